@@ -36,7 +36,10 @@ def refuse_findings(
     """
     __tracebackhide__ = True
     severities = parse_severities(fail_on)
-    known = compare_traces(trace_of(baseline), found) if baseline is not None else Comparison(new=found.findings)
+    if baseline is not None:
+        known = compare_traces(trace_of(baseline), found)
+    else:
+        known = Comparison(new=found.findings)
     bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
     error = "" if known.error_before else found.error
     if bad or error:

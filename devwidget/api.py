@@ -358,7 +358,9 @@ def show(
         return open_panel(model, optimizer, given, batch_expression, engine, opens)
 
     opener = find_opener(model)
-    return open_model(model, optimizer) if opener is None else opener(model, open_model)
+    if opener is None:
+        return open_model(model, optimizer)
+    return opener(model, open_model)
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:

@@ -73,7 +73,10 @@ class Application:
         Raises:
             DevwidgetError: if a file has changed meanwhile.
         """
-        live = look_everywhere(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
+        if self.works == "now":
+            live = look_everywhere(set(self._edits)).find_in(set(self._edits))
+        else:
+            live = {}
         before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}
         after = {file: apply_edits(before[file], edits) for file, edits in self._edits.items()}
         pairs: list[Pair] = []
@@ -122,7 +125,9 @@ def _when_it_works(file: str, edits: Iterable[Edit], name: str) -> When:
     if all(inside) and not any(map(runs_in_constructor, places)):
         return "now"
     is_top = all(place.function is None and place.owner is None for place in places)
-    return "cell" if cell_label(file) and (is_top or _binds(tree, name)) else "later"
+    if cell_label(file) and (is_top or _binds(tree, name)):
+        return "cell"
+    return "later"
 
 
 def _binds(tree: ast.AST, name: str) -> bool:
@@ -172,7 +177,10 @@ def _find_cell(file: str) -> tuple[int, str]:
         DevwidgetError: if this session has not run it.
     """
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    ran = list(shell.history_manager.input_hist_raw) if shell is not None else []
+    if shell is not None:
+        ran = list(shell.history_manager.input_hist_raw)
+    else:
+        ran = []
     for number in range(len(ran) - 1, 0, -1):
         if shell.compile.get_code_name(ran[number], ran[number], number) == file:
             return number, _cells_since.get((file, number), ran[number])

@@ -36,7 +36,9 @@ def edits_to_apply() -> dict[str, list[Edit]] | None:
 
     if _last is None and post_mortem.last_error() is not None:
         remember_findings(post_mortem.explain(None).findings)
-    return None if _last is None else edits_by_file(_last)
+    if _last is None:
+        return None
+    return edits_by_file(_last)
 
 
 def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
@@ -124,7 +126,10 @@ def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[
         ends[-1] = ends[0] or "\n"
 
     def end_lines(edit: Edit) -> list[str]:
-        end = ends[min(edit.first, len(ends)) - 1] if ends else "\n"
+        if ends:
+            end = ends[min(edit.first, len(ends)) - 1]
+        else:
+            end = "\n"
         return [line + end for line in edit.new_lines]
 
     result = splice_lines(map(str.__add__, bare, ends), edits, end_lines)

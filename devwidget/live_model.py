@@ -139,7 +139,10 @@ class Live:
     def _attach(self, model: nn.Module) -> None:
         """Refer to a model; one that has no name is not replaced, and what was given is of no use without it."""
         given = self._given
-        self._model = weakref.ref(model) if self.name else weakref.ref(model, lambda _: given.clear())
+        if self.name:
+            self._model = weakref.ref(model)
+        else:
+            self._model = weakref.ref(model, lambda _: given.clear())
 
     def follow_name(self) -> bool:
         """Make the object that the name is bound to now the model; called after each cell.
@@ -183,7 +186,9 @@ class Live:
         """The model's placement now, None when it is gone."""
         self._training.end_watch()
         model = self._model()
-        return None if model is None else self._engine.snapshot(model, optimizer=self._find_optimizer())
+        if model is None:
+            return None
+        return self._engine.snapshot(model, optimizer=self._find_optimizer())
 
     def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
@@ -196,7 +201,9 @@ class Live:
         self._item = None
 
     def _find_optimizer(self) -> torch.optim.Optimizer | None:
-        return self._given.get("optimizer") if self._named_optimizer is None else self._named_optimizer()
+        if self._named_optimizer is None:
+            return self._given.get("optimizer")
+        return self._named_optimizer()
 
     def trace_step(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
         """Trace one batch as the panel's fields say.
@@ -206,7 +213,9 @@ class Live:
         """
         self._has_taken = False
         trace = _call_as_cell(request, self._engine.trace, **self._make_step(request, progress), heal=request.heal)
-        return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
+        if self._has_taken:
+            return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN))
+        return trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
         """Try a fix on the step of the panel's fields; raises as `trace`."""
@@ -241,9 +250,10 @@ class Live:
         """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
-        fitting = (
-            [] if model is None else _likeliest_first(model, [name for name, value in found if _fits_forward(model, value)])
-        )
+        if model is None:
+            fitting = []
+        else:
+            fitting = _likeliest_first(model, [name for name, value in found if _fits_forward(model, value)])
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _evaluate_field(self, field: str, expression: str) -> Any:
@@ -257,7 +267,9 @@ class Live:
                     instead=Message("give it a name"),
                 )
             return self._given[field]
-        return evaluate_in_notebook(expression, field) if expression.strip() else None
+        if expression.strip():
+            return evaluate_in_notebook(expression, field)
+        return None
 
 
 def evaluate_in_notebook(expression: str, field: str) -> Any:
@@ -270,7 +282,10 @@ def evaluate_in_notebook(expression: str, field: str) -> Any:
     try:
         return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(copy_items(namespace)))
     except Exception as error:
-        hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if is_a(error, NameError) else ""
+        if is_a(error, NameError):
+            hint = nearest(expression.strip(), [name for name, _ in user_variables()])
+        else:
+            hint = ""
         said = error_text(error)
         raise BatchError(
             Message(
@@ -321,7 +336,9 @@ def _last_calls(error: Exception) -> str:
     calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
     shown, more = Lines.of(lines[:_MOST_CALLS], "\n        "), len(lines) - _MOST_CALLS
-    return Message("{calls}\n        and {count} calls above", calls=shown, count=more) if more > 0 else shown
+    if more > 0:
+        return Message("{calls}\n        and {count} calls above", calls=shown, count=more)
+    return shown
 
 
 def _is_held(model: nn.Module) -> bool:
@@ -334,13 +351,20 @@ def _is_held(model: nn.Module) -> bool:
 
 def name_of(value: Any) -> str:
     """The notebook's variable that holds a value, "" if none does."""
-    return "" if value is None else next((name for name, other in user_variables() if other is value), "")
+    if value is None:
+        return ""
+    return next((name for name, other in user_variables() if other is value), "")
 
 
 def _find_module(name: str) -> nn.Module | None:
     """The module that a variable of the notebook holds."""
-    value = _user_namespace().get(name) if name else None
-    return value if is_module(value) else None
+    if name:
+        value = _user_namespace().get(name)
+    else:
+        value = None
+    if is_module(value):
+        return value
+    return None
 
 
 def user_variables() -> Iterator[tuple[str, Any]]:
@@ -361,7 +385,9 @@ def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
     mine = set(map(id, all_tensors(model)))
     optimizers = {id(value): value for _, value in user_variables() if is_a(value, torch.optim.Optimizer)}
     found = [each for each in optimizers.values() if any(id(parameter) in mine for parameter in parameters_of(each))]
-    return found[0] if len(found) == 1 else None
+    if len(found) == 1:
+        return found[0]
+    return None
 
 
 def _user_namespace() -> dict[str, Any]:

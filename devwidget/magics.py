@@ -176,11 +176,17 @@ def _offer_explanation(result: Any) -> None:
 def _what_is_known(explanation: Explanation) -> str:
     """What `%devwidget why` will say of an exception; "" if that is nothing."""
     if not explanation.findings:
-        return OFFER_VALUES if explanation.values else ""
+        if explanation.values:
+            return OFFER_VALUES
+        return ""
     first = explanation.findings[0]
     if first.birth is None:
-        return OFFER_TENSOR if first.operands else OFFER_LINE
-    return OFFER if first.operands else OFFER_LINE
+        if first.operands:
+            return OFFER_TENSOR
+        return OFFER_LINE
+    if first.operands:
+        return OFFER
+    return OFFER_LINE
 
 
 def _fold_frames(info: Any) -> None:
@@ -241,7 +247,9 @@ class LineMagic:
 
         expression, batch = split_line(line)
         model = evaluate_model(self.shell, expression)
-        return api.show(model, batch_expression=batch) if batch else api.show(model)
+        if batch:
+            return api.show(model, batch_expression=batch)
+        return api.show(model)
 
     def _print_explanation(self, words: list[str]) -> None:
         from devwidget import api
@@ -385,11 +393,19 @@ def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
     silent = source.rstrip().endswith(";")
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     statements = compile(tree, file, "exec")
-    value = compile(ast.Expression(last.value), file, "eval") if isinstance(last, ast.Expr) else None
+    if isinstance(last, ast.Expr):
+        value = compile(ast.Expression(last.value), file, "eval")
+    else:
+        value = None
 
     def run_cell() -> Any:
         exec(statements, shell.user_ns)
-        result = eval(value, shell.user_ns) if value is not None else None
-        return None if silent else result
+        if value is not None:
+            result = eval(value, shell.user_ns)
+        else:
+            result = None
+        if silent:
+            return None
+        return result
 
     return run_cell

@@ -172,7 +172,9 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if CAUGHT.search(reading.error) is not None:
         return _IN_REPLICA
     if not _ABOUT.search(words):
-        return EXPLAINED if reading.site is not None else _WITHOUT_LINE
+        if reading.site is not None:
+            return EXPLAINED
+        return _WITHOUT_LINE
     return _name_what_met(reading)
 
 

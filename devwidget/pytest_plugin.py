@@ -115,4 +115,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 def _marked(node: pytest.Item) -> dict[str, Any]:
     """What the marker says; the nearest one counts."""
     marker = node.get_closest_marker("placement")
-    return dict(marker.kwargs) if marker is not None else {}
+    if marker is not None:
+        return dict(marker.kwargs)
+    return {}

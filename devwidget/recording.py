@@ -49,7 +49,9 @@ def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> 
 def virtual_gpus() -> int:
     """How many virtual GPUs are active, 0 for none."""
     active = gpus.active()
-    return active.gpus if active is not None else 0
+    if active is not None:
+        return active.gpus
+    return 0
 
 
 class Written(Protocol):
@@ -158,7 +160,9 @@ class Recording:
             if self._written is not None:
                 self._written.write_files(self._trace, self._model)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
-        return True if swallowed else None
+        if swallowed:
+            return True
+        return None
 
     def _offer_trials(self, error: BaseException | None) -> None:
         """Let edits be tried on the calls that were seen, as long as somebody else keeps what these were given."""

@@ -51,7 +51,9 @@ _undo, _undo_cell = Undo(), Undo()
 
 def get_background_births() -> Births | None:
     """What has been seen between recordings; None if nobody has watched."""
-    return None if _state is None else _state.births
+    if _state is None:
+        return None
+    return _state.births
 
 
 def which_watched() -> Watching:

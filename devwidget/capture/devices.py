@@ -26,7 +26,9 @@ def accelerator_here() -> torch.device | None:
 def kind_here() -> str:
     """The device type that a bare number means; CUDA where there is no accelerator, as in torch's own documentation."""
     found = accelerator_here()
-    return CUDA.type if found is None else found.type
+    if found is None:
+        return CUDA.type
+    return found.type
 
 
 def count_of(kind: str) -> int:
@@ -66,7 +68,9 @@ def set_default_device(device: torch.device | str | None) -> None:
 def awake_module() -> Any:
     """The accelerator's module, such as `torch.cuda`, once it has been used; None before, and where it does not say so."""
     module = torch.get_device_module(kind_here())
-    return module if getattr(module, "is_initialized", bool)() else None
+    if getattr(module, "is_initialized", bool)():
+        return module
+    return None
 
 
 class Card(NamedTuple):
@@ -100,7 +104,9 @@ def cards_in_cuda_order(count: int) -> list[Card]:
     with contextlib.suppress(library.NVMLError):
         cards = list(_read_all_cards(library))
         alike = len({card.name for card in cards}) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        return cards if alike and len(cards) == count else []
+        if alike and len(cards) == count:
+            return cards
+        return []
     return []
 
 
@@ -213,7 +219,10 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
     card = card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
-    asked = _free_and_total(torch.cuda, index) if _has_context(index) else None
+    if _has_context(index):
+        asked = _free_and_total(torch.cuda, index)
+    else:
+        asked = None
     if asked is None:
         return properties.total_memory, reserved, None
     free, total = asked

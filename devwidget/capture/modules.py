@@ -69,7 +69,9 @@ def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
     """`registered_entries`, of the `__dict__` of a module."""
     held: Any = fields.get(group)
     if type(held) is dict:
-        return copy_items(held) if held else []
+        if held:
+            return copy_items(held)
+        return []
     if held is None and "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
         held = own(fields["_actual_script_module"])[group]
     if is_a(held, dict):

@@ -96,7 +96,9 @@ def field_of(value: object, name: str) -> Any:
         members = (names_of(base).get(name) for base in mro_of(type(value)))
         slot = next((each for each in members if type(each) is types.MemberDescriptorType), None)
         try:
-            return slot.__get__(value) if slot is not None and name != "__dict__" else None
+            if slot is not None and name != "__dict__":
+                return slot.__get__(value)
+            return None
         except AttributeError:  # the slot is empty
             return None
     return found
@@ -125,7 +127,9 @@ def items_of(value: object) -> list[tuple[Any, Any]] | None:
         return copy_items(value)
     if is_user_dict(type(value)):
         inner = dict_of(value).get("data")
-        return copy_items(inner) if is_a(inner, dict) else None
+        if is_a(inner, dict):
+            return copy_items(inner)
+        return None
     return None
 
 
@@ -154,7 +158,9 @@ def parts_of(value: object) -> Iterable[Any]:
     items = items_of(value)
     if items is not None:
         return [part for _, part in items]
-    return [part for _, part in fields_of(value)] if find_class_attribute(kind, "__dataclass_fields__") is not None else ()
+    if find_class_attribute(kind, "__dataclass_fields__") is not None:
+        return [part for _, part in fields_of(value)]
+    return ()
 
 
 def format_value(value: object) -> str:
@@ -162,9 +168,13 @@ def format_value(value: object) -> str:
     if is_a(value, str):
         return str.__str__(value)
     plain = is_scalar(value) or module_name(type(value)) == "torch"
-    return str(value) if plain and type(type(value)) is type else f"<{class_name(type(value))}>"
+    if plain and type(type(value)) is type:
+        return str(value)
+    return f"<{class_name(type(value))}>"
 
 
 def key_text(key: object) -> str:
     """A key as one would write it; `repr` of other kinds could run the user's code."""
-    return repr(key) if is_scalar(key) else f"<{class_name(type(key))}>"
+    if is_scalar(key):
+        return repr(key)
+    return f"<{class_name(type(key))}>"

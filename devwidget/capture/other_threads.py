@@ -31,7 +31,9 @@ def running_thread() -> str:
     for ident, frame in frames.items():
         thread = known.get(ident)
         if _calls_program(thread) or (_is_in_program(frame) and not _waits_for_us(frame)):
-            return thread.name if thread is not None else str(ident)
+            if thread is not None:
+                return thread.name
+            return str(ident)
     return ""
 
 
@@ -63,5 +65,8 @@ def _knows_torch(names: dict[str, Any]) -> bool:
 
 def _calls_program(thread: threading.Thread | None) -> bool:
     """Whether it is a timer of the program, which waits only until then."""
-    function = getattr(thread, "function", None) if is_a(thread, threading.Timer) else None
+    if is_a(thread, threading.Timer):
+        function = getattr(thread, "function", None)
+    else:
+        function = None
     return is_users_function(function)

@@ -138,7 +138,9 @@ class Recorder:
     def follow_living(self, index: int) -> LivingBytes | None:
         """The bytes that were allocated on a device so far and live now, to be looked at later; None where no allocator can be
         asked."""
-        return self._memory.follow_living(index) if self._memory is not None else None
+        if self._memory is not None:
+            return self._memory.follow_living(index)
+        return None
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""

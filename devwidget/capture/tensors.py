@@ -69,12 +69,16 @@ _IS_NESTED, _SHAPE = torch_internals.TensorBase.is_nested.__get__, torch_interna
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """Its shape, as `read_attribute`; () for a nested tensor, which has none."""
     with torch_internals.DisableTorchFunction():  # once for both: a recording asks for each operator and each call
-        return () if _IS_NESTED(tensor) else tuple(map(int, _SHAPE(tensor)))
+        if _IS_NESTED(tensor):
+            return ()
+        return tuple(map(int, _SHAPE(tensor)))
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
     """The gradient of a leaf; to read that of others raises a warning."""
-    return tensor.grad if is_leaf(tensor) else None
+    if is_leaf(tensor):
+        return tensor.grad
+    return None
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
@@ -88,7 +92,9 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 def viewed_base(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensor that another is a view of; () for one that is no view."""
     base = read_attribute(tensor, "_base")
-    return (base,) if is_tensor(base) else ()
+    if is_tensor(base):
+        return (base,)
+    return ()
 
 
 def wrapped_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -138,7 +144,9 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
         return value
     before = list(parts_of(value))
     after = [replace_tensors(part, change, (*around, value)) for part in before]
-    return value if all(new is old for new, old in zip(after, before, strict=True)) else build(after)
+    if all(new is old for new, old in zip(after, before, strict=True)):
+        return value
+    return build(after)
 
 
 def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
@@ -152,7 +160,9 @@ def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]
         return value
     again = functools.partial(copy_with_tensors, change=change, around=(*around, value))
     build = _find_builder(value)
-    return build([*map(again, parts_of(value))]) if build is not None else _copy_with_parts(value, again)
+    if build is not None:
+        return build([*map(again, parts_of(value))])
+    return _copy_with_parts(value, again)
 
 
 def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -160,7 +170,10 @@ def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     kind = type(value)
     base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
     parts = () if base in (dict, OrderedDict, object) else map(change, parts_of(value))
-    made = base.__new__(kind, parts) if base is tuple else base.__new__(kind)
+    if base is tuple:
+        made = base.__new__(kind, parts)
+    else:
+        made = base.__new__(kind)
     if base is list:
         list.extend(made, parts)
     for key, part in copy_items(value) if issubclass(kind, dict) else ():
@@ -188,4 +201,6 @@ def _find_builder(value: Any) -> Callable[[list[Any]], Any] | None:
     if module_name(kind) == "torch.return_types":
         return kind
     is_named = type(find_class_attribute(kind, "_fields")) is tuple and not dict_of(value)
-    return (lambda parts: tuple.__new__(kind, parts)) if is_named else None
+    if is_named:
+        return lambda parts: tuple.__new__(kind, parts)
+    return None

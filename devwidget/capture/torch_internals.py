@@ -275,7 +275,9 @@ def group_in(value: Any) -> Any:
     if isinstance(value, str):
         return __getattr__("resolve_group")(value)
     known = __getattr__("ProcessGroup")
-    return value if isinstance(value, known) else known.unbox(value)
+    if isinstance(value, known):
+        return value
+    return known.unbox(value)
 
 
 def _refuse_torch(purpose: str, missing: list[str]) -> DevwidgetError:

@@ -118,7 +118,10 @@ def _items(value: Any, most: int) -> Iterator[tuple[str, Any]]:
     if base is None:
         return
     parts = list(base.__iter__(value))
-    names = find_class_attribute(type(value), "_fields") if base is tuple else None
+    if base is tuple:
+        names = find_class_attribute(type(value), "_fields")
+    else:
+        names = None
     if type(names) is tuple and names:
         yield from ((f".{name}", part) for name, part in zip(names, parts, strict=False))
         return

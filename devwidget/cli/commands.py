@@ -187,7 +187,9 @@ def choose_status(ended: BaseException | None, findings: Iterable[Finding], opti
     """The exit status: that of the program, or 1 for findings where it ended well."""
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
-    return FOUND if options.fail_on is not None and _has_severity(findings, options.fail_on) else FINE
+    if options.fail_on is not None and _has_severity(findings, options.fail_on):
+        return FOUND
+    return FINE
 
 
 def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
@@ -240,7 +242,10 @@ def check_step(options: Namespace) -> int:
     """One step of what the function makes."""
     from devwidget import api
 
-    chosen = {} if options.verify is None else {"verify": VERIFY[options.verify]}
+    if options.verify is None:
+        chosen = {}
+    else:
+        chosen = {"verify": VERIFY[options.verify]}
 
     def check_made(step: dict[str, Any]) -> Trace:
         judged = {"fail_on": _severities_from(options.fail_on), "allow": options.allow, "baseline": options.baseline}
@@ -291,7 +296,9 @@ def compare_records(options: Namespace) -> int:
     before, after = (load_record(file, Trace) for file in (options.before, options.after))
     found = compare_traces(before, after)
     print(found)
-    return FOUND if found.new or (found.error_after and not found.error_before) else FINE
+    if found.new or (found.error_after and not found.error_before):
+        return FOUND
+    return FINE
 
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:

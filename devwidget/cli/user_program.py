@@ -100,7 +100,10 @@ def load_script(file: str, args: Sequence[str]) -> Program:
         file = shutil.which(file) or file  # such as `torchrun`
     path = os.path.abspath(file)
     importer = pkgutil.get_importer(path)
-    spec = importer.find_spec("__main__") if importer is not None else None
+    if importer is not None:
+        spec = importer.find_spec("__main__")
+    else:
+        spec = None
     if spec is not None and _has_code(spec.loader):
         if sys.flags.safe_path:
             sys.path.insert(0, path)

@@ -74,7 +74,9 @@ def offered(slot: str) -> Mapping[str, str]:
 def find_home(slot: str, key: str) -> ModuleType | None:
     """Import the module that offers a key; return None if no extra does."""
     module = offered(slot).get(key)
-    return None if module is None else importlib.import_module(module)
+    if module is None:
+        return None
+    return importlib.import_module(module)
 
 
 def need_home(slot: str, key: str, what: str) -> ModuleType:

@@ -127,7 +127,12 @@ class Simulation:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "running" if self._session else "not running" if self._is_used else "not started: .start(), or with ..."
+        if self._session:
+            state = "running"
+        elif self._is_used:
+            state = "not running"
+        else:
+            state = "not started: .start(), or with ..."
         return f"<{self.gpus} virtual GPUs, {state}>"
 
     def __del__(self) -> None:
@@ -168,7 +173,9 @@ def simulate(
 def inherited() -> Simulation | None:
     """Virtual GPUs that the environment names, running or not; None if it names none."""
     text = os.environ.get(SIMULATE_VARIABLE)
-    return Simulation(read_cluster(text), is_inherited=True) if text else None
+    if text:
+        return Simulation(read_cluster(text), is_inherited=True)
+    return None
 
 
 def active() -> Simulation | None:

@@ -149,7 +149,9 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
 def _choose_policy(name: str) -> Callable[[tuple[Any, ...]], Callable[[torch.Tensor], torch.Tensor]]:
     if name in LOWER:
         return choose_lower
-    return choose_widest if name in PROMOTE else choose_float
+    if name in PROMOTE:
+        return choose_widest
+    return choose_float
 
 
 def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
@@ -198,7 +200,10 @@ def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tens
 def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
-    dtype = torch.float32 if wide else torch.get_autocast_dtype("cuda")
+    if wide:
+        dtype = torch.float32
+    else:
+        dtype = torch.get_autocast_dtype("cuda")
     return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
 
 
@@ -240,8 +245,13 @@ def _fuse_cast(owner: Any, name: str, original: Callable[..., Any]) -> Callable[
         tensor = args[0] if args else kwargs.get("input")
         if has_torch_function((tensor,)):
             return handle_torch_function(getattr(owner, name), (tensor,), *args, **kwargs)
-        result = run_fused(name, *args, **kwargs) if kwargs.keys() <= {"dim", "dtype"} else None
-        return original(*args, **kwargs) if result is None else result
+        if kwargs.keys() <= {"dim", "dtype"}:
+            result = run_fused(name, *args, **kwargs)
+        else:
+            result = None
+        if result is None:
+            return original(*args, **kwargs)
+        return result
 
     return soften
 
@@ -250,4 +260,6 @@ def run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None)
     """The result where GPUs have one kernel for it, else None."""
     if dtype is not torch.float32 or type(dim) is not int or getattr(tensor, "dtype", None) is not torch.float16:
         return None
-    return _KERNELS[name](tensor, dim, True) if labels.label_of(tensor) >= 0 else None
+    if labels.label_of(tensor) >= 0:
+        return _KERNELS[name](tensor, dim, True)
+    return None

@@ -80,14 +80,18 @@ def _tensor_flag(argument: torch.Argument) -> int:
     text = str(argument.type)
     if "Tensor" not in text:
         return NOTHING
-    return SEVERAL if text.startswith("List") or "[]" in text or "List[" in text else ONE
+    if text.startswith("List") or "[]" in text or "List[" in text:
+        return SEVERAL
+    return ONE
 
 
 def _count_fresh(returns: list[torch.Argument]) -> int:
     new = [returned for returned in returns if returned.alias_info is None and _tensor_flag(returned)]
     if not new:
         return NOTHING
-    return ONE if len(returns) == 1 and _tensor_flag(new[0]) == ONE else SEVERAL
+    if len(returns) == 1 and _tensor_flag(new[0]) == ONE:
+        return ONE
+    return SEVERAL
 
 
 class Operand(NamedTuple):
@@ -133,7 +137,9 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """An argument by its name; None for one that was left out."""
         place = self.schema.names.index(name)
-        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
+        if place < len(self.args):
+            return self.args[place]
+        return self.kwargs.get(name)
 
     def by_name(self) -> dict[str, Any]:
         """All arguments by their names."""
@@ -152,7 +158,9 @@ class Call:
     def label_of(self, name: str) -> int | None:
         """The label of an argument that is one tensor; None where it is none."""
         value = self[name]
-        return labels.label_of(value) if isinstance(value, torch.Tensor) else None
+        if isinstance(value, torch.Tensor):
+            return labels.label_of(value)
+        return None
 
     @property
     def operands(self) -> list[Operand]:

@@ -27,8 +27,13 @@ def install_comm(patches: Patches) -> None:
 
 def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """The tensor on a GPU; itself if it is there."""
-    label = -1 if index == -1 else machine.check_index(index)
-    return tensor if labels.label_of(tensor) == label else labels.move_tensor(tensor, labels.CPU if index == -1 else label)
+    if index == -1:
+        label = -1
+    else:
+        label = machine.check_index(index)
+    if labels.label_of(tensor) == label:
+        return tensor
+    return labels.move_tensor(tensor, labels.CPU if index == -1 else label)
 
 
 def check_on_gpus(tensors: Tensors, kind: str) -> None:
@@ -79,7 +84,10 @@ def scatter(
             f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
             f"and len(chunk_sizes) = {len(chunk_sizes)}"
         )
-    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    if chunk_sizes is None:
+        chunks = tensor.chunk(len(devices), dim)
+    else:
+        chunks = torch.split(tensor, list(chunk_sizes), dim)
     return [_copy_to_gpu(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
@@ -108,7 +116,10 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     shape = joined_shape(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
+    if index == -1:
+        device = labels.CPU_DEVICE
+    else:
+        device = labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
     return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)

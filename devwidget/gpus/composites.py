@@ -132,7 +132,10 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
         is_on_gpu = here[0] >= 0
-        mask = args[0] if args else kwargs.pop("attn_mask", None)
+        if args:
+            mask = args[0]
+        else:
+            mask = kwargs.pop("attn_mask", None)
         if is_on_gpu:
             _check_mask(query, mask)
             query, key, value, mask = lower_tensors((query, key, value, mask))
@@ -292,7 +295,9 @@ def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
 
 
 def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
+    if isinstance(hidden, (list, tuple)):
+        return tuple(hidden)
+    return (hidden,)
 
 
 def _is_run_by_cudnn(given: torch.Tensor) -> bool:
@@ -309,7 +314,10 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
     if not torch.is_autocast_enabled("cuda"):
         yield lambda value: value
         return
-    dtype = torch.float16 if by_cudnn else torch.get_autocast_dtype("cuda")
+    if by_cudnn:
+        dtype = torch.float16
+    else:
+        dtype = torch.get_autocast_dtype("cuda")
     with torch.autocast("cuda", enabled=False):
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 

@@ -62,7 +62,10 @@ class VirtualStream(torch.Stream):
             return _find_real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
         index = kwargs.get("device_index")
         if index is None:
-            index = machine.current_index() if device is None else tensors.label_of_device(device)
+            if device is None:
+                index = machine.current_index()
+            else:
+                index = tensors.label_of_device(device)
         if index < 0:
             raise ValueError(f"Expected a cuda device, but got: {device}")
         stream_id = kwargs.get("stream_id")
@@ -136,7 +139,9 @@ class VirtualEvent:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An event of virtual GPUs, or a real one where there are none."""
-        return super().__new__(cls) if simulation.is_running else _find_real("Event")(*args, **kwargs)
+        if simulation.is_running:
+            return super().__new__(cls)
+        return _find_real("Event")(*args, **kwargs)
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
@@ -146,7 +151,9 @@ class VirtualEvent:
     def cuda_event(self) -> int:
         """A number in place of a pointer: none before it is recorded."""
         # As a pointer is: never 0 once there is one, and no other event's as long as this one lives.
-        return 0 if self.device is None else id(self)
+        if self.device is None:
+            return 0
+        return id(self)
 
     event_id = cuda_event
 
@@ -337,7 +344,9 @@ class Generator(metaclass=_GeneratorType):
         if not simulation.is_running:
             return RealGenerator(device)
         is_virtual = torch.device(device).type == "cuda"
-        return VirtualGenerator(device) if is_virtual else HostGenerator(device)
+        if is_virtual:
+            return VirtualGenerator(device)
+        return HostGenerator(device)
 
 
 def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
@@ -356,7 +365,10 @@ def install_generators(patches: Patches) -> None:
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
     owner = getattr(module, SHARDED_RANDOM_TRACKER, None)
-    enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
+    if owner is not None:
+        enabled = vars(owner).get("distribute_region_enabled")
+    else:
+        enabled = None
     if isinstance(enabled, property):
         patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))
 
@@ -486,7 +498,10 @@ def _read_sensor(device: Any = None) -> int:
 
 def _list_processes(device: Any = None) -> str:
     """As torch prints a GPU on which none is seen."""
-    index = machine.current_index() if device is None else tensors.label_of_device(device)
+    if device is None:
+        index = machine.current_index()
+    else:
+        index = tensors.label_of_device(device)
     return f"GPU:{index}\nno processes are running"
 
 

@@ -139,7 +139,9 @@ def in_device_words(error: Exception) -> Exception:
     text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")
     text = _KERNEL.sub(r'"\1_cuda" not implemented', text).replace("expected m1 and m2 to", "expected mat1 and mat2 to")
     text = _CUSOLVER.sub(lambda found: f'"{_OF_CUSOLVER[found[1]]}_cusolver"', text)
-    return error if text == message(error) else type(error)(text)
+    if text == message(error):
+        return error
+    return type(error)(text)
 
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")

@@ -97,7 +97,9 @@ def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any,
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     result = _own_memory(original(simulation.values.read_numbers(data), *args, **kwargs), label)
-    return labels.mark_pinned(result) if pinned and label == CPU else _label_result(result, label)
+    if pinned and label == CPU:
+        return labels.mark_pinned(result)
+    return _label_result(result, label)
 
 
 @replacing
@@ -114,7 +116,9 @@ def wrap_sparse(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any
         device = tensors.as_device(device)
         args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
     result = original(*args, **kwargs)
-    return result if device is None else result.to(device)
+    if device is None:
+        return result
+    return result.to(device)
 
 
 def _check_parts(name: str, indices: Any, values: torch.Tensor) -> None:
@@ -164,12 +168,16 @@ def _as_tensor(original: Any, data: torch.Tensor, device: Any, args: Any, kwargs
     else:
         result = data.to(dtype, copy=bool(kwargs.get("copy")))
     requires_grad = kwargs.get("requires_grad")
-    return result if requires_grad is None else result.detach().requires_grad_(requires_grad)
+    if requires_grad is None:
+        return result
+    return result.detach().requires_grad_(requires_grad)
 
 
 def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
     """A GPU never shares memory with numpy: where the factory would, copy."""
-    return tensor.clone() if label >= 0 and not tensor.untyped_storage().resizable() else tensor
+    if label >= 0 and not tensor.untyped_storage().resizable():
+        return tensor.clone()
+    return tensor
 
 
 def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
@@ -197,14 +205,19 @@ def refuse_gpu_memory(original: Callable[..., Any]) -> Callable[..., Any]:
 @replacing
 def from_dlpack(original: Callable[..., torch.Tensor], ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.from_dlpack`, which would take a tensor of torch's own by its real device."""
-    return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
+    if isinstance(ext_tensor, torch.Tensor):
+        return ext_tensor.detach()
+    return original(ext_tensor, **kwargs)
 
 
 @overridable(torch.Tensor)
 def new_tensor(original: Callable[..., torch.Tensor], self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new_tensor`: on the device of the tensor, unless told otherwise."""
     device = kwargs.pop("device", None)
-    label = max(labels.label_of(self), CPU) if device is None else tensors.label_of_device(device)
+    if device is None:
+        label = max(labels.label_of(self), CPU)
+    else:
+        label = tensors.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     values = simulation.values
@@ -300,7 +313,9 @@ def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Ten
             return TensorBase.__new__(cls, *args, **kwargs)  # type: ignore[no-any-return]
     tensor = TensorBase.__new__(cls, *args, **kwargs)
     # Without arguments nothing is allocated that looks like a temporary.
-    return label_as_meant(tensor, CPU) if args else tensor
+    if args:
+        return label_as_meant(tensor, CPU)
+    return tensor
 
 
 @overridable(torch.Tensor)
@@ -313,7 +328,10 @@ def wrap_new(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: A
 @replacing
 def accept_gpu_types(original: Callable[[Any], None], t: Any) -> None:
     """`torch.set_default_tensor_type`, for the types of GPUs too."""
-    name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
+    if isinstance(t, str):
+        name = t
+    else:
+        name = f"{t.__module__}.{t.__name__}"
     owner, _, kind = name.rpartition(".")
     original(getattr(torch, kind).real)
     set_default_device("cuda" if owner == "torch.cuda" else None)
@@ -406,11 +424,15 @@ def wrap_fake_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def __torch_dispatch__(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = original(cls, func, types, args, kwargs or {})
-        return hide_gpu(result) if func is _DEVICE else result
+        if func is _DEVICE:
+            return hide_gpu(result)
+        return result
 
     return __torch_dispatch__
 
 
 def hide_gpu(device: torch.device) -> torch.device:
     """The device that C++ may know of."""
-    return CPU_DEVICE if device.type == "cuda" else device
+    if device.type == "cuda":
+        return CPU_DEVICE
+    return device

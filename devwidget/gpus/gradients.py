@@ -51,7 +51,9 @@ def check_custom_gradients(original: Callable[..., Any], self: Any, *args: Any) 
         for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
     )
     checked += tuple(gradients)[len(checked) :] if several else ()
-    return checked if several else checked[0]
+    if several:
+        return checked
+    return checked[0]
 
 
 def describe_maker(node: str) -> str:

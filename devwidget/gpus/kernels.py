@@ -237,7 +237,9 @@ LOW = (torch.float16, torch.bfloat16)
 
 
 def _accumulated(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in LOW else tensor
+    if tensor.dtype in LOW:
+        return tensor.float()
+    return tensor
 
 
 def _over_channels(values: Tensor, like: Tensor) -> Tensor:
@@ -505,7 +507,9 @@ def _find_wider(schema: OpSchema, text: str) -> dict[torch.dtype, torch.dtype] |
     kind = found[1] or found[2]
     if kind == "Bool" and schema.name in ("median", "nanmedian"):  # sorted there, which orders these too
         return {torch.bool: torch.uint8}
-    return None if kind == "ComplexHalf" and schema.base not in COMPLEX_HALF else WIDER.get(kind)
+    if kind == "ComplexHalf" and schema.base not in COMPLEX_HALF:
+        return None
+    return WIDER.get(kind)
 
 
 def _run_widened(call: Call, kernel: Callable[..., Any], wider: dict[torch.dtype, torch.dtype]) -> Any:
@@ -517,7 +521,9 @@ def _run_widened(call: Call, kernel: Callable[..., Any], wider: dict[torch.dtype
         written = [call[name].copy_(wide[name]) for name in call.schema.written if isinstance(call[name], torch.Tensor)]
     if call.schema.fresh or not written:
         return result
-    return written[0] if len(written) == 1 else tuple(written)
+    if len(written) == 1:
+        return written[0]
+    return tuple(written)
 
 
 def _cast_tensors(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:

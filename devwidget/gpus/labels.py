@@ -77,7 +77,11 @@ def label_of(tensor: torch.Tensor) -> int:
         return _label_of_wrapper(tensor)
     except NotImplementedError:
         part = _part_with_storage(tensor)
-        return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
+        if part is not None:
+            return label_of(part)
+        if tensor.is_mkldnn:
+            return CPU
+        return TEMPORARY
 
 
 def is_plain(tensor: object) -> bool:
@@ -90,8 +94,13 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
     """Fake tensors say themselves where they would be; those that are spread over ranks are where their own part is."""
     if (part := getattr(tensor, "_local_tensor", None)) is not None:
         return label_of(part)
-    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
-    return device.index if device.type == "cuda" else CPU
+    if isinstance(tensor, FakeTensor):
+        device = getattr(tensor, "fake_device", CPU_DEVICE)
+    else:
+        device = CPU_DEVICE
+    if device.type == "cuda":
+        return device.index
+    return CPU
 
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
@@ -184,17 +193,23 @@ def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         except NotImplementedError:
             # Functorch's wrappers, and others without storage.
             return ()
-    return () if block is None else (block,)
+    if block is None:
+        return ()
+    return (block,)
 
 
 def block_of_storage(storage: torch.UntypedStorage) -> MemoryBlock | None:
     """The allocation of a storage; None if it is on no GPU."""
     allocation: LabelledStorage | None = getattr(storage, "_devwidget", None)
-    return None if allocation is None else allocation.block
+    if allocation is None:
+        return None
+    return allocation.block
 
 
 def _block_of(allocation: LabelledStorage | None) -> tuple[MemoryBlock, ...]:
-    return () if allocation is None or allocation.block is None else (allocation.block,)
+    if allocation is None or allocation.block is None:
+        return ()
+    return (allocation.block,)
 
 
 def label_storage(storage: torch.UntypedStorage, label: int) -> None:
@@ -241,14 +256,20 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     label = label_of(tensor)
     if label >= 0:
         return DEVICES[label]
-    return real_device(tensor) if simulation.compute else META_DEVICE if label == META else CPU_DEVICE
+    if simulation.compute:
+        return real_device(tensor)
+    if label == META:
+        return META_DEVICE
+    return CPU_DEVICE
 
 
 def name_of(label: int) -> str:
     """`cuda:1`, as it is written in messages."""
     if label >= 0:
         return f"cuda:{label}"
-    return "meta" if label == META else "cpu"
+    if label == META:
+        return "meta"
+    return "cpu"
 
 
 def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -285,7 +306,11 @@ def generator_kind(generator: torch.Generator) -> str:
 
 def device_for_label(label: int) -> torch.device:
     """The device to write into a call for a label."""
-    return DEVICES[label] if label >= 0 else META_DEVICE if label == META else CPU_DEVICE
+    if label >= 0:
+        return DEVICES[label]
+    if label == META:
+        return META_DEVICE
+    return CPU_DEVICE
 
 
 class DifferentiableMove(torch.autograd.Function):
@@ -350,9 +375,13 @@ def own_label(tensor: torch.Tensor) -> int:
     label = label_of(tensor)
     if label < 0 and simulation.compute and tensor.is_meta:
         return META
-    return CPU if label == TEMPORARY else label
+    if label == TEMPORARY:
+        return CPU
+    return label
 
 
 def visible_device(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    return real if simulation.compute or label == META else CPU_DEVICE
+    if simulation.compute or label == META:
+        return real
+    return CPU_DEVICE

@@ -124,7 +124,10 @@ def _update_visible(variable: str | None) -> None:
     simulation.visible_variable = variable
     count = len(simulation.capacities)
     every = variable is None or variable == simulation.ignored_variable
-    simulation.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
+    if every or variable is None:
+        simulation.visible = tuple(range(count))
+    else:
+        simulation.visible = _parse_visible(variable, count)
     simulation.ledger.current_stream = current_stream_of
     simulation.ledger.accounts = tuple(simulation.open_account(simulation.capacities[number]) for number in simulation.visible)
 

@@ -127,7 +127,9 @@ def find_target(call: Call) -> Any:
         return find_mixed_target(call)
     if target == TEMPORARY or (call.kwargs and not schema.tensors.isdisjoint(call.kwargs)):
         return find_mixed_target(call)
-    return CPU if target == UNSEEN else target
+    if target == UNSEEN:
+        return CPU
+    return target
 
 
 def find_mixed_target(call: Call) -> Target:
@@ -148,7 +150,9 @@ def adopt_temporaries(call: Call) -> None:
 
 def label_at(target: Target, place: int) -> int:
     """The label of one tensor of a list."""
-    return target[place] if isinstance(target, tuple) else target
+    if isinstance(target, tuple):
+        return target[place]
+    return target
 
 
 def label_results(result: Any, target: Target) -> None:
@@ -342,9 +346,13 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
         return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
-        return CPU if is_meant else None
+        if is_meant:
+            return CPU
+        return None
     # Without values the real device is meta, and C++ copies that.
-    return META if simulation.compute or is_meant else None
+    if simulation.compute or is_meant:
+        return META
+    return None
 
 
 def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
@@ -417,14 +425,19 @@ def _choose_special(schema: OpSchema) -> Any:
     if schema.name in GPU_FORMS:
         return run_instead
     if schema.has_device:
-        return run_like if any(schema.flags) else run_factory
+        if any(schema.flags):
+            return run_like
+        return run_factory
     return None
 
 
 def run_instead(call: Call) -> Any:
     """An operator with a kernel for the CPU that GPUs do not have, for all that it is given or for some."""
     call.target = find_target(call)
-    result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs) if call.is_on_gpu() and simulation.compute else None
+    if call.is_on_gpu() and simulation.compute:
+        result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs)
+    else:
+        result = None
     if result is None:
         return run_operator(call)
     label_results(result, call.target)
@@ -480,7 +493,9 @@ def _kernels_of(func: OpOverload) -> Any:
     """The functions of an operator of `torch.library.custom_op` by device, if there is not one for all devices."""
     operator = custom_operators.get(func._schema.name)
     kernels = {} if operator is None else operator._backend_fns
-    return {} if None in kernels else kernels
+    if None in kernels:
+        return {}
+    return kernels
 
 
 def _is_composite(func: OpOverload) -> bool:
@@ -524,7 +539,9 @@ def _label_if_strided(value: Any) -> int | None:
             return LABELS.get(storage_id(value), CPU)
         except NotImplementedError:
             pass
-    return TEMPORARY if isinstance(value, torch.Tensor) and layout_of(value) is STRIDED else None
+    if isinstance(value, torch.Tensor) and layout_of(value) is STRIDED:
+        return TEMPORARY
+    return None
 
 
 def _after_fork() -> None:

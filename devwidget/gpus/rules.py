@@ -30,7 +30,9 @@ def resolve_mixture(call: Call) -> Target:
         if len(distinct) > 1:
             distinct.discard(TEMPORARY)
         if len(distinct) < 2:
-            return distinct.pop() if distinct else CPU
+            if distinct:
+                return distinct.pop()
+            return CPU
         on_meta = any(operand.tensor.is_meta for operand in call.operands)
         if on_meta and simulation.compute and resolve is not by_destination:
             return META
@@ -210,7 +212,9 @@ def by_filling(call: Call) -> int:
 def by_drawing(call: Call) -> int:
     """Probabilities are brought to a GPU. Source: `bernoulli_tensor_cuda_kernel` in `Distributions.cu`."""
     own = labels.label_of(call["self"])
-    return own if own >= 0 else by_iterator(call)
+    if own >= 0:
+        return own
+    return by_iterator(call)
 
 
 def by_convolution(call: Call) -> int:
@@ -229,7 +233,10 @@ def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool =
     """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
     left = errors.type_text(given.dtype, labels.label_of(given) >= 0)
     right = errors.type_text(other.dtype, labels.label_of(other) >= 0)
-    others = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    if or_mkldnn:
+        others = " or input should be a MKLDNN tensor and weight is a dense tensor"
+    else:
+        others = ""
     return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
 
 

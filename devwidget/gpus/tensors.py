@@ -32,12 +32,16 @@ def label_of_device(device: Any) -> int:
         device = torch.device(device)
     if device.type == "cuda":
         return machine.ordinal_of(device)
-    return META if device.type == "meta" else CPU
+    if device.type == "meta":
+        return META
+    return CPU
 
 
 def as_device(device: Any) -> Any:
     """The same device, an integer being a GPU."""
-    return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
+    if isinstance(device, int) and not isinstance(device, bool):
+        return DEVICES[device]
+    return device
 
 
 @replacing
@@ -47,7 +51,10 @@ def accept_numbers(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     if isinstance(other, torch.Tensor):
         rest = {name: value for name, value in kwargs.items() if name != "tensor"}
         return original(labels.device_for_label(labels.own_label(other)), other.dtype, *args[1:], **rest)
-    args = (as_device(args[0]), *args[1:]) if args else ()
+    if args:
+        args = (as_device(args[0]), *args[1:])
+    else:
+        args = ()
     return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
 
 
@@ -73,7 +80,10 @@ def wrap_to(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: An
         args, copy = args[:most], args[most]
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     if device is None:
-        kwargs = {} if memory_format is None else {"memory_format": memory_format}
+        if memory_format is None:
+            kwargs = {}
+        else:
+            kwargs = {"memory_format": memory_format}
         return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
     return convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
 
@@ -155,7 +165,10 @@ class device(metaclass=_DeviceType):
         """A device."""
         if not simulation.is_running:
             return RealDevice(*args, **kwargs)
-        given = args[0] if args else kwargs.get("device", kwargs.get("index"))
+        if args:
+            given = args[0]
+        else:
+            given = kwargs.get("device", kwargs.get("index"))
         if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
             if given < 0:
                 raise RuntimeError("Device index must not be negative")
@@ -199,10 +212,15 @@ def wrap_type(
             return errors.type_text(self.dtype, on_gpu)
         # Sparse ones have names of their own.
         name = original(self)
-        return name.replace("torch.", "torch.cuda.", 1) if on_gpu else name
+        if on_gpu:
+            return name.replace("torch.", "torch.cuda.", 1)
+        return name
     if isinstance(dtype, torch.dtype):
         return original(self, dtype, non_blocking, **kwargs)
-    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    if isinstance(dtype, str):
+        name = dtype
+    else:
+        name = f"{dtype.__module__}.{dtype.__name__}"
     gpu_types = "torch.cuda."
     wanted = original(torch.zeros(0), name.replace(gpu_types, "torch.", 1)).dtype
     return self.to(_device_of_type(self, is_gpu_type=name.startswith(gpu_types)), wanted, non_blocking)
@@ -362,7 +380,10 @@ def set_grad(self: torch.Tensor, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         own, given = labels.device_of(self), labels.device_of(value)
         if own != given and labels.TEMPORARY not in (labels.label_of(self), labels.label_of(value)):
-            how, part = ("located on device with index", "index") if own.type == given.type else ("with device type", "type")
+            if own.type == given.type:
+                how, part = ("located on device with index", "index")
+            else:
+                how, part = ("with device type", "type")
             raise RuntimeError(
                 f"attempting to assign a gradient {how} '{getattr(given, part)}' to a tensor {how} '{getattr(own, part)}'. "
                 "Please ensure that the gradient and the tensor are on the same device"
@@ -381,7 +402,9 @@ def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device
     """A `Tensor.pin_memory` that works without a GPU. Source: `pin_memory` in `Memory.cpp`."""
     if labels.label_of(self) >= 0:
         raise errors.cannot_pin(self.dtype)
-    return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
+    if labels.is_pinned(self):
+        return self
+    return labels.mark_pinned(self.clone())
 
 
 @replacing
@@ -409,7 +432,9 @@ def refuse_off_host(original: Callable[..., torch.Tensor], self: torch.Tensor, *
 @replacing
 def share_memory_(original: Callable[..., torch.Tensor], self: torch.Tensor) -> torch.Tensor:
     """A `Tensor.share_memory_` that leaves GPU tensors alone."""
-    return self if labels.label_of(self) >= 0 else original(self)
+    if labels.label_of(self) >= 0:
+        return self
+    return original(self)
 
 
 @replacing
@@ -468,7 +493,9 @@ def new_storage(cls: type[Storage], *args: Any, device: Any = None, **kwargs: An
 def storage_device(self: Storage) -> torch.device:
     """The virtual device."""
     label = LABELS.get(self._cdata, CPU)
-    return DEVICES[label] if label >= 0 else labels.visible_device(_real_device(self), label)
+    if label >= 0:
+        return DEVICES[label]
+    return labels.visible_device(_real_device(self), label)
 
 
 @replacing
@@ -560,7 +587,9 @@ def wrap_resize_(original: Callable[[Storage, int], Any], self: Storage, size: i
 @replacing
 def storage_data_ptr(original: Callable[[Storage], int], self: Storage) -> int:
     """As that of a tensor."""
-    return original(self) if simulation.compute or _real_device(self).type != "meta" else int(self._cdata)
+    if simulation.compute or _real_device(self).type != "meta":
+        return original(self)
+    return int(self._cdata)
 
 
 def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -137,7 +137,9 @@ def is_started() -> bool:
 def locate_name(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
     path = NEEDED.get(name) or DISTRIBUTED.get(name)
-    return torch_internals.find_target(name) if path is None else torch_internals.owner_and_name(path)
+    if path is None:
+        return torch_internals.find_target(name)
+    return torch_internals.owner_and_name(path)
 
 
 def _list_absent() -> Iterator[str]:

@@ -50,7 +50,12 @@ class VirtualMachine:
     def describe(self) -> Message:
         """How many of what size, or of which card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
-        each = self.card.name if self.card is not None else listed(sizes) if sizes else Message("any size")
+        if self.card is not None:
+            each = self.card.name
+        elif sizes:
+            each = listed(sizes)
+        else:
+            each = Message("any size")
         if self.compute:
             return Message("{count} of {each}", count=self.gpus, each=each)
         return Message("{count} of {each} without values", count=self.gpus, each=each)
@@ -150,7 +155,9 @@ def write_cluster(cluster: VirtualMachine) -> str:
 
 
 def _write_size(size: int) -> str:
-    return str(size) if size % _GIB else f"{size // _GIB}GiB"
+    if size % _GIB:
+        return str(size)
+    return f"{size // _GIB}GiB"
 
 
 def read_cluster(text: str) -> VirtualMachine:
@@ -183,12 +190,16 @@ def _read_field(part: str) -> tuple[str, object]:
 
 def _read_number(value: str) -> object:
     # What is no number is refused by who checks it, in the same words as for `simulate`.
-    return int(value) if value.isdecimal() else value
+    if value.isdecimal():
+        return int(value)
+    return value
 
 
 def _read_sizes(value: str) -> object:
     sizes = [_read_number(size.strip()) for size in value.split(":")]
-    return sizes if len(sizes) > 1 else sizes[0]
+    if len(sizes) > 1:
+        return sizes
+    return sizes[0]
 
 
 def _read_truth(value: str) -> object:

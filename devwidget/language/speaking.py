@@ -36,7 +36,10 @@ def set_language(name: str | None) -> None:
     Raises:
         UnknownNameError: for a language without a catalogue.
     """
-    asked = name if name is None else re.split("[-_.@]", str(name))[0].lower()
+    if name is None:
+        asked = name
+    else:
+        asked = re.split("[-_.@]", str(name))[0].lower()
     if asked is not None and asked not in languages():
         known = " | ".join(f"devwidget.set_language({each!r})" for each in languages())
         raise UnknownNameError(Message("there are no words in {name}", name=repr(name)), instead=known)
@@ -54,7 +57,9 @@ def follow(told: Callable[[], None]) -> None:
 
 def language() -> str:
     """The language that reports speak now."""
-    return _chosen[0] if _chosen else _by_locale()
+    if _chosen:
+        return _chosen[0]
+    return _by_locale()
 
 
 def said(text: str) -> str:
@@ -62,7 +67,9 @@ def said(text: str) -> str:
     if language() == ENGLISH:
         return str(text)  # a plain one: what is told is no message any more
     if not isinstance(text, Message):
-        return template(text) if text else text
+        if text:
+            return template(text)
+        return text
     facts = {name: said(fact) if isinstance(fact, Message) else fact for name, fact in text.facts.items()}
     return _closed(template(text.template), facts)
 
@@ -102,9 +109,13 @@ def say_count(one: str, many: str, count: int, shown: str = "") -> str:
 def template(one: str, many: str = "", count: int = 1) -> str:
     """A template in the language of reports, its facts not filled in; with `many` for so many things."""
     if language() == ENGLISH:
-        return many if many and count != 1 else one
+        if many and count != 1:
+            return many
+        return one
     catalogue = _catalogue(language())
-    return catalogue.ngettext(one, many, count) if many else catalogue.gettext(one)
+    if many:
+        return catalogue.ngettext(one, many, count)
+    return catalogue.gettext(one)
 
 
 def both(one: str, many: str) -> tuple[str, str]:
@@ -118,7 +129,9 @@ spoken_by(said)
 @functools.cache
 def _by_locale() -> str:
     found = gettext.find(DOMAIN, str(CATALOGUES))
-    return Path(found).parents[1].name if found else ENGLISH
+    if found:
+        return Path(found).parents[1].name
+    return ENGLISH
 
 
 @functools.cache

@@ -45,7 +45,9 @@ class Displayed:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
         bundle = {**self._as_text(self._plain_html()), **self._live_view()}
         _, metadata = self.view._repr_mimebundle_()  # in Colab anywidget says who draws it
-        return (bundle, metadata) if metadata else bundle
+        if metadata:
+            return (bundle, metadata)
+        return bundle
 
     def _ipython_display_(self) -> None:
         """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""

@@ -531,7 +531,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _show_refusal(self, text: str) -> None:
         """Say that nothing new was drawn, and of what the picture below is."""
-        before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"]) if self.trace else ""
+        if self.trace:
+            before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"])
+        else:
+            before = ""
         self.show_status("refused", "\n".join(filter(None, (text, before))))
 
     def _show_result(self, trace: Trace) -> None:

@@ -71,7 +71,9 @@ class PanelQuestions:
         if ask == "export":
             return export_panel(self._panel.snapshot, self._panel.trace, read_field(message, "form", str, ""))
         answer = self._panel.answer_section(message)
-        return answer if answer is not None else {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
+        if answer is not None:
+            return answer
+        return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
     def _run_shown(self, run: Callable[[], object]) -> None:
         try:
@@ -84,7 +86,9 @@ class PanelQuestions:
 
     def _make_detail(self, row: int) -> Message | None:
         snapshot, table = self._panel.snapshot, self._panel.table
-        return detail_content(snapshot, table, row) if snapshot is not None and 0 <= row < len(table) else None
+        if snapshot is not None and 0 <= row < len(table):
+            return detail_content(snapshot, table, row)
+        return None
 
 
 def _parse_request(message: Message) -> TraceRequest:
@@ -107,7 +111,9 @@ def _echo_id(value: object) -> str | int | None:
     """Return what the page calls its question if it can be sent back: numbers, and short printable texts."""
     if type(value) is int and abs(value) < 2**53:
         return value
-    return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None
+    if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable():
+        return value
+    return None
 
 
 # Characters kept, the last ones: a model that prints every tensor must not fill a page.

@@ -93,7 +93,9 @@ class DeviceId:
         return (self.kind, -1 if self.index is None else self.index) < (other.kind, -1 if other.index is None else other.index)
 
     def __str__(self) -> str:
-        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+        if self.index is None:
+            return self.kind
+        return f"{self.kind}:{self.index}"
 
 
 @functools.lru_cache(maxsize=256)

@@ -80,7 +80,9 @@ def is_installed(name: str) -> bool:
 
 def _find_origin(name: str) -> str | None:
     found = importlib.util.find_spec(name)
-    return found.origin if found is not None else None
+    if found is not None:
+        return found.origin
+    return None
 
 
 def error_text(error: BaseException) -> str:
@@ -113,13 +115,19 @@ def message(error: BaseException) -> str:
     writer = next(names["__str__"] for names in map(_names, _mro(kind)) if "__str__" in names)
     if type(writer) is types.WrapperDescriptorType and all(id(type(arg)) in _PLAIN for arg in args):
         return str(writer(error))
-    return _format_argument(args[0]) if len(args) == 1 else f"({', '.join(map(_format_argument, args))})" if args else ""
+    if len(args) == 1:
+        return _format_argument(args[0])
+    if args:
+        return f"({', '.join(map(_format_argument, args))})"
+    return ""
 
 
 def _format_argument(value: object) -> str:
     if issubclass(type(value), str):
         return str.__str__(value)
-    return repr(value) if id(type(value)) in _PLAIN else f"<{vars(type)['__name__'].__get__(type(value))}>"
+    if id(type(value)) in _PLAIN:
+        return repr(value)
+    return f"<{vars(type)['__name__'].__get__(type(value))}>"
 
 
 # Read past the class: its metaclass, or a `__getattribute__` of the user's, would be code of theirs that runs here.

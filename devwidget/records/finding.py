@@ -72,12 +72,16 @@ class Edit:
     @property
     def old_lines(self) -> list[str]:
         """The lines that are replaced."""
-        return self.was.split("\n") if self.last >= self.first else []
+        if self.last >= self.first:
+            return self.was.split("\n")
+        return []
 
     @property
     def new_lines(self) -> list[str]:
         """The lines that stand in their place."""
-        return self.text.split("\n") if self.text else []
+        if self.text:
+            return self.text.split("\n")
+        return []
 
     def meets(self, other: Edit) -> bool:
         """Whether both want one line."""
@@ -94,7 +98,10 @@ class Edit:
         """A unified diff, with some lines around it where the file still is as it was."""
         lines = [line.rstrip("\n") for line in linecache.getlines(self.file)]
         known = self.fits(lines)
-        before = lines if known else [""] * (self.first - 1) + self.old_lines
+        if known:
+            before = lines
+        else:
+            before = [""] * (self.first - 1) + self.old_lines
         names = {"fromfile": self.file, "tofile": self.file, "lineterm": ""}
         return "\n".join(difflib.unified_diff(before, apply_edits(before, [self]), n=_CONTEXT if known else 0, **names))
 

@@ -21,7 +21,9 @@ def in_blocks(requested_bytes: int, block_bytes: int) -> int:
 def allocated_bytes(requested_bytes: int, device_type: str) -> int:
     """Bytes that one allocation takes on a type of device."""
     kind = KINDS.get(device_type)
-    return requested_bytes if kind is None else in_blocks(requested_bytes, kind.block_bytes)
+    if kind is None:
+        return requested_bytes
+    return in_blocks(requested_bytes, kind.block_bytes)
 
 
 @dataclass(frozen=True, slots=True)

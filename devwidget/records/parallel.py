@@ -140,7 +140,9 @@ class ProcessGroup:
 
 def group_label(name: str, description: str) -> str:
     """What a process group is called: as whoever made it described it, else as torch counts it."""
-    return description if description not in ("", "undefined") else name
+    if description not in ("", "undefined"):
+        return description
+    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,4 +31,6 @@ def format_runs(runs: Runs) -> Message:
     """`rank 3`, `ranks 0-7, 12`."""
     told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
     one = len(runs) == 1 and runs[0][0] == runs[0][1]
-    return Message("rank {ranks}", ranks=told) if one else Message("ranks {ranks}", ranks=told)
+    if one:
+        return Message("rank {ranks}", ranks=told)
+    return Message("ranks {ranks}", ranks=told)

@@ -65,7 +65,9 @@ class Site:
     def __str__(self) -> str:
         own = f"{file_label(self.file)}:{self.line}"
         called = self.library if self.is_users else None
-        return own if called is None else f"{own} ({file_label(called.file)}:{called.line})"
+        if called is None:
+            return own
+        return f"{own} ({file_label(called.file)}:{called.line})"
 
 
 def file_label(file: str) -> str:
@@ -76,20 +78,29 @@ def file_label(file: str) -> str:
 def cell_label(file: str) -> str:
     """`In[5]` for the name of a notebook cell, `cell[5]` in marimo, `cell` for one of another session, "" for a file."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    label = shell.compile.format_code_name(file) if shell is not None else None
+    if shell is not None:
+        label = shell.compile.format_code_name(file)
+    else:
+        label = None
     if label and label[0] == "Cell":
         return str(label[1])
     if marimo := _MARIMO.fullmatch(file):
         return _marimo_label(marimo[1])
     found = _NAMES.match(file)
-    return "" if found is None else f"In[{found[1]}]" if found[1] else "cell"
+    if found is None:
+        return ""
+    if found[1]:
+        return f"In[{found[1]}]"
+    return "cell"
 
 
 def _marimo_label(name: str) -> str:
     context = getattr(sys.modules.get("marimo._runtime.context"), "safe_get_context", lambda: None)()
     for each in context.graph.cells if context is not None else ():  # it knows one thread alone
         _marimo_numbers.setdefault(str(each), len(_marimo_numbers) + 1)
-    return f"cell[{_marimo_numbers[name]}]" if name in _marimo_numbers else "cell"
+    if name in _marimo_numbers:
+        return f"cell[{_marimo_numbers[name]}]"
+    return "cell"
 
 
 def cells() -> list[str]:

@@ -25,7 +25,9 @@ def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
         tree = _parse_again(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, null bytes, and what nests too deeply for Python
         return None
-    return tree if tree is not None and (deep or is_shallow(tree)) else None
+    if tree is not None and (deep or is_shallow(tree)):
+        return tree
+    return None
 
 
 def _parse_again(text: str) -> ast.Module | None:
@@ -41,7 +43,9 @@ def parsed_statement(text: str, line: int = 1) -> ast.stmt | None:
     tree = parsed(text)
     if tree is None or len(tree.body) != 1:
         return None
-    return ast.increment_lineno(tree.body[0], line - 1) if line != 1 else tree.body[0]
+    if line != 1:
+        return ast.increment_lineno(tree.body[0], line - 1)
+    return tree.body[0]
 
 
 def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
@@ -50,7 +54,9 @@ def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
     node = parsed_statement(text, line)
     if node is None and "\n" in text:  # a part of something in brackets may go on at the next line
         node = parsed_statement(f"(\n{text}\n)", line - 1)
-    return node.value if isinstance(node, ast.Expr) else None
+    if isinstance(node, ast.Expr):
+        return node.value
+    return None
 
 
 def parsed_operation(text: str, line: int = 1) -> ast.AST | None:
@@ -80,7 +86,9 @@ def arguments_in(call: ast.Call) -> list[ast.expr]:
 
 def name_of_called(node: ast.Call) -> str:
     """`zeros` of `torch.zeros(3)` and of `zeros(3)`; "" for what is called without a name."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return getattr(node.func, "id", "")
 
 
 def inner_statements(node: Any) -> Iterator[ast.stmt]:

@@ -97,7 +97,10 @@ class _Path:
     def __init__(self, copy: UserMove, made: Operand) -> None:
         self.move: ast.Call | None = None
         used, born = code_at(copy.site), code_at(made.birth)
-        makers = born[0].alike(born[1], made.birth_call) if born is not None else []
+        if born is not None:
+            makers = born[0].alike(born[1], made.birth_call)
+        else:
+            makers = []
         self.is_pure = False
         if used is None or born is None or not makers:
             return
@@ -163,7 +166,9 @@ def _moves_in(code: Code, statement: ast.stmt) -> Iterator[ast.Call]:
 
 def _subject_of(move: ast.Call) -> ast.expr | None:
     """`x` of `x.to(device)`."""
-    return move.func.value if isinstance(move.func, ast.Attribute) else None
+    if isinstance(move.func, ast.Attribute):
+        return move.func.value
+    return None
 
 
 def _is_read_by(code: Code, given: ast.Assign, reader: ast.stmt) -> bool:
@@ -182,17 +187,25 @@ def _device_of(move: ast.Call | None) -> str:
         return ""
     told = [*(k.value for k in move.keywords if k.arg == "device"), *move.args[:1]]
     if not told:
-        return repr(move.func.attr) if move.func.attr not in ("to", "cpu") else ""
+        if move.func.attr not in ("to", "cpu"):
+            return repr(move.func.attr)
+        return ""
     text = ast.unparse(told[0])
     if isinstance(told[0], ast.Constant):
-        return text if isinstance(told[0].value, str) else ""
-    return text if text.lower().rpartition(".")[2].startswith("dev") else ""
+        if isinstance(told[0].value, str):
+            return text
+        return ""
+    if text.lower().rpartition(".")[2].startswith("dev"):
+        return text
+    return ""
 
 
 def _last_name(call: ast.Call) -> str:
     """`zeros` of `torch.zeros(3)`."""
     named = call.func.attr if isinstance(call.func, ast.Attribute) else call.func
-    return named if isinstance(named, str) else getattr(named, "id", "")
+    if isinstance(named, str):
+        return named
+    return getattr(named, "id", "")
 
 
 def _is_factory(node: ast.AST) -> bool:
@@ -207,7 +220,9 @@ def _whole_chain(code: Code, node: ast.expr) -> ast.expr:
         if isinstance(call, ast.Call) and call.func is parent and _is_pure(call):
             return _whole_chain(code, call)
         return node
-    return _whole_chain(code, parent) if isinstance(parent, ast.expr) and _is_pure(parent) else node
+    if isinstance(parent, ast.expr) and _is_pure(parent):
+        return _whole_chain(code, parent)
+    return node
 
 
 def _is_pure(node: ast.expr) -> bool:

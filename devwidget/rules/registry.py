@@ -73,7 +73,9 @@ def find_unmet_needs(trace: Trace) -> frozenset[Need]:
 def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
     """`no backward pass and no optimizer step in this trace`; "" if nothing that is needed is lacking."""
     names = [_MET[need][0] for need in needs if need in lacking]
-    return Message("{missing} in this trace", missing=listed(names)) if names else ""
+    if names:
+        return Message("{missing} in this trace", missing=listed(names))
+    return ""
 
 
 FOLDERS = ("placement", "transfers", "training", "replicas")
@@ -153,12 +155,19 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(crash)
             continue
         found += told
-        lacking = None if told else _lacking(each.kind, each.needs, unmet_needs)  # what was found is an answer in any case
+        # what was found is an answer in any case
+        if told:
+            lacking = None
+        else:
+            lacking = _lacking(each.kind, each.needs, unmet_needs)
         if lacking and not each.on_request:
             not_checked.append(lacking)
         elif not lacking:
             checked.append(each.kind)
-    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen))))) if found else ()
+    if found:
+        ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen)))))
+    else:
+        ordered = ()
     return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
 
 
@@ -166,7 +175,9 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
 def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
     """Why a rule cannot decide; None if it can. The same words for every trace that lacks the same."""
     reason = describe_missing(needs, unmet_needs)
-    return Message("{kind}: {reason}", kind=kind, reason=reason) if reason else None
+    if reason:
+        return Message("{kind}: {reason}", kind=kind, reason=reason)
+    return None
 
 
 def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
@@ -206,7 +217,9 @@ def _cause(finding: Finding) -> object:
         return finding.cause
     if finding.birth is not None:
         return finding.birth.line_id
-    return finding.fault.place if finding.fault is not None else (finding.module, finding.headline)
+    if finding.fault is not None:
+        return finding.fault.place
+    return (finding.module, finding.headline)
 
 
 def _together(group: list[Finding]) -> tuple[Fix, ...]:

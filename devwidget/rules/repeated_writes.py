@@ -95,7 +95,10 @@ def _moved_above(write: UserMove) -> Fix | None:
     if at is None or not isinstance(statement, ast.Assign):
         return None
     target = statement.targets[0]
-    home = ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+    if isinstance(target, ast.Subscript):
+        home = ast.unparse(target.value)
+    else:
+        home = ""
     draft = Draft(at[0])
     above_the_loop(draft, statement, ast.unparse(statement.value), home)
     return fix(Message("move it before the loop"), draft)

@@ -46,7 +46,9 @@ def name_of(fault: Fault, operand: Operand) -> str:
 def kept_name_of(fault: Fault, operand: Operand) -> str:
     """The same, with the path under which a module keeps it; as `name_of` of what none keeps."""
     path = path_of(operand)
-    return f"`{path}`" if path else name_of(fault, operand)
+    if path:
+        return f"`{path}`"
+    return name_of(fault, operand)
 
 
 def stands_in(name: str, text: str) -> bool:
@@ -63,7 +65,9 @@ def words_in(text: str) -> set[str]:
 def path_of(operand: Operand) -> str:
     """Under which path a module, or a namespace, holds a tensor; "" if nobody does."""
     held = operand.held
-    return "" if held is None else f"{held.module or ''}.{held.name}".strip(".")
+    if held is None:
+        return ""
+    return f"{held.module or ''}.{held.name}".strip(".")
 
 
 def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:
@@ -83,7 +87,9 @@ def first_stray(fault: Fault) -> Operand | None:
 def right_device(fault: Fault) -> str:
     """An expression for the right device in the failing frame: a partner's `.device`, else the literal."""
     partner = next((o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression), "")
-    return f"{partner}.device" if partner else repr(str(fault.target))
+    if partner:
+        return f"{partner}.device"
+    return repr(str(fault.target))
 
 
 def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:

@@ -79,4 +79,6 @@ def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: 
     trace = _put_in_place(healed, findings)
     tried = try_alone(trace, left, step, repeat_step(step, (), ""), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
-    return dataclasses.replace(tried, confidence="likely") if trains and tried.confidence == "sure" else tried
+    if trains and tried.confidence == "sure":
+        return dataclasses.replace(tried, confidence="likely")
+    return tried

@@ -63,7 +63,10 @@ class CodeSwap:
 
 
 def _compile_functions(tree: ast.Module, file: str, flags: int, is_whole: bool) -> Codes:
-    parts = [tree] if is_whole else [ast.Module([node], []) for node in tree.body]
+    if is_whole:
+        parts = [tree]
+    else:
+        parts = [ast.Module([node], []) for node in tree.body]
     seen: Counter[str] = Counter()
     found = {}
     for part in parts:

@@ -98,7 +98,12 @@ def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
         inner = next((b for b in _blocks(node) if _first(b[0]) <= last and (b[-1].end_lineno or 0) >= first), None)
         if inner is None:
             return EditPlace(block, index, function, owner)
-        function = node if isinstance(node, Function) else None if isinstance(node, ast.ClassDef) else function
+        if isinstance(node, Function):
+            function = node
+        elif isinstance(node, ast.ClassDef):
+            function = None
+        else:
+            function = function
         owner = node if isinstance(node, ast.ClassDef) else owner
         block = inner
 

@@ -95,7 +95,9 @@ def _make_parameters(value: Any, is_trained: bool) -> Any:
 
 def _make_module(value: Any) -> nn.Module:
     try:
-        return nn.ModuleDict(value) if type(value) is dict else nn.ModuleList(value)
+        if type(value) is dict:
+            return nn.ModuleDict(value)
+        return nn.ModuleList(value)
     except (TypeError, KeyError) as error:
         raise NotTried("it holds other things than modules by now") from error
 

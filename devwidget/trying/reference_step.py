@@ -59,7 +59,10 @@ def results_of(seen: Mapping[str, Any], model: nn.Module, changed: list[Any] | N
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
     found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
     gradients = {path: _measure_length(each) for path, each in found if each is not None}
-    left = None if changed is None else tuple(map(_measure_length, tensors_in(changed)))
+    if changed is None:
+        left = None
+    else:
+        left = tuple(map(_measure_length, tensors_in(changed)))
     return Results(tuple(output.values()), buffers, gradients, left)
 
 
@@ -67,7 +70,10 @@ def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
     """One number for each tensor: a copy of all would take the memory of the model once more."""
     plain = tensor.detach()
     if plain.layout != torch.strided:
-        plain = plain.coalesce().values() if plain.layout == torch.sparse_coo else plain.new_zeros(())
+        if plain.layout == torch.sparse_coo:
+            plain = plain.coalesce().values()
+        else:
+            plain = plain.new_zeros(())
     return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())
 
 
@@ -113,7 +119,9 @@ class Reference:
         for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
             values = self.is_exact and not is_random and not (number and trains_more)
             if words := self._find_difference(mine.results, other.results, values):
-                return words if not number else Message("in the second step {difference}", difference=words)
+                if not number:
+                    return words
+                return Message("in the second step {difference}", difference=words)
         return ""
 
     def tells_values(self, tried: Sequence[Run]) -> bool:
@@ -130,14 +138,22 @@ class Reference:
                 return Message("it gives {result}, and {right} on one device", result=_kind_of(b), right=_kind_of(a))
         if not are_equal(mine.output, other.output, self.moves, values=values):
             return Message("it gives other values than on one device")
-        buffer = _find_unequal(mine.buffers, other.buffers) if values else ""
+        if values:
+            buffer = _find_unequal(mine.buffers, other.buffers)
+        else:
+            buffer = ""
         if buffer:
             return Message("`{name}` holds other values than on one device", name=buffer)
         lost = min(mine.gradients.keys() - other.gradients.keys(), default="")
         if lost:
             return Message("`{name}` gets no gradient", name=lost)
-        gradient = _find_unequal(mine.gradients, other.gradients) if values else ""
-        return Message("the gradient of `{name}` is another than on one device", name=gradient) if gradient else ""
+        if values:
+            gradient = _find_unequal(mine.gradients, other.gradients)
+        else:
+            gradient = ""
+        if gradient:
+            return Message("the gradient of `{name}` is another than on one device", name=gradient)
+        return ""
 
 
 def _find_unequal(mine: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:

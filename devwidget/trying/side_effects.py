@@ -107,7 +107,10 @@ class TrialWatch:
 
     def _watch_call(self, describe: Describe, below: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            words = describe(*args, **kwargs) if self.own.are_here() else ""
+            if self.own.are_here():
+                words = describe(*args, **kwargs)
+            else:
+                words = ""
             if words:
                 self._seen.setdefault(words)
             return below(*args, **kwargs)
@@ -126,11 +129,15 @@ class TrialWatch:
 
 
 def _describe_open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> str:
-    return _describe_write(file) if is_a(mode, str) and set(mode) & set("wax+") else ""
+    if is_a(mode, str) and set(mode) & set("wax+"):
+        return _describe_write(file)
+    return ""
 
 
 def _describe_open_by_flags(file: Any, flags: Any, *args: Any, **kwargs: Any) -> str:
-    return _describe_write(file) if is_a(flags, int) and flags & _WRITES else ""
+    if is_a(flags, int) and flags & _WRITES:
+        return _describe_write(file)
+    return ""
 
 
 def _describe_save(obj: Any, f: Any = None, *args: Any, **kwargs: Any) -> str:
@@ -141,7 +148,9 @@ def _describe_write(file: Any) -> str:
     if not issubclass(type(file), (str, bytes, os.PathLike)):
         return Message("the step wrote to an open file")
     path = os.fsdecode(file)
-    return "" if path == os.devnull or _is_compiled(path) else Message("the step wrote to `{file}`", file=path)
+    if path == os.devnull or _is_compiled(path):
+        return ""
+    return Message("the step wrote to `{file}`", file=path)
 
 
 def _is_compiled(path: str) -> bool:

@@ -60,7 +60,9 @@ def _drop_output(own: OwnThreads, result: Callable[..., Any]) -> Wrapper:
 
     def wrapper(below: Callable[..., Any]) -> Callable[..., Any]:
         def write(*args: Any, **kwargs: Any) -> Any:
-            return result(*args, **kwargs) if own.are_here() else below(*args, **kwargs)
+            if own.are_here():
+                return result(*args, **kwargs)
+            return below(*args, **kwargs)
 
         return write
 
@@ -76,6 +78,9 @@ def _forget_warning(message: Any, category: Any, filename: str, lineno: int, *ar
     text, frame = str(message), cast(FrameType | None, sys._getframe(1))
     while frame is not None and frame.f_code.co_filename != filename:
         frame = frame.f_back
-    shown = frame.f_globals.get("__warningregistry__", {}) if frame is not None else {}
+    if frame is not None:
+        shown = frame.f_globals.get("__warningregistry__", {})
+    else:
+        shown = {}
     for key in ((text, category, lineno), (text, category, 0)):
         shown.pop(key, None)

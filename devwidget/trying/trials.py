@@ -79,7 +79,10 @@ def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix:
     with _one_after_the_other() as is_turn:
         works = trials.try_one(fix) if is_turn else None
     told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
-    told = trials.verified(told, fix) if works else dataclasses.replace(told, fails=works is False)
+    if works:
+        told = trials.verified(told, fix)
+    else:
+        told = dataclasses.replace(told, fails=works is False)
     return dataclasses.replace(told, runs=trace.step_runs + trials.runs)
 
 
@@ -193,7 +196,10 @@ class _Trials:
         left = [fix for fix in finding.fixes if fix is not good and self._verdicts[fix].works is not False]
         if good is None and finding.fixes and not left:
             return _without_fixes(finding, [self._verdicts[fix].how for fix in finding.fixes])
-        first = [] if good is None else [self.verified(good, good)]
+        if good is None:
+            first = []
+        else:
+            first = [self.verified(good, good)]
         return dataclasses.replace(finding, fixes=(*first, *map(self.told, left)))
 
     def verified(self, fix: Fix, tried: Fix) -> Fix:
@@ -220,7 +226,9 @@ class _Trials:
     def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
         works = self._attempt(fixes, others, heal=heal)
         # Another function with that code may have run.
-        return self._attempt(fixes, others, heal=heal) if not works and self._live.look_further() else works
+        if not works and self._live.look_further():
+            return self._attempt(fixes, others, heal=heal)
+        return works
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
         """Whether the step runs with some fixes; None if that is not known. What is learnt is noted of each of them."""
@@ -267,7 +275,10 @@ class _Trials:
     def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRuns) -> bool | None:
         """Hold a trial against the step with everything on one device."""
         runs, verdicts = trial.runs, [self._verdicts[fix] for fix in fixes.values()]
-        reference = None if runs[0].trace.error else self._find_reference(runs, others)
+        if runs[0].trace.error:
+            reference = None
+        else:
+            reference = self._find_reference(runs, others)
         failure = self._how_it_fails(runs, others, reference, trial.is_random)
         new = _new_findings(runs[0].trace, others)
         if not failure and new:
@@ -284,7 +295,9 @@ class _Trials:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
         for verdict in verdicts:
             verdict.how = failure
-        return False if trial.is_exact else None
+        if trial.is_exact:
+            return False
+        return None
 
     def _note_untried(self, fixes: Iterable[Fix], why: str) -> None:
         for fix in fixes:
@@ -305,7 +318,9 @@ class _Trials:
                 return ""
             return Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
         new = _new_in_second(runs, others, healed)
-        return Message("the second step has {finding}", finding=_describe_finding(new[0])) if new else ""
+        if new:
+            return Message("the second step has {finding}", finding=_describe_finding(new[0]))
+        return ""
 
     def _find_reference(self, runs: Sequence[Run], others: list[Finding]) -> Reference | None:
         """What a trial is held against: the step with everything on one device; None where that fails.
@@ -333,7 +348,9 @@ class _Trials:
     def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
         if reference is None:
             return Message("the step cannot be run with everything on one device")
-        return "" if reference.tells_values(runs) else Message("on one device its values are others in each run")
+        if reference.tells_values(runs):
+            return ""
+        return Message("on one device its values are others in each run")
 
     def _why_not_now(self) -> str:
         """Why no further trial begins."""
@@ -341,7 +358,9 @@ class _Trials:
             return Message("{count} trials were run before it", count=MOST_TRIALS)
         if clock() > self._end:
             return Message("the trials before it took {seconds} s", seconds=f"{LAST_BEGIN_SECONDS:.0f}")
-        return "" if self._is_asked else next(reasons_around(), "")
+        if self._is_asked:
+            return ""
+        return next(reasons_around(), "")
 
     def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
         """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
@@ -367,7 +386,9 @@ def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
 
 def _describe_finding(finding: Finding) -> str:
     site = finding.fault or finding.birth
-    return Message("{kind} at line {line}", kind=finding.kind, line=site.line) if site is not None else finding.kind
+    if site is not None:
+        return Message("{kind} at line {line}", kind=finding.kind, line=site.line)
+    return finding.kind
 
 
 def _first_line(text: str) -> str:

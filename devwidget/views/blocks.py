@@ -85,7 +85,10 @@ class Folding:
         every: bool = False,
     ) -> None:
         self._table, self._whole, self._opened, self._every = table, whole, opened, every
-        self._starts = {event.path: event.number for event in trace.modules if event.replica < 0} if trace else {}
+        if trace:
+            self._starts = {event.path: event.number for event in trace.modules if event.replica < 0}
+        else:
+            self._starts = {}
         self._wrong = set(_find_wrong(trace)) if trace else set()
         self._parts = _list_parts(table)
 
@@ -93,10 +96,15 @@ class Folding:
         """The blocks in the order in which they run: those that the picture has by itself, then what a reader has opened."""
         rows = self._split(self._choose_rows(), lambda row: self._table.paths[row] in self._opened)
         joined = self._join(rows, self._opened, every=self._every)
-        return joined if len(joined) <= MOST_BLOCKS else _join_all(joined)
+        if len(joined) <= MOST_BLOCKS:
+            return joined
+        return _join_all(joined)
 
     def _choose_rows(self) -> list[int]:
-        rows = self._split([0], self._must_split) if len(self._table) and self._table.devices[0] else []
+        if len(self._table) and self._table.devices[0]:
+            rows = self._split([0], self._must_split)
+        else:
+            rows = []
         stuck: set[int] = set()
         joined = self._join(rows)
         while len(joined) < FEW_BLOCKS and (heaviest := self._find_heaviest(rows, joined, stuck)) is not None:
@@ -122,7 +130,9 @@ class Folding:
         return found
 
     def _find_parts(self, row: int) -> list[int]:
-        return [] if self._table.paths[row] in self._whole else self._parts.get(row, [])
+        if self._table.paths[row] in self._whole:
+            return []
+        return self._parts.get(row, [])
 
     def _find_heaviest(self, rows: list[int], joined: list[Block], stuck: set[int]) -> int | None:
         """The one to unfold next; what is one of many alike, or fails itself, is seen whole."""
@@ -185,7 +195,9 @@ def _kind_of(block: Block) -> object:
 def _list_of(block: Block) -> str:
     """The list whose item a block is; the block itself if it is none."""
     parent, _, name = block.path.rpartition(".")
-    return f"{parent}.{block.class_name}" if name.isdigit() else block.path
+    if name.isdigit():
+        return f"{parent}.{block.class_name}"
+    return block.path
 
 
 def _merge(run: list[Block]) -> Block:
@@ -211,4 +223,6 @@ def _join_all(blocks: list[Block]) -> list[Block]:
 def join_alike(blocks: list[Block]) -> list[Block]:
     """Neighbours of one kind on one device as one; whatever their kind if there are too many."""
     joined = [_merge(list(run)) for _, run in groupby(blocks, _kind_of)]
-    return joined if len(joined) <= MOST_BLOCKS else _join_all(joined)
+    if len(joined) <= MOST_BLOCKS:
+        return joined
+    return _join_all(joined)

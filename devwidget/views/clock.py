@@ -51,7 +51,9 @@ class Clock:
         """Seconds at a place."""
         after = bisect_right(self._places, place)
         if not self.runs or after == len(self._places):
-            return self._seconds[-1] if self.runs else 0.0
+            if self.runs:
+                return self._seconds[-1]
+            return 0.0
         if after == 0:
             return self._seconds[0]
         (first, last), (start, end) = self._places[after - 1 : after + 1], self._seconds[after - 1 : after + 1]

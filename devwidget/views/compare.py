@@ -63,7 +63,10 @@ def _sum_lines(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
     """Crossings and bytes of each line."""
     sums: dict[_Line, tuple[int, int]] = {}
     for move in moves:
-        text = " ".join(move.site.text.split()) if move.site is not None else ""
+        if move.site is not None:
+            text = " ".join(move.site.text.split())
+        else:
+            text = ""
         key = _Line(move.source, move.target, move.cause, move.phase, move.module, text)
         count, size = sums.get(key, (0, 0))
         sums[key] = count + move.count, size + move.bytes * move.count

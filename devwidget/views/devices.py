@@ -93,7 +93,10 @@ def make_picture(
         opened: what a reader has unfolded, by `Block.unfolds`.
         every: each block by itself, equal ones too.
     """
-    calls = [call for call in parallel_calls(trace) if call.replicas] if trace is not None else []
+    if trace is not None:
+        calls = [call for call in parallel_calls(trace) if call.replicas]
+    else:
+        calls = []
     folding = Folding(table, trace, whole={call.wrapper for call in calls}, opened=opened, every=every)
     sketch = Sketch()
     for block in folding.choose():
@@ -130,7 +133,10 @@ class Sketch:
     def add_before(self, block: Block, target: int) -> int:
         """A tensor above the block that it goes to, beside others that do; in the last row if that block is not there yet."""
         row = self.row_of(target) if target >= 0 else len(self.rows)
-        above = [self.blocks[at] for at in self.rows[row - 1]] if row else []
+        if row:
+            above = [self.blocks[at] for at in self.rows[row - 1]]
+        else:
+            above = []
         number = self.add(block, row)
         if above and all(each.what == "tensor" and each.device != block.device for each in above):
             self.rows[row - 1] += self.rows.pop(row)
@@ -144,7 +150,9 @@ class Sketch:
         """The blocks that hold a module, its visits among them."""
         while module and module not in self.owners:
             module = module.rpartition(".")[0]
-        return self.owners.get(module, []) if module is not None else []
+        if module is not None:
+            return self.owners.get(module, [])
+        return []
 
     def find_target(self, device: DeviceId, module: str | None, number: int) -> int:
         """The block inside which something arrives, else the next that begins on the device, else one inside; -1 for none."""
@@ -183,13 +191,19 @@ class Sketch:
 
 
 def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[DeviceColumn]:
-    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
+    if trace is not None:
+        curves = {curve.device: curve for curve in trace.memory}
+    else:
+        curves = {}
     ends = {device: curve.end for device, curve in curves.items()} | {each.device: each for each in snapshot.memory}
     return [_make_column(memory, curves.get(device), trace) for device, memory in ends.items()]
 
 
 def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> DeviceColumn:
-    refused = curve.refused[0].allocated + curve.refused[0].bytes if curve is not None and curve.refused else 0
+    if curve is not None and curve.refused:
+        refused = curve.refused[0].allocated + curve.refused[0].bytes
+    else:
+        refused = 0
     peak = curve.peak if curve is not None and curve.source == "allocator" else None
     if peak is not None:
         parts = tuple((role, size) for role in ROLES if (size := getattr(peak, role)))
@@ -224,7 +238,10 @@ def _add_call(sketch: Sketch, call: ParallelCall) -> None:
         ends += [("reduce", gradients, each, each.gradient_bytes) for each in call.replicas]
     for step, other, replica, moved in ends:
         if moved and sketch.blocks[other].device != replica.device:
-            way = (other, numbers[replica.number]) if step in ("scatter", "replicate") else (numbers[replica.number], other)
+            if step in ("scatter", "replicate"):
+                way = (other, numbers[replica.number])
+            else:
+                way = (numbers[replica.number], other)
             kind: Kind = "gradient" if step == "reduce" else "copy"
             sketch.ways.append(Way(*way, kind, moved, step=step, call=call, number=replica.number))
 

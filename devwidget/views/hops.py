@@ -130,7 +130,10 @@ def group_waits(waits: Iterable[Wait]) -> tuple[WaitingLine, ...]:
     """One for each line and device, most waits first."""
     groups: dict[object, list[Wait]] = {}
     for wait in waits:
-        line = (wait.site.file, wait.site.line) if wait.site else None
+        if wait.site:
+            line = (wait.site.file, wait.site.line)
+        else:
+            line = None
         groups.setdefault((line, wait.device, wait.called, wait.meant), []).append(wait)
     return tuple(sorted(map(_merge_waits, groups.values()), key=lambda line: -line.count))
 

@@ -92,7 +92,10 @@ def memory_bars(
     peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
-    outside = None if before is None else {each.device: each.activations for each in before}
+    if before is None:
+        outside = None
+    else:
+        outside = {each.device: each.activations for each in before}
     refused = _refused_bytes(trace) if trace else {}
     wanted = (each for each in chosen if each.device.kind != "meta")
     bars = (_make_bar(each, peaks.get(each.device, 0), refused.get(each.device, 0), outside) for each in wanted)
@@ -102,7 +105,10 @@ def memory_bars(
 def _make_bar(memory: DeviceMemory, peak: int, refused: int, before: dict[DeviceId, int] | None) -> MemoryBar:
     sizes = {category: getattr(memory, category) for category in CATEGORIES}
     unknown = sizes.pop("activations")
-    sizes["running"] = 0 if before is None else max(0, unknown - before.get(memory.device, 0))
+    if before is None:
+        sizes["running"] = 0
+    else:
+        sizes["running"] = max(0, unknown - before.get(memory.device, 0))
     sizes["outside"] = unknown - sizes["running"]
     parts = tuple((part, size) for part in BAR_PARTS if (size := sizes.get(part, 0)))
     total = memory.total or sum(size for _, size in parts)

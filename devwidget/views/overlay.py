@@ -176,7 +176,10 @@ def repeated_blocks(table: PlacementTable, marks: Overlay) -> dict[int, int]:
             found.update(_find_runs(below[::-1], looks, table))
             look = (look, *((table.names[child], looks[child]) for child in below))
         # equal subtrees share a number, so that runs are found by comparing numbers; a row with a mark has one of its own
-        looks[row] = -1 - row if row in marks.marks else known.setdefault(look, len(known))
+        if row in marks.marks:
+            looks[row] = -1 - row
+        else:
+            looks[row] = known.setdefault(look, len(known))
         children.setdefault(table.parents[row], []).append(row)
     return found
 

@@ -43,7 +43,9 @@ class ParallelCall:
     @property
     def gathered_on(self) -> DeviceId | None:
         """Where the outputs were collected; None if they were not."""
-        return self.replicas[0].gathered_on if self.replicas else None
+        if self.replicas:
+            return self.replicas[0].gathered_on
+        return None
 
     @property
     def gather_point(self) -> DeviceId | None:
@@ -89,7 +91,9 @@ class ParallelCall:
     @property
     def idle(self) -> tuple[DeviceId, ...]:
         """Devices that the batch did not reach."""
-        return self.call.device_ids[len(self.replicas) :] if self.replicas else ()
+        if self.replicas:
+            return self.call.device_ids[len(self.replicas) :]
+        return ()
 
     def find_replica(self, number: int) -> Replica:
         """The replica at a place in `device_ids`, which an own `scatter` may leave out."""

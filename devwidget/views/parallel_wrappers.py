@@ -63,7 +63,9 @@ def whole_bytes(tensor: TensorFacts) -> int:
     """Bytes of a tensor with all its shards, wherever they are."""
     found = re.search(r"\d{1,4}", tensor.dtype)
     bits = int(found[0]) if found else 8
-    return 0 if tensor.shape is None else math.prod(tensor.shape) * bits // 8
+    if tensor.shape is None:
+        return 0
+    return math.prod(tensor.shape) * bits // 8
 
 
 def is_sharded(tensor: TensorFacts) -> bool:
@@ -110,7 +112,12 @@ def _find_units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[Module
     found: dict[int, list[ModuleFacts]] = {}
     nearest: list[int] = []
     for place, module in enumerate(modules):
-        unit = place if module.wrapper == kind else nearest[module.parent] if module.parent >= 0 else -1
+        if module.wrapper == kind:
+            unit = place
+        elif module.parent >= 0:
+            unit = nearest[module.parent]
+        else:
+            unit = -1
         nearest.append(unit)
         if unit >= 0:
             found.setdefault(unit, []).append(module)

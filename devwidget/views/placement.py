@@ -77,7 +77,12 @@ def nearest_row(index: dict[str, int], path: str) -> int:
 
 def device_order(device: DeviceId) -> tuple[int, str, int]:
     """Sort key: accelerators by index, then cpu, then meta."""
-    rank = 0 if device.is_accelerator else 1 if device.kind == "cpu" else 2
+    if device.is_accelerator:
+        rank = 0
+    elif device.kind == "cpu":
+        rank = 1
+    else:
+        rank = 2
     return rank, device.kind, -1 if device.index is None else device.index
 
 
@@ -89,7 +94,10 @@ def tabulate_snapshot(snapshot: Snapshot) -> PlacementTable:
     storages = _OnceBelow(table.parents, table.depths, table.bytes)
     parameters = _OnceBelow(table.parents, table.depths, table.parameters)
     for index, module in enumerate(snapshot.modules):
-        parent = row_of_module[module.parent] if module.parent >= 0 else -1
+        if module.parent >= 0:
+            parent = row_of_module[module.parent]
+        else:
+            parent = -1
         row_of_module.append(_add_module(table, module, index, parent))
         for row, tensor in _rows_of_tensors(table, module, index, row_of_module[-1]):
             table.devices[row] |= 1 << _code_of(codes, table.device_names, tensor.device)
@@ -106,7 +114,9 @@ def tabulate_snapshot(snapshot: Snapshot) -> PlacementTable:
 
 def join_path(path: str, name: str) -> str:
     """Dotted path of a name in a module; container keys (`[0]`) are glued on."""
-    return name if not path else f"{path}.{name}"
+    if not path:
+        return name
+    return f"{path}.{name}"
 
 
 def _add_module(table: PlacementTable, module: ModuleFacts, index: int, parent: int) -> int:

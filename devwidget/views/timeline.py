@@ -190,8 +190,14 @@ def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[B
             found, parted = homes[at] | own, [(_only_one(homes[at] | own), float(event.number), _stop_of(event))]
         else:
             ran = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]
-            parted = list(_device_parts(event, ran, copies)) if ran else [_whole_part(event)]
-            found = {ran[-1][1]} if ran else {lane for lane, _, _ in parted if lane}
+            if ran:
+                parted = list(_device_parts(event, ran, copies))
+            else:
+                parted = [_whole_part(event)]
+            if ran:
+                found = {ran[-1][1]}
+            else:
+                found = {lane for lane, _, _ in parted if lane}
         parts.append(parted)
         if at in parents:
             homes.setdefault(parents[at], set()).update(found)
@@ -233,8 +239,12 @@ def _gradient_box(path: str, class_name: str, lane: DeviceId, start: int, stop: 
 def _computed_on(op: OpEvent) -> DeviceId | None:
     """Where an operator read and wrote; None for copies between devices, and for what reads nothing."""
     if op.output is None:
-        return op.inputs[0] if op.inputs else None
-    return op.output if op.output in op.inputs else None
+        if op.inputs:
+            return op.inputs[0]
+        return None
+    if op.output in op.inputs:
+        return op.output
+    return None
 
 
 def _is_inside(module: str | None, event: ModuleEvent) -> bool:
@@ -258,7 +268,9 @@ def _find_parents(events: list[ModuleEvent]) -> dict[int, int]:
 
 
 def _only_one(lanes: set[DeviceId]) -> DeviceId | None:
-    return next(iter(lanes)) if len(lanes) == 1 else None
+    if len(lanes) == 1:
+        return next(iter(lanes))
+    return None
 
 
 def _whole_part(event: ModuleEvent) -> _Part:
@@ -337,7 +349,10 @@ def _find_crosses(trace: Trace) -> tuple[Cross, ...]:
 
 
 def _make_cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
-    headline = trace.findings[finding].headline if finding >= 0 else _fault_words(fault)
+    if finding >= 0:
+        headline = trace.findings[finding].headline
+    else:
+        headline = _fault_words(fault)
     return Cross(float(fault.number), lane, fault.module, headline, finding)
 
 

@@ -67,7 +67,10 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
 
 def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: RecordingState) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
-    born = state.births.find_birth(tensor) if len(devices) > 1 else None
+    if len(devices) > 1:
+        born = state.births.find_birth(tensor)
+    else:
+        born = None
     known = to_site(born.find_root().site if born is not None else None)
     return known or built_at(wrapper, state, sys._getframe())
 

@@ -95,7 +95,9 @@ class ScatterOffsets:
 
     def measure_length(self, part: torch.Tensor) -> int:
         """How long a part is along the axis that is cut; a number is joined as a vector of one."""
-        return part.shape[self._dim] if -part.dim() <= self._dim < part.dim() else 1
+        if -part.dim() <= self._dim < part.dim():
+            return part.shape[self._dim]
+        return 1
 
 
 def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
@@ -179,7 +181,10 @@ def cut_wrongly(
 def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
     """Inputs that are not as long along an axis as the batch, and its length: the most common one, else the longest."""
     lengths = [tensor.shape[dim] for tensor in inputs if tensor.dim() > dim]
-    batch = max(lengths, key=lengths.count, default=0) if len(lengths) > 2 else max(lengths, default=0)
+    if len(lengths) > 2:
+        batch = max(lengths, key=lengths.count, default=0)
+    else:
+        batch = max(lengths, default=0)
     return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
 
 
@@ -244,7 +249,10 @@ _WORDS = re.compile(r"[^\W\d]\w*")
 def report_cut_input(state: RecordingState, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:
     """An input that was cut along the wrong axis; the caller of the wrapper leads to one that is older than the recording."""
     birth = state.births.find_birth(tensor)
-    made = to_site(birth.find_root().site) if birth is not None else None
+    if birth is not None:
+        made = to_site(birth.find_root().site)
+    else:
+        made = None
     if made is None and caller is not None:
         made = find_origin(list(user_frames(caller)), tensor, tensor.device).site
     return operand_of(tensor, "input", "", stray=True, birth=made)
@@ -278,7 +286,9 @@ def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | 
     if not is_tensor(losses) or losses.shape != (len(call.runs),) or not _is_of_numbers(losses):
         return None
     scalar_outputs(state, f"{call.path}.module".strip("."), call.gives_numbers, len(call.runs), site)
-    return losses.mean() if state.heal else None
+    if state.heal:
+        return losses.mean()
+    return None
 
 
 def _is_of_numbers(loss: torch.Tensor) -> bool:

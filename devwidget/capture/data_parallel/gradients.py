@@ -44,7 +44,10 @@ def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original:
         out = original(ctx, *args)
     seconds = time.perf_counter() - started
     call = _call_of_node()
-    site = call.site if call is not None else state.tracker.find_site(sys._getframe(1))
+    if call is not None:
+        site = call.site
+    else:
+        site = state.tracker.find_site(sys._getframe(1))
     path = call.path if call is not None else None
     moved = [each for each in groups(args, out) if each[0] != each[1]]
     sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]

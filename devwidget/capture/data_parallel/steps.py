@@ -94,7 +94,10 @@ class Worker:
     def _explain_lists(self, error: Exception, batch: int, args: Any, kwargs: Any) -> None:
         """The line that failed reads a list that is as long as the whole batch, beside a part of the batch."""
         share = max((tensor.shape[self._wrapper.dim] for tensor in tensors_in((args, kwargs)) if tensor.dim()), default=batch)
-        values = faults.whole_values(self._wrapper.module, args, kwargs, batch) if share < batch else {}
+        if share < batch:
+            values = faults.whole_values(self._wrapper.module, args, kwargs, batch)
+        else:
+            values = {}
         if "device" in message(error).lower():
             return
         name = faults.read_whole(error.__traceback__, values)
@@ -287,4 +290,6 @@ class WrapperWatch:
 
 def _peak_of(device: torch.device) -> int:
     peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
-    return 0 if peak is None else int(peak(device))
+    if peak is None:
+        return 0
+    return int(peak(device))

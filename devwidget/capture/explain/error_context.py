@@ -108,8 +108,13 @@ def _order(context: ErrorContext) -> None:
 
 def _called_module(frame: FrameType) -> nn.Module | None:
     """The module that a frame of torch is calling."""
-    module = locals_of(frame).get("self") if frame.f_code is torch_internals.module_call else None
-    return module if is_module(module) else None
+    if frame.f_code is torch_internals.module_call:
+        module = locals_of(frame).get("self")
+    else:
+        module = None
+    if is_module(module):
+        return module
+    return None
 
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:

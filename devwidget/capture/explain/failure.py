@@ -42,7 +42,9 @@ def _words(error: BaseException) -> list[str]:
     shown = list(steps_to_show(error.__traceback__)) or list(steps_down(error.__traceback__))
     # A signal that strikes as a function begins has no line there.
     steps = [_step(step.tb_frame, step.tb_lineno or step.tb_frame.f_code.co_firstlineno) for step in shown]
-    return steps if len(steps) <= MOST_FRAMES else [*steps[: MOST_FRAMES // 2], *steps[-MOST_FRAMES // 2 :]]
+    if len(steps) <= MOST_FRAMES:
+        return steps
+    return [*steps[: MOST_FRAMES // 2], *steps[-MOST_FRAMES // 2 :]]
 
 
 def _step(frame: FrameType, line: int) -> str:

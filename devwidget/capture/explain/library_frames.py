@@ -110,7 +110,10 @@ def lost_state(context: ErrorContext) -> None:
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
     """The attributes that the line of a frame reads, and what it reads them of."""
     site, scope = to_site(site_of(frame)), Scope(frame)
-    node = parsed_statement(site.text) if site is not None else None
+    if site is not None:
+        node = parsed_statement(site.text)
+    else:
+        node = None
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Attribute):
             yield scope.value(part.value), part.attr
@@ -186,7 +189,10 @@ def vector_of_losses(context: ErrorContext) -> None:
 def wrong_gradient(context: ErrorContext) -> None:
     """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
     found = _GRADIENT.search(message(context.error))
-    kind = _function_named(found[1], context) if found is not None else None
+    if found is not None:
+        kind = _function_named(found[1], context)
+    else:
+        kind = None
     if found is None or kind is None or context.user is None:
         return
     birth = _line_of_gradient(kind)
@@ -218,7 +224,10 @@ def _line_of_gradient(kind: Any) -> Site | None:
     if returned is None:
         return None
     name = returned.text.removeprefix("return").strip(" ()").split(",")[0].strip()
-    made = statements.assignment(code.co_filename, name, returned.line) if name.isidentifier() else None
+    if name.isidentifier():
+        made = statements.assignment(code.co_filename, name, returned.line)
+    else:
+        made = None
     return made or returned
 
 

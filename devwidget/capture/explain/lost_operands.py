@@ -48,7 +48,10 @@ def made_there(context: ErrorContext) -> None:
 def _home_of_index(user: FrameType) -> torch.device | None:
     """The accelerator of the operands that are left."""
     call = failing_call(user)
-    tensors = arguments(call.func, call.args, call.kwargs) if call is not None else []
+    if call is not None:
+        tensors = arguments(call.func, call.args, call.kwargs)
+    else:
+        tensors = []
     return next((tensor.device for _, tensor in tensors if is_accelerator(tensor.device)), None)
 
 
@@ -86,7 +89,10 @@ class _FailingLine:
     def read_line(cls, context: ErrorContext, user: FrameType, wrong: list[torch.device], target: torch.device) -> _FailingLine:
         """Read the line of a frame."""
         call, scope = failing_call(user), Scope(user)
-        tensors = arguments(call.func, call.args, call.kwargs) if call is not None else []
+        if call is not None:
+            tensors = arguments(call.func, call.args, call.kwargs)
+        else:
+            tensors = []
         lost = []
         for expression in _operand_expressions(user):
             value = scope.value(expression)

@@ -108,7 +108,10 @@ def _read_side(scope: Scope, node: ast.expr) -> _Side:
     match node:
         case ast.Attribute(value=inner, attr="type" | "index" as name):
             asked = _read_side(scope, inner)
-            answer = getattr(asked.answer, name) if type(asked.answer) is DEVICE else UNKNOWN
+            if type(asked.answer) is DEVICE:
+                answer = getattr(asked.answer, name)
+            else:
+                answer = UNKNOWN
             return _Side(asked.name, asked.tensor, answer)
         case ast.Call(func=ast.Attribute() as method, args=[]) | (ast.Attribute() as method):
             tensor = scope.value(method.value)

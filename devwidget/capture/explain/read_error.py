@@ -76,7 +76,9 @@ def read_error(error: BaseException) -> Reading:
     for each in _chain(error):
         readings.append(_read(each))
         if readings[-1].faults:
-            return readings[0] if len(readings) == 1 else replace(readings[-1], raised=readings[0].error)
+            if len(readings) == 1:
+                return readings[0]
+            return replace(readings[-1], raised=readings[0].error)
     return readings[0]
 
 

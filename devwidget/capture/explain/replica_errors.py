@@ -43,7 +43,10 @@ def is_from_replica(context: ErrorContext) -> bool:
 def from_replica(context: ErrorContext) -> None:
     """What the text of the worker's traceback and the wrapper's own frame tell."""
     frame = context.in_call(nn.DataParallel.forward.__code__)
-    wrapper = locals_of(frame).get("self") if frame is not None else None
+    if frame is not None:
+        wrapper = locals_of(frame).get("self")
+    else:
+        wrapper = None
     caught = CAUGHT.search(message(context.raised))
     site = worker_site(context)
     if caught is None or not is_a(wrapper, nn.DataParallel):
@@ -177,7 +180,9 @@ def _last_line(context: ErrorContext) -> str:
 
 def _nodes(text: str) -> Iterator[ast.AST]:
     tree = parsed(text, deep=True)
-    return ast.walk(tree) if tree is not None else iter(())
+    if tree is not None:
+        return ast.walk(tree)
+    return iter(())
 
 
 def failure_site(context: ErrorContext) -> Site | None:

@@ -61,7 +61,9 @@ def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[An
     if innermost.f_code.co_name == "__enter__":
         entered = locals_of(innermost).get("self")
         number = getattr(entered, "idx", None)
-        return [(torch.device, (number,))] if type(entered) is torch.cuda.device and type(number) is int else []
+        if type(entered) is torch.cuda.device and type(number) is int:
+            return [(torch.device, (number,))]
+        return []
     call = failing_call(user)
     if call is None or getattr(call.func, "__name__", "") not in CURRENT_SETTERS:
         return []

@@ -61,7 +61,9 @@ def _of_operator(name: str) -> tuple[str, ...]:
 
 def _original(func: Any) -> Any:
     """torch's own function, whoever has patched it now."""
-    return func.__wrapped__ if type(func) is PatchedFunction else func
+    if type(func) is PatchedFunction:
+        return func.__wrapped__
+    return func
 
 
 @functools.cache
@@ -121,7 +123,9 @@ def _pair_operator(node: ast.AST, args: tuple[Any, ...], name: str) -> list[tupl
     """The operands of an operator with what they were; what is written to an index stands behind it, on the same line."""
     parts = operands_of(node)
     is_indexed = isinstance(node, ast.Subscript) and name in _INDEXED
-    return list(zip(parts, args, strict=False)) if is_indexed or len(parts) == len(args) else []
+    if is_indexed or len(parts) == len(args):
+        return list(zip(parts, args, strict=False))
+    return []
 
 
 def computed(text: str) -> str:
@@ -130,14 +134,18 @@ def computed(text: str) -> str:
     if not isinstance(node, ast.Call):
         return ""
     found = [ast.unparse(part) for part in arguments_in(node) if _is_computed(part)]
-    return found[0] if len(found) == 1 else ""
+    if len(found) == 1:
+        return found[0]
+    return ""
 
 
 def cast_by(text: str) -> torch.dtype | None:
     """`torch.float32` for `out.float()`: what the result of a cast is, which a library may have made something else of."""
     node = parsed_operation(text)
     method = node.func if isinstance(node, ast.Call) else None
-    return _CASTS.get(method.attr) if isinstance(method, ast.Attribute) else None
+    if isinstance(method, ast.Attribute):
+        return _CASTS.get(method.attr)
+    return None
 
 
 def _is_computed(part: ast.expr) -> bool:

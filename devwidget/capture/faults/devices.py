@@ -86,11 +86,16 @@ def _describe_absent(requested: Any) -> str:
     if requested is None:
         return ""
     try:
-        device = torch.device(devices.kind_here(), requested) if type(requested) is int else torch.device(requested)
+        if type(requested) is int:
+            device = torch.device(devices.kind_here(), requested)
+        else:
+            device = torch.device(requested)
     except (RuntimeError, TypeError):
         return format_value(requested)
     is_absent = device.type in KINDS and (device.index or 0) >= devices.count_of(device.type)
-    return str(device) if is_absent else ""
+    if is_absent:
+        return str(device)
+    return ""
 
 
 def _again(call: FailedCall, requested: Any) -> Any:
@@ -100,6 +105,8 @@ def _again(call: FailedCall, requested: Any) -> Any:
         return NOT_OURS
 
     def change(value: Any) -> Any:
-        return first if value is requested and not is_tensor(value) else value
+        if value is requested and not is_tensor(value):
+            return first
+        return value
 
     return call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})

@@ -41,7 +41,9 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
     limits = torch.finfo(tensor.dtype)
 
     def fit(value: Any) -> Any:
-        return max(limits.min, min(limits.max, value)) if is_exactly(value, (int, float)) else value
+        if is_exactly(value, (int, float)):
+            return max(limits.min, min(limits.max, value))
+        return value
 
     out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
     call.report("dtype", [tensor], tensor.device, out, FaultDetails("constant", wanted=format_dtype(tensor.dtype)))
@@ -89,7 +91,9 @@ def _dtypes_named(call: FailedCall, floats: list[torch.Tensor]) -> list[torch.dt
 def _only(dtypes: Iterable[torch.dtype]) -> list[torch.dtype]:
     """The dtype, if all are one."""
     found = set(dtypes)
-    return list(found) if len(found) == 1 else []
+    if len(found) == 1:
+        return list(found)
+    return []
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:

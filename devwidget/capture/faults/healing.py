@@ -68,12 +68,16 @@ def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
     """An in-place call stays with the tensor on an accelerator that it writes to."""
     first = meeting.tensors[0]
     is_written = is_inplace(meeting.name) and first.dim() and is_accelerator(first.device)
-    return first.device if is_written else None
+    if is_written:
+        return first.device
+    return None
 
 
 def _of_rows_moved_on(meeting: _Meeting) -> torch.device | None:
     """What is indexed stays where it is if the rows taken from it are moved on."""
-    return meeting.tensors[0].device if meeting.name == "__getitem__" and meeting.is_moved_on else None
+    if meeting.name == "__getitem__" and meeting.is_moved_on:
+        return meeting.tensors[0].device
+    return None
 
 
 def _of_the_accelerator(meeting: _Meeting) -> torch.device | None:
@@ -96,7 +100,9 @@ def _of_running_module(meeting: _Meeting) -> torch.device | None:
     module = meeting.state.tracker.running
     parts = walk_modules(module) if module is not None else ()
     home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())
-    return home if any(tensor.device == home for tensor in meeting.on_accelerators()) else None
+    if any(tensor.device == home for tensor in meeting.on_accelerators()):
+        return home
+    return None
 
 
 def _of_gradients(meeting: _Meeting) -> torch.device | None:
@@ -104,14 +110,18 @@ def _of_gradients(meeting: _Meeting) -> torch.device | None:
     if meeting.state.tracker.running is not None:
         return None
     home = _only_device(tensor for tensor in meeting.tensors if tensor.requires_grad)
-    return home if home is not None and is_accelerator(home) else None
+    if home is not None and is_accelerator(home):
+        return home
+    return None
 
 
 def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
     """Indices go where the tensor is."""
     first = meeting.tensors[0]
     is_placed = meeting.name == "__getitem__" and is_among(first, meeting.placed_by_number())
-    return first.device if is_placed else None
+    if is_placed:
+        return first.device
+    return None
 
 
 def _of_the_youngest(meeting: _Meeting) -> torch.device:
@@ -136,7 +146,9 @@ _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
 def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:
     """The device that all tensors share; None if there are several, or no tensors."""
     devices = {tensor.device for tensor in tensors}
-    return devices.pop() if len(devices) == 1 else None
+    if len(devices) == 1:
+        return devices.pop()
+    return None
 
 
 def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
@@ -153,7 +165,9 @@ def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
 
 def _age(tensor: torch.Tensor, state: RecordingState) -> int:
     root = state.births.find_root(tensor)
-    return -1 if root is None else root.number
+    if root is None:
+        return -1
+    return root.number
 
 
 def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:

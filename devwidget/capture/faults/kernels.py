@@ -36,8 +36,12 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def _widened(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
-    return tensor.float() if low is not None and tensor.dtype == low else tensor
+    if low is not None and tensor.dtype == low:
+        return tensor.float()
+    return tensor
 
 
 def _narrowed(tensor: torch.Tensor, low: torch.dtype | None) -> torch.Tensor:
-    return tensor.to(low) if low is not None and tensor.dtype == torch.float32 else tensor
+    if low is not None and tensor.dtype == torch.float32:
+        return tensor.to(low)
+    return tensor

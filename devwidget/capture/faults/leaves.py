@@ -32,4 +32,6 @@ def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
     if node is None or not ("Copy" in node.name() or "Move" in node.name()):
         return None
     before = [previous for previous, _ in node.next_functions if previous is not None]
-    return getattr(before[0], "variable", None) if len(before) == 1 else None
+    if len(before) == 1:
+        return getattr(before[0], "variable", None)
+    return None

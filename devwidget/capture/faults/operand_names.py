@@ -42,7 +42,9 @@ class Names:
 
     def expression(self, tensor: object) -> str:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
-        return name_in(self._frame, tensor) if self._frame is not None else ""
+        if self._frame is not None:
+            return name_in(self._frame, tensor)
+        return ""
 
     def alike(self, text: str, tensor: torch.Tensor) -> str:
         """The one argument of a call that is like a tensor, from which a library has sorted or copied it; "" without one."""
@@ -53,7 +55,9 @@ class Names:
             value = scope.value(part)
             if is_tensor(value) and _kind_of(value) == kind:
                 same.add(ast.unparse(part))
-        return same.pop() if len(same) == 1 else ""
+        if len(same) == 1:
+            return same.pop()
+        return ""
 
     def model_name(self) -> str:
         """The variable that holds the root module."""
@@ -95,7 +99,10 @@ class Names:
         devices = {device_id(tensor.device) for _, tensor in found}
         there = [(path != held.module, tensor) for path, tensor in found if tensor.device == target]
         there.sort(key=itemgetter(0))  # its own module's first
-        went = self._move_of(there[0][1]) if there else None
+        if there:
+            went = self._move_of(there[0][1])
+        else:
+            went = None
         if went is not None and self._move_of(there[-1][1]) != went:  # parts were moved, one by one
             went = None
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
@@ -103,7 +110,9 @@ class Names:
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
         """The line that moved a registered tensor to where it is."""
         root = self._state.births.find_root(tensor)
-        return to_site(root.site) if root is not None and root.is_move else None
+        if root is not None and root.is_move:
+            return to_site(root.site)
+        return None
 
     def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
         """The variables of the outermost function that has a stray."""
@@ -117,7 +126,10 @@ class Names:
         found = {}
         for operand in operands:
             name = path_of(operand.expression)[0]
-            value = lookup(self._frame, name) if self._frame is not None and name else None
+            if self._frame is not None and name:
+                value = lookup(self._frame, name)
+            else:
+                value = None
             if type(value) is tuple:
                 found[name] = len(value)
         return tuple(found.items())
@@ -126,7 +138,10 @@ class Names:
         """The variables of the failing line that are on the right device."""
         node, found = parsed_expression(text), []
         for name in names_in(node) if node is not None and self._frame is not None else ():
-            value = lookup(self._frame, name) if self._frame is not None else None
+            if self._frame is not None:
+                value = lookup(self._frame, name)
+            else:
+                value = None
             if is_tensor(value) and value.device == target:
                 found.append(name)
         return tuple(found)
@@ -141,7 +156,10 @@ class Names:
                     return site
             for frame in self._frames:
                 name = name_in(frame, tensor)
-                site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
+                if name:
+                    site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno)
+                else:
+                    site = None
                 if site is not None:
                     return site
         return None
@@ -196,7 +214,9 @@ def _kind_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.devic
 def _argument_nodes(text: str) -> list[ast.expr]:
     """The arguments of a call."""
     node = parsed_expression(text)
-    return arguments_in(node) if isinstance(node, ast.Call) else []
+    if isinstance(node, ast.Call):
+        return arguments_in(node)
+    return []
 
 
 def _is_requested(value: Any, requested: Any) -> bool:

@@ -37,7 +37,10 @@ def handle_failure(call: FailedCall) -> Any:
     home = target
     if is_inplace(call.name) and tensors[0].dim():
         home = tensors[0].device  # it must be written where it is, though it may be the one that is astray
-    moved = strays if home == target else [tensor for tensor in tensors if tensor.device != home]
+    if home == target:
+        moved = strays
+    else:
+        moved = [tensor for tensor in tensors if tensor.device != home]
     out = call.again_moved(moved, home)
     if out is not NOT_OURS or _DEVICE_WORDS.search(message(call.error)):
         call.report("operands", strays, target, out)

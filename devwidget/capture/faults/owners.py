@@ -62,7 +62,9 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
         return in_optimizer(frames, family) or _held_by_name(frames, family)
     owned = next((each for each in found if each.tensor is family[0]), found[0])
     held = owned.describe_holder()
-    return _add_sharing(tracker, frames, held, owned.tensor) if owned.how in ("parameter", "buffer") else held
+    if owned.how in ("parameter", "buffer"):
+        return _add_sharing(tracker, frames, held, owned.tensor)
+    return held
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
@@ -122,7 +124,10 @@ def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held
     if held is None or held.how not in ("attribute", "class attribute", "global"):
         return None
     is_of_script = user is not None and user.f_code.co_name == "<module>"
-    return None if held.how == "global" and is_of_script else held  # its globals are the batch of this step
+    # its globals are the batch of this step
+    if held.how == "global" and is_of_script:
+        return None
+    return held
 
 
 def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
@@ -144,7 +149,10 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
     for depth in reversed(range(len(parts))):
         owner = modules.get(".".join(parts[:depth]))
-        site = _in_class_of(owner, classes.find_filling, parts[depth]) if owner is not None else None
+        if owner is not None:
+            site = _in_class_of(owner, classes.find_filling, parts[depth])
+        else:
+            site = None
         if site is not None:
             return site
     return None
@@ -152,8 +160,13 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
-    module = dict(tracker.list_modules()).get(held.module or "") if held.left_behind is None else None
-    return _in_class_of(module, classes.first_write, held.name) if module is not None else None
+    if held.left_behind is None:
+        module = dict(tracker.list_modules()).get(held.module or "")
+    else:
+        module = None
+    if module is not None:
+        return _in_class_of(module, classes.first_write, held.name)
+    return None
 
 
 def in_class(kind: type, look: Callable[[str, ClassName], Site | None]) -> Site | None:
@@ -243,7 +256,10 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
     named = list(tracker.list_modules())
     modules, elsewhere = dict(named), [f"{owner}." for owner, module in named if not _is_wholly_on(device, module)]
     names = path.split(".") if path else []
-    root_parts = dict(registered_entries(modules[""], "_modules")) if "" in modules else {}
+    if "" in modules:
+        root_parts = dict(registered_entries(modules[""], "_modules"))
+    else:
+        root_parts = {}
     is_beside_first = bool(names) and names[0] not in root_parts  # a second model
     for length in range(int(is_beside_first), len(names) + 1):
         top = ".".join(names[:length])

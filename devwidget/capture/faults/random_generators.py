@@ -19,7 +19,10 @@ from devwidget.records.errors import message
 def handle_failure(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
     generator = _find_generator(call)
-    target = _find_target(call, generator) if generator is not None else None
+    if generator is not None:
+        target = _find_target(call, generator)
+    else:
+        target = None
     if generator is None or target is None or "generator" not in message(call.error).lower():
         return NOT_OURS
     out = NOT_OURS
@@ -27,7 +30,9 @@ def handle_failure(call: FailedCall) -> Any:
         right = torch.Generator(target).manual_seed(generator.initial_seed())
 
         def change(value: Any) -> Any:
-            return right if value is generator else value
+            if value is generator:
+                return right
+            return value
 
         out = call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})
     names = operand_names.Names(call.state, call.frame)
@@ -48,8 +53,13 @@ def _find_target(call: FailedCall, generator: torch.Generator) -> torch.device |
     """Where the numbers are wanted; None if the generator is of that type."""
     asked = call.kwargs.get("device")
     there = [tensor.device for tensor in call.tensors()]
-    device = torch.device(asked) if asked is not None else next(iter(there), default_device())
-    return None if device.type == generator.device.type else device
+    if asked is not None:
+        device = torch.device(asked)
+    else:
+        device = next(iter(there), default_device())
+    if device.type == generator.device.type:
+        return None
+    return device
 
 
 def meet_state(call: FailedCall) -> Any:

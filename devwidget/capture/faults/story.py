@@ -148,13 +148,17 @@ def left_behind(birth: Birth) -> Birth | None:
 
 def _living(birth: Birth) -> list[torch.Tensor]:
     tensor = birth()
-    return [tensor] if tensor is not None else []
+    if tensor is not None:
+        return [tensor]
+    return []
 
 
 def _find_followed(root: Birth, asked: Asked) -> Birth | None:
     """What `device=labels.device` followed to the wrong place. Between two GPUs either may be right."""
     is_between_gpus = (asked.tensor.device.type == "cpu") == (asked.target.type == "cpu")
-    return root.follows if root.follows is not None and root.follows.site is not None and not is_between_gpus else None
+    if root.follows is not None and root.follows.site is not None and not is_between_gpus:
+        return root.follows
+    return None
 
 
 def _find_weights(root: Birth, asked: Asked) -> Birth | None:
@@ -181,7 +185,10 @@ def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
 def _recorded_story(asked: Asked, family: list[torch.Tensor], root: Birth, site: RawSite) -> Story:
     """What a recording saw of the birth that decided."""
     is_by_default = asked.aspect == "device" and not root.is_move
-    left_out = next(iter(root.asked), None) if is_by_default else None
+    if is_by_default:
+        left_out = next(iter(root.asked), None)
+    else:
+        left_out = None
     site = left_out or site
     partners = tuple(_find_partners(asked, root, site.code))
     return Story(
@@ -230,7 +237,10 @@ def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
     for name in [*code.co_varnames[: code.co_argcount], *variables]:
         if is_at_hand(variables.get(name)):
             yield str(name)
-    owner = variables.get("self") if frame is not None else _module_of(asked.state, code)
+    if frame is not None:
+        owner = variables.get("self")
+    else:
+        owner = _module_of(asked.state, code)
     if is_module(owner) and code.co_name not in classes.INITIALISERS:
         for path, tensor in deep_tensors(owner):
             if is_at_hand(tensor):
@@ -291,10 +301,16 @@ def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | Non
     """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
     for frame in asked.frames:
         code = frame.f_code
-        owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
+        if code.co_argcount:
+            owner = locals_of(frame).get(code.co_varnames[0])
+        else:
+            owner = None
         if owner is None or (is_module(owner) and asked.state.tracker.path_of(owner) is not None):
             continue
-        fields = [*own_tensors(owner).items()] if is_module(owner) else []
+        if is_module(owner):
+            fields = [*own_tensors(owner).items()]
+        else:
+            fields = []
         for name, value in (*fields, *copy_items(dict_of(owner))):
             if type(name) is str and any(is_among(tensor, family) for tensor in tensors_in(value, depth=2)):
                 return in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))

@@ -30,7 +30,10 @@ def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], erro
 def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
     site = running.site
     home = next(iter(own_tensors(running.module).values()), tensor).device
-    named = statements.named_move(site.code.co_filename, method) if site is not None else None
+    if site is not None:
+        named = statements.named_move(site.code.co_filename, method)
+    else:
+        named = None
     if site is None or named is None or not state.log.is_new_fault(("uncalled", site, method)):
         return
     fault = fault_at(

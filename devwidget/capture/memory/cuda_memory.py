@@ -60,7 +60,9 @@ class CudaMemory:
             return 0
         peak, current = (int(figures["allocated_bytes"]["all"][name]) for name in ("peak", "current"))
         known, self._peaks[index] = self._peaks.get(index, peak), peak
-        return peak if peak > known else current
+        if peak > known:
+            return peak
+        return current
 
     def listen(self, listener: Any) -> Collection[MemoryBlock]:
         """Tell `listener` from now on. What is in use already is found when somebody asks for its block."""
@@ -88,7 +90,9 @@ class CudaMemory:
                 return ()
             storage = tensor.untyped_storage()
             block, known = followed.get(storage._cdata, (None, None))
-            return () if block is None or known is None or known() is not storage else (block,)
+            if block is None or known is None or known() is not storage:
+                return ()
+            return (block,)
 
         return FollowedBlocks(lambda: [block for block, storage in followed.values() if storage() is not None], blocks_of)
 

@@ -66,12 +66,16 @@ class BackwardModules:
         node = node or torch_internals.current_autograd_node()
         made_in = find_call(node) if node is not None and any(call is not None for (call, _), _ in threads) else None
         found = {_module_at(number, *spans) for (call, _), spans in threads if call is made_in}
-        return found.pop() if len(found) == 1 else None
+        if len(found) == 1:
+            return found.pop()
+        return None
 
 
 def _module_at(number: int, starts: list[int], modules: list[str | None]) -> str | None:
     place = bisect.bisect_right(starts, number) - 1
-    return modules[place] if place >= 0 else None
+    if place >= 0:
+        return modules[place]
+    return None
 
 
 MOST_POINTS = 400
@@ -228,7 +232,10 @@ class Curves:
             parts[self._counted.pop(block)[0]] -= block.size
         if allocation is not None:
             before = self._before.setdefault(device, 0 if self._exact else max(0, held - sum(parts)))
-            whole = tuple(parts) if self._exact else _made_up(parts, held, before)
+            if self._exact:
+                whole = tuple(parts)
+            else:
+                whole = _made_up(parts, held, before)
             self._points.setdefault(device, []).append(_Point(allocation, held, whole))
 
     def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
@@ -392,7 +399,9 @@ def thin_points(points: list[_Point]) -> list[_Point]:
 
 
 def _held_bytes(event: _MemoryEvent | None) -> int:
-    return -1 if event is None else event[2]
+    if event is None:
+        return -1
+    return event[2]
 
 
 def _allocated_bytes(point: _Point) -> int:

@@ -115,19 +115,26 @@ def find_holders_beside(frame: FrameType, device: torch.device, known: Iterable[
             return 0
         key, before = _storage_key(tensor), len(counted)
         counted.add(key)
-        return allocated_bytes(tensor.untyped_storage().nbytes(), device.type) if len(counted) > before else 0
+        if len(counted) > before:
+            return allocated_bytes(tensor.untyped_storage().nbytes(), device.type)
+        return 0
 
     with hide_from_modes(), torch_internals.DisableTorchFunction():
         return find_holders(frame, bytes_kept)
 
 
 def _storage_key(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+    if tensor.layout is torch.strided:
+        return int(tensor.untyped_storage()._cdata)
+    return id(tensor)
 
 
 def _make_holder(place: Place, frame: FrameType, owned: int, needed: int) -> Holder:
     code, kind = frame.f_code, class_name(type(place.value))
-    function = "" if code.co_name == "<module>" else code.co_qualname.rpartition("<locals>.")[2]
+    if code.co_name == "<module>":
+        function = ""
+    else:
+        function = code.co_qualname.rpartition("<locals>.")[2]
     items = _count_items(place.value)
     return Holder(
         id(place.value),

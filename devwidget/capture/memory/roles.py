@@ -186,7 +186,10 @@ class Roles:
         self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
         state = dict_of(optimizer).get("state")
         for parameter, own in list(state.items()) if is_a(state, dict) else ():
-            known = [block.owner for block in self._blocks_of(parameter)] if isinstance(parameter, torch.Tensor) else []
+            if isinstance(parameter, torch.Tensor):
+                known = [block.owner for block in self._blocks_of(parameter)]
+            else:
+                known = []
             self.claim_role("optimizer", tensors_in(own, depth=3), known[0] if known else None)
         self.claim_role("optimizer", tensors_in(state, depth=4))
 

@@ -31,7 +31,9 @@ def held_curves(marks: Sequence[tuple[int, Phase, tuple[DeviceMemory, ...]]]) ->
     """The curve of the cpu, if the model holds anything there; activations are unknown, and so left out."""
     of_cpu = [(number, phase, memory) for number, phase, devices in marks for memory in devices if memory.device == CPU]
     points = tuple(_make_point(*mark) for mark in of_cpu)
-    return (MemoryCurve(of_cpu[-1][2], "model", points),) if any(point.allocated for point in points) else ()
+    if any(point.allocated for point in points):
+        return (MemoryCurve(of_cpu[-1][2], "model", points),)
+    return ()
 
 
 def _make_point(number: int, phase: Phase, memory: DeviceMemory) -> MemoryPoint:
@@ -155,7 +157,10 @@ class MemoryWatch:
 
     def _make_curve(self, index: int, end: DeviceMemory) -> MemoryCurve:
         points = self._curves.list_points(index)
-        last = {role: getattr(points[-1], role) for role in HELD} if points else {}
+        if points:
+            last = {role: getattr(points[-1], role) for role in HELD}
+        else:
+            last = {}
         end = replace(end, **last, activations=end.activations - sum(last.values()))
         curves = self._curves
         told = curves.list_refusals(index), curves.list_holdings(index), curves.list_shares(index), curves.list_kept(index)

@@ -214,7 +214,10 @@ class BirthMode(FunctionMode):
     def _find_decision(self, call: TorchCall, number: int, result: torch.Tensor, parent: Birth | None) -> Birth:
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
         is_move = call.name in MOVES and parent is None
-        origin = self._state.births.find_birth(call.args[0]) if is_move else None
+        if is_move:
+            origin = self._state.births.find_birth(call.args[0])
+        else:
+            origin = None
         birth = Birth.make_birth(result, number, call.name, call.site, call.is_direct(), is_move, parent, origin)
         birth.follows = self._followed_birth(call, is_move)
         if call.site is not None and call.site.code.co_name == "__init__":
@@ -229,7 +232,9 @@ class BirthMode(FunctionMode):
         if given is None and is_move:
             given = next((each for each in call.args if type(each) is DEVICE), None)
         device, birth = self._devices.get(id(given), (None, None))
-        return birth.deciding_birth() if birth is not None and device is given else None
+        if birth is not None and device is given:
+            return birth.deciding_birth()
+        return None
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
         """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
@@ -295,7 +300,9 @@ def _find_construction(frame: FrameType) -> RawSite | None:
     """Where user code builds the outermost of the modules whose constructors run."""
     outside = (each for each in frames_at_work(frame) if not _is_constructor(each))
     found = next(outside, None)
-    return site_of(found) if found is not None else None
+    if found is not None:
+        return site_of(found)
+    return None
 
 
 def _is_constructor(frame: FrameType) -> bool:

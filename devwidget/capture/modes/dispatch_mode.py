@@ -72,14 +72,20 @@ def _find_devices(args: tuple[Any, ...]) -> Devices:
 
 def _all_devices(args: tuple[Any, ...]) -> Devices:
     found = join_devices((), (tensor.device for tensor in tensors_in(args, depth=2)))
-    return found if len(found) > 1 else found[0] if found else None
+    if len(found) > 1:
+        return found
+    if found:
+        return found[0]
+    return None
 
 
 def _first_tensor(out: Any) -> torch.Tensor | None:
     """The result of an operator, or the first of several."""
     if (type(out) is tuple or type(out) is list) and out:
         out = out[0]
-    return out if isinstance(out, _Tensor) else None
+    if isinstance(out, _Tensor):
+        return out
+    return None
 
 
 def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
@@ -88,8 +94,12 @@ def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
     if tensor is None or not is_accelerator(tensor.device):
         return None
     if name == "repeat_interleave":
-        return None if kwargs.get("output_size") is not None else tensor.device
-    return tensor.device if name not in _MASKED or _has_mask(args) else None
+        if kwargs.get("output_size") is not None:
+            return None
+        return tensor.device
+    if name not in _MASKED or _has_mask(args):
+        return tensor.device
+    return None
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
@@ -131,7 +141,9 @@ class OperatorMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _operator_name(func)
-        return self._run_apart(func, name, args, kwargs) if is_apart else self._run_logged(func, name, args, kwargs)
+        if is_apart:
+            return self._run_apart(func, name, args, kwargs)
+        return self._run_logged(func, name, args, kwargs)
 
     def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
         here, tracker, below = self._threads.place, self._tracker, key_threads.place

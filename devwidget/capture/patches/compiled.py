@@ -125,9 +125,10 @@ def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:
     def export(*args: Any, **kwargs: Any) -> Any:
         with _step_aside():
             out = original(*args, **kwargs)
-        return (
-            _wrap_export(out) if isinstance(out, FunctionType) else out
-        )  # `torch._dynamo.export(f)` is given the inputs later
+        # `torch._dynamo.export(f)` is given the inputs later
+        if isinstance(out, FunctionType):
+            return _wrap_export(out)
+        return out
 
     return export
 

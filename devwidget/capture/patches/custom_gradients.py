@@ -108,7 +108,9 @@ def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
 
 def _enter_mode(state: RecordingState, calls: Calls) -> contextlib.AbstractContextManager[object]:
     """A function mode, unless one of this recording is at work already."""
-    return contextlib.nullcontext() if _has_mode(state, torch_internals.function_modes()) else calls()
+    if _has_mode(state, torch_internals.function_modes()):
+        return contextlib.nullcontext()
+    return calls()
 
 
 def _is_users(method: Any) -> bool:
@@ -120,7 +122,10 @@ def _is_users(method: Any) -> bool:
 
 def _note_forward(out: Any, forward: _Forward) -> None:
     for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
-        node = read_attribute(tensor, "grad_fn") if is_tensor(tensor) else None
+        if is_tensor(tensor):
+            node = read_attribute(tensor, "grad_fn")
+        else:
+            node = None
         if node is not None:
             node.metadata[KEY] = forward
 
@@ -169,4 +174,6 @@ def _check_gradients(
             model_name=names.model_name(),
         )
     )
-    return result.to(device) if state.heal else result
+    if state.heal:
+        return result.to(device)
+    return result

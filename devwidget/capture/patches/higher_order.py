@@ -99,7 +99,9 @@ def _find_kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None
 
 
 def _run_cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
-    return true_fn(*operands) if pred else false_fn(*operands)
+    if pred:
+        return true_fn(*operands)
+    return false_fn(*operands)
 
 
 def _run_scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
@@ -111,7 +113,9 @@ def _run_strict(body: Kernel, operands: Any) -> Any:
 
 
 def _run_subgraph(subgraph: Kernel, *operands: Any, **options: Any) -> Any:
-    return subgraph(list(operands)) if getattr(subgraph, "_boxed_call", False) else subgraph(*operands)
+    if getattr(subgraph, "_boxed_call", False):
+        return subgraph(list(operands))
+    return subgraph(*operands)
 
 
 def _invoke_subgraph(subgraph: Kernel, identifier: str, *operands: Any) -> Any:

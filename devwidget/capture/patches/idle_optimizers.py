@@ -147,7 +147,9 @@ class IdleOptimizers:
             if [each.shape for _, each in named_tensors(root, "_parameters")] == shapes:
                 return root
         asks = built is not None and "parameters(" in built.text
-        return roots[0] if asks and len(roots) == len(self._list_roots()) else None
+        if asks and len(roots) == len(self._list_roots()):
+            return roots[0]
+        return None
 
     def _knows_all(self, frame: FrameType) -> bool:
         if self._all_known is None:  # much is looked at: once is enough

@@ -61,7 +61,10 @@ def asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
     file, line, scope = built.f_code.co_filename, line_of(site_of(built)), Scope(built)
     texts = [statement_text(file, line)]
     for node in _parse_nodes(texts[0]):
-        before = assignment(file, node.id, line) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            before = assignment(file, node.id, line)
+        else:
+            before = None
         texts += [before.text] if before is not None else []
     owners = (_module_asked(node, scope) for text in texts for node in _parse_nodes(text))
     return tuple(weakref.ref(owner) for owner in owners if owner is not None)
@@ -98,12 +101,16 @@ def _module_asked(node: ast.AST, scope: Scope) -> nn.Module | None:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _ASKING:
         return None
     owner = scope.value(node.func.value)
-    return owner if is_module(owner) else None
+    if is_module(owner):
+        return owner
+    return None
 
 
 def _parse_nodes(text: str) -> Iterator[ast.AST]:
     statement = parsed_statement(text)
-    return ast.walk(statement) if statement is not None else iter(())
+    if statement is not None:
+        return ast.walk(statement)
+    return iter(())
 
 
 def would_give(
@@ -194,7 +201,10 @@ def _construct(
         original(self, param_group)
     except ValueError as error:
         given = dict(items_of(param_group) or ()).get("params")
-        lost = [t for t in parts_of(given) if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
+        if is_a(given, list):
+            lost = [t for t in parts_of(given) if is_tensor(t) and not t.is_leaf]
+        else:
+            lost = []
         if not lost:
             raise
         not_a_leaf(state, error, frame, lost)
@@ -219,7 +229,12 @@ def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, made: M
         names = operand_names.Names(state, frame)
         born = state.births.find_birth(value)
         beside = born is not None and _is_from(state, born, parameter)
-        history = "" if born is None else "moved" if beside else "put"
+        if born is None:
+            history = ""
+        elif beside:
+            history = "moved"
+        else:
+            history = "put"
         details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
         birth = born.find_root().site if born is not None and not beside else None
         if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
@@ -272,7 +287,12 @@ def _check_groups(state: RecordingState, optimizer: torch.optim.Optimizer, made:
     ids = {id(parameter) for _, parameter in late}
     late = [each for each in late if would_give(built.asked, each[1], mine, ids, state.tracker)]
     if late or of_loss:
-        reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
+        if any(id(parameter) in frozen for _, parameter in late):
+            reason = "frozen"
+        elif late:
+            reason = "younger"
+        else:
+            reason = "loss"
         _add_missing(state, optimizer, [*late, *of_loss], reason, to_site(built.site), missing, sys._getframe(2))
 
 
@@ -302,10 +322,16 @@ def _check_older(
         return
     missing.older.add(id(optimizer))  # much is looked at: once is enough
     frame = sys._getframe(3)
-    site = find_construction(user_frames(frame), optimizer) if mark_reachable(frame, missing) else None
+    if mark_reachable(frame, missing):
+        site = find_construction(user_frames(frame), optimizer)
+    else:
+        site = None
     if site is None:
         return
-    asked = modules_given_whole(frame, site) if _has_any(state, mine) else ()
+    if _has_any(state, mine):
+        asked = modules_given_whole(frame, site)
+    else:
+        asked = ()
     later = [each for each in lacking if asked and would_give(asked, each[1], mine, set(), state.tracker)]
     if later or of_loss:
         _add_missing(state, optimizer, [*later, *of_loss], "later" if later else "loss", site, missing, frame)

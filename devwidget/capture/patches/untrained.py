@@ -97,7 +97,10 @@ def _trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bo
 
 def _lost_leaf(state: RecordingState, held: Held, tensor: torch.Tensor) -> Fault:
     birth = state.births.find_birth(tensor)
-    site = to_site(birth.find_root().site) if birth is not None else held.assigned
+    if birth is not None:
+        site = to_site(birth.find_root().site)
+    else:
+        site = held.assigned
     return _make_untrained_fault(state, "leaf", held.module, site, (_describe_untrained(tensor, held, site or held.assigned),))
 
 

@@ -25,7 +25,9 @@ def keep_worker_errors(undo: Undo) -> None:
 def worker_error(error: BaseException) -> BaseException | None:
     """What the worker raised that an exception comes from; None if it comes from none, or if nobody watched."""
     kept = dict_of(error).get(_KEPT)
-    return kept if isinstance(kept, BaseException) else None
+    if isinstance(kept, BaseException):
+        return kept
+    return None
 
 
 def _wrap_making(original: Callable[..., None]) -> Callable[..., None]:

@@ -50,7 +50,9 @@ class HookTable(MutableMapping[int, Hook]):
         return len(self.own) + 1
 
     def __getitem__(self, key: int) -> Hook:
-        return self._hook if key == OUR_KEY else self.own[key]
+        if key == OUR_KEY:
+            return self._hook
+        return self.own[key]
 
     def __setitem__(self, key: int, hook: Hook) -> None:
         self.own[key] = hook

@@ -120,7 +120,9 @@ class EndedDispatchMode(DispatchMode):
 
 def _ended_class(passing: type, kind: type) -> Any:
     """What a mode of this kind becomes: it passes calls on, and has the methods for one that another thread is in."""
-    return kind if issubclass(kind, passing) else type(f"Ended{kind.__name__}", (passing, kind), {})
+    if issubclass(kind, passing):
+        return kind
+    return type(f"Ended{kind.__name__}", (passing, kind), {})
 
 
 def leave_modes(state: object) -> None:

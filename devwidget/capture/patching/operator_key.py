@@ -161,7 +161,10 @@ def _choose_key() -> None:
     _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY) - key_set(_CHOOSER)
     _AUTOGRAD = below(parse("Tracer")) - below(keys.ADInplaceOrView)
     _hides_chooser = int(KEY) < int(_CHOOSER)
-    _watch_thread = _watch_both if _hides_chooser else functools.partial(_include, KEY)
+    if _hides_chooser:
+        _watch_thread = _watch_both
+    else:
+        _watch_thread = functools.partial(_include, KEY)
     _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
 
 
@@ -307,7 +310,9 @@ def hide_from_modes() -> Any:
     """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
     if not _libraries:
         register_key()
-    return _exclude(_HIDDEN) if not _hides_chooser else _hide_with_chooser()
+    if not _hides_chooser:
+        return _exclude(_HIDDEN)
+    return _hide_with_chooser()
 
 
 @contextlib.contextmanager

@@ -134,7 +134,10 @@ class Hub:
         self.owner, self.name = owner, name
         self._standing = _read_attribute(owner, name)
         self.original = _find_original(self._standing)
-        self._inherited = _find_inherited(owner, name) if self.original is ABSENT else self.original
+        if self.original is ABSENT:
+            self._inherited = _find_inherited(owner, name)
+        else:
+            self._inherited = self.original
         self.listeners: tuple[Patch, ...] = ()
         self._function: PatchedFunction | None = None
         self._is_aside = bool(_suspensions)
@@ -166,7 +169,9 @@ class Hub:
                 standing, function = each.value, None
             else:
                 function = each.wrapper(function or _plain_function(self._find_called(standing)))
-        return standing if function is None else self._put_on(function, self._find_called(standing))
+        if function is None:
+            return standing
+        return self._put_on(function, self._find_called(standing))
 
     def _put_on(self, function: Callable[..., Any], found: Any) -> Any:
         """What stands for `found`, of the same kind of method, and calls `function`."""
@@ -178,7 +183,9 @@ class Hub:
         if kind not in _METHODS:
             return self._function
         same = type(self._standing) is kind and self._standing.__func__ is self._function
-        return self._standing if same else kind(self._function)
+        if same:
+            return self._standing
+        return kind(self._function)
 
     def _find_called(self, standing: Any) -> Any:
         found = self._inherited if standing is ABSENT else standing
@@ -313,7 +320,9 @@ def _find_original(value: Any) -> Any:
 
 
 def _plain_function(value: Any) -> Any:
-    return value.__func__ if type(value) in _METHODS else value
+    if type(value) in _METHODS:
+        return value.__func__
+    return value
 
 
 def _read_attribute(owner: Any, name: str) -> Any:
@@ -338,4 +347,6 @@ def _write_attribute(owner: Any, name: str, value: Any) -> None:
 def _past_metaclass(owner: type, method: str) -> Any:
     """That of `type`; but a metaclass in C, such as pybind11's, lets nobody past its own, which runs no code of the user."""
     own = getattr(type(owner), method)
-    return own if isinstance(own, types.WrapperDescriptorType) else getattr(type, method)
+    if isinstance(own, types.WrapperDescriptorType):
+        return own
+    return getattr(type, method)

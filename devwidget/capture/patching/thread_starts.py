@@ -44,7 +44,9 @@ def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: subm
 def _wrap_submit(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     def submit_inside(*args: Any, **kwargs: Any) -> Any:
         inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
-        return plain(*args, **kwargs) if inside is None else submit(args[0], _run_in(inside, args[1]), *args[2:], **kwargs)
+        if inside is None:
+            return plain(*args, **kwargs)
+        return submit(args[0], _run_in(inside, args[1]), *args[2:], **kwargs)
 
     return submit_inside
 

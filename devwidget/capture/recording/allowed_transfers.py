@@ -49,7 +49,10 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
     Raises:
         DevwidgetError: if it is none, with what would have been right.
     """
-    found = _PATTERN.fullmatch(pattern) if isinstance(pattern, str) else None
+    if isinstance(pattern, str):
+        found = _PATTERN.fullmatch(pattern)
+    else:
+        found = None
     if found is None:
         raise DevwidgetError(
             Message("{pattern} is no hop", pattern=repr(pattern)),

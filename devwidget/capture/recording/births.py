@@ -302,14 +302,21 @@ class Births:
             return other.birth
         if self._storages and (known := self._of_storage(tensor)) is not None:
             return known
-        older = None if self._older is None else self._older.find_birth(tensor)
+        if self._older is None:
+            older = None
+        else:
+            older = self._older.find_birth(tensor)
         behind = wrapped_tensor(tensor) if older is None else None
-        return older if behind is None else self.find_birth(behind)
+        if behind is None:
+            return older
+        return self.find_birth(behind)
 
     def find_root(self, tensor: torch.Tensor) -> Birth | None:
         """The birth that decided the device of a tensor, None for one never seen."""
         birth = self.find_birth(tensor)
-        return None if birth is None else birth.find_root()
+        if birth is None:
+            return None
+        return birth.find_root()
 
     def birth_of(self, tensor: torch.Tensor) -> Birth:
         """The birth of a tensor; one that was never seen is older than the recording, and gets one that says so."""
@@ -354,7 +361,10 @@ class Births:
             return None
         if isinstance(known, _Ref):
             return known.birth
-        return known if _storage_id(holder) == key else None  # it may have got other data since
+        # it may have got other data since
+        if _storage_id(holder) == key:
+            return known
+        return None
 
     def _forget_dead(self) -> None:
         """Forget the dead. Each entry is looked at twice in its life, however long the recording."""

@@ -68,7 +68,10 @@ class CopyChecks(Observer):
 def checksum_tensor(tensor: torch.Tensor) -> int:
     """A number of all bytes and their places, computed where the tensor is; it wraps in the same way on every device."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-    flat = torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).view(-1)
+    else:
+        flat = flat
     total: torch.Tensor | None = None
     raw = flat.view(torch.uint8)
     for start in range(0, raw.numel(), _CHUNK):
@@ -76,7 +79,9 @@ def checksum_tensor(tensor: torch.Tensor) -> int:
         places = torch.ones_like(chunk, dtype=torch.int64).cumsum(0)
         part = (places * (chunk.to(torch.int64) + 1)).sum()
         total = part if total is None else total * _FACTOR + part
-    return 0 if total is None else int(total.item())
+    if total is None:
+        return 0
+    return int(total.item())
 
 
 def _peer_access(source: torch.device, target: torch.device) -> Literal["yes", "no", "unknown"]:
@@ -85,6 +90,8 @@ def _peer_access(source: torch.device, target: torch.device) -> Literal["yes", "
     if ask is None or source.type != "cuda" or target.type != "cuda":
         return "unknown"
     try:
-        return "yes" if ask(target.index, source.index) else "no"
+        if ask(target.index, source.index):
+            return "yes"
+        return "no"
     except (RuntimeError, AssertionError, AttributeError, NameError):  # no driver behind these names
         return "unknown"

@@ -202,12 +202,16 @@ def _names_of(kind: Any) -> tuple[str, ...]:
 def _plain_fact(value: Any) -> Any:
     if isinstance(value, torch.device):
         return device_id(value)
-    return to_site(value) if isinstance(value, RawSite) else value
+    if isinstance(value, RawSite):
+        return to_site(value)
+    return value
 
 
 def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape of a tensor; () while `torch.jit` traces, which takes reading a size for a part of the program."""
-    return shape_of(tensor) if torch_internals.tracing_state() is None else ()
+    if torch_internals.tracing_state() is None:
+        return shape_of(tensor)
+    return ()
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
@@ -243,4 +247,6 @@ def bytes_of(tensor: torch.Tensor) -> int:
     """Bytes of a tensor's elements; of its values alone where the layout has no `nbytes` (sparse)."""
     if tensor.layout is torch.strided:
         return tensor.numel() * tensor.element_size()
-    return tensor._values().numel() * tensor.element_size() if tensor.layout is torch.sparse_coo else 0
+    if tensor.layout is torch.sparse_coo:
+        return tensor._values().numel() * tensor.element_size()
+    return 0

@@ -58,7 +58,9 @@ class ForwardLines:
         if len(tables) == 1:  # as nearly always
             return _line_of(tables[0], number)
         found = {site for lines in tables if (site := _line_of(lines, number)) is not None}
-        return found.pop() if len(found) == 1 else None
+        if len(found) == 1:
+            return found.pop()
+        return None
 
 
 def _line_of(lines: dict[int, RawSite | None], number: int) -> RawSite | None:
@@ -206,7 +208,9 @@ class ModuleTracker:
     def path_of(self, module: nn.Module) -> str | None:
         """Path of a module, None if it belongs to no root."""
         named = self._paths.get(id(module))
-        return named.path if named is not None and named() is module else None
+        if named is not None and named() is module:
+            return named.path
+        return None
 
     def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every named module that still lives, the innermost running ones first."""
@@ -357,7 +361,9 @@ class ModuleTracker:
     @property
     def running(self) -> nn.Module | None:
         """The innermost module running in this thread, registered or not."""
-        return self.here.stack[-1].module if self.here.stack else None
+        if self.here.stack:
+            return self.here.stack[-1].module
+        return None
 
     # -- the phase
 
@@ -370,7 +376,9 @@ class ModuleTracker:
             return "forward"
         if self._forwarded:
             return "loss"
-        return "build" if self.step < 0 else "other"
+        if self.step < 0:
+            return "build"
+        return "other"
 
     def end_step(self) -> None:
         """Gradients have been computed: what follows is no part of the loss."""

@@ -118,7 +118,9 @@ def find_call(node: Any) -> WrapperCall | None:
         seen.add(before)
         call: WrapperCall | None = before.metadata.get(CALL)
         if call is not None:
-            return None if GATHERED in before.metadata else call
+            if GATHERED in before.metadata:
+                return None
+            return call
         near.extend(each for each, _ in before.next_functions)
     return None
 
@@ -136,7 +138,9 @@ class ParallelCalls:
 
     def latest_call(self) -> WrapperCall | None:
         """The call that ended last, or still runs."""
-        return self._calls[-1] if self._calls else None
+        if self._calls:
+            return self._calls[-1]
+        return None
 
     def list_facts(self) -> dict[str, Any]:
         """The calls in order, and their replicas."""

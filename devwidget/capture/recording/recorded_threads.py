@@ -64,7 +64,9 @@ class _Watched:
     def from_here(self) -> Inside | None:
         """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
         here = self._state.tracker.here
-        return functools.partial(self._run_inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
+        if self._state.is_here():
+            return functools.partial(self._run_inside, list(here.stack), here.path, here.replica)
+        return None
 
     @_lock
     def end_watch(self) -> None:

@@ -66,7 +66,10 @@ class Ties:
     def _report_fault(self, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
         births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.find_birth(tensor)) is not None]
         later = max(births, key=lambda b: b[0].find_root().number, default=None)
-        site = to_site(later[0].find_root().site) if later is not None else None
+        if later is not None:
+            site = to_site(later[0].find_root().site)
+        else:
+            site = None
         module, _, name = path.rpartition(".")
         other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk_modules(each)
                       for n, t in registered_entries(m, "_parameters") if t is first), "")  # fmt: skip

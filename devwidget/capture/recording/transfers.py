@@ -228,7 +228,10 @@ def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int
     if extents and type(row) in (int, slice):
         rows = range(extents[0])[row] if isinstance(row, slice) else (range(extents[0])[row],)  # type: ignore[index]
         begin += min(rows, default=0) * tensor.stride(0) * size
-        extents[0] = max(rows) - min(rows) + 1 if rows else 0
+        if rows:
+            extents[0] = max(rows) - min(rows) + 1
+        else:
+            extents[0] = 0
     last = sum((extent - 1) * stride for extent, stride in zip(extents, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * size if 0 not in extents else begin
 
@@ -236,7 +239,9 @@ def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int
 def _written_version(value: torch.Tensor) -> tuple[TensorRef, int] | None:
     """A tensor and its version; None for one that may change without a word, because numpy has its storage, too."""
     told = not value.is_inference() and value.untyped_storage().resizable()
-    return (TensorRef(value), value._version) if told else None
+    if told:
+        return (TensorRef(value), value._version)
+    return None
 
 
 def _is_written(wrote: tuple[TensorRef, int] | None, value: torch.Tensor) -> bool:

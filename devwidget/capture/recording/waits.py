@@ -147,7 +147,10 @@ class Waits:
         for wait in self._make_records():  # one line has several places: Python replaces calls by faster ones as they run
             alike = replace(wait, count=0, turns=0)
             known = folded.get(alike)
-            folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
+            if known:
+                folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns)
+            else:
+                folded[alike] = wait
         return {"waits": tuple(folded.values())}
 
     def _make_records(self) -> Iterator[Wait]:

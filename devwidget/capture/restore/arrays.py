@@ -64,7 +64,9 @@ def _write_array(block: Any, copy: Any) -> None:
 
 
 def _objects_in(copy: Any) -> Entries:
-    return enumerate(copy.ravel().tolist()) if copy.dtype.hasobject else ()
+    if copy.dtype.hasobject:
+        return enumerate(copy.ravel().tolist())
+    return ()
 
 
 def _read_samples(block: Any) -> tuple[Any, bytes]:

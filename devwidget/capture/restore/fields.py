@@ -87,7 +87,9 @@ def _list_fields(before: FieldValues) -> Entries:
 
 def attribute_label(name: Any) -> str:
     """How an attribute is written behind the name of its object."""
-    return "" if name == "__dict__" else f".{name}"
+    if name == "__dict__":
+        return ""
+    return f".{name}"
 
 
 FIELDS = Keeper(_read_fields, _write_fields, _same_fields, _list_fields, attribute_label)
@@ -100,7 +102,9 @@ def _namespace_of(value: Any) -> dict[str, Any] | None:
         found = names_of(base).get("__dict__")
         if found is not None:
             namespace = found.__get__(value) if issubclass(type(found), _PYTHONS) else None
-            return namespace if type(namespace) is dict else None
+            if type(namespace) is dict:
+                return namespace
+            return None
     return None
 
 

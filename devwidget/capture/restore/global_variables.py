@@ -68,7 +68,9 @@ def _is_own_module(value: Any) -> bool:
 
 def _name_of(namespace: dict[str, Any]) -> str:
     name = dict.get(namespace, "__name__")
-    return name if type(name) is str else ""
+    if type(name) is str:
+        return name
+    return ""
 
 
 def _changed(before: list[Variable]) -> Iterator[Variable]:

@@ -26,7 +26,9 @@ def no_entries(before: Any) -> Entries:
 
 def item_label(key: Any) -> str:
     """How an item is written behind the name of its container."""
-    return f"[{key!r}]" if is_exactly(key, (str, int, bool)) else f"[a {type(key).__name__}]"
+    if is_exactly(key, (str, int, bool)):
+        return f"[{key!r}]"
+    return f"[a {type(key).__name__}]"
 
 
 class Keeper(NamedTuple):

@@ -71,7 +71,10 @@ def _read_scripted(owner: Any) -> dict[str, Any]:
     module, concrete = dict_of(owner).get("_c"), dict_of(owner).get("_concrete_type")
     if module is None:  # the shell that `torch.jit.trace` returns around the real one
         return {}
-    names = concrete.get_attributes() if concrete is not None else ()
+    if concrete is not None:
+        names = concrete.get_attributes()
+    else:
+        names = ()
     found = {f".{name}": module.getattr(name) for name in names if module.hasattr(name)}
     for group in ("_parameters", "_buffers", "_modules"):
         found |= {f".{name}": part for name, part in registered_entries(owner, group)}

@@ -197,7 +197,9 @@ def _has_memory(holder: Any) -> bool:
 def _host_address(holder: Any) -> int:
     """Where a storage begins, in the memory of the host; 0 on other devices."""
     here = vars(_BASE)["device"].__get__(holder).type == "cpu"
-    return int(_BASE.untyped_storage(holder).data_ptr()) if here else 0
+    if here:
+        return int(_BASE.untyped_storage(holder).data_ptr())
+    return 0
 
 
 def _copy_bytes(holder: Any, first: int, last: int) -> bytes | torch.Tensor:

@@ -93,7 +93,9 @@ def _read_signature(tensor: Any) -> tuple[Any, ...]:
 
 def _read_gradient(tensor: Any) -> Any:
     """Of a result that keeps none, torch would warn."""
-    return _own["grad"](tensor) if _own["is_leaf"](tensor) or _own["retains_grad"](tensor) else None
+    if _own["is_leaf"](tensor) or _own["retains_grad"](tensor):
+        return _own["grad"](tensor)
+    return None
 
 
 def _same_but_gradient(now: TensorState, before: TensorState) -> bool:

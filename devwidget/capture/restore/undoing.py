@@ -56,4 +56,6 @@ def format_reason(error: BaseException) -> str:
     if kind.__module__ != "builtins":
         return kind.__name__
     words = BaseException.__str__(error).strip().splitlines() or [""]
-    return f"{kind.__name__}: {words[0]}" if words[0] else kind.__name__
+    if words[0]:
+        return f"{kind.__name__}: {words[0]}"
+    return kind.__name__

@@ -79,7 +79,10 @@ class WriteMode(DispatchMode):
         else:
             values = [args[place] for place in known.places if place < len(args)]
             values += [kwargs[name] for name in known.names if name in kwargs]
-        save = self._storages.note_reshaped if known.reshapes else self._storages.before_write
+        if known.reshapes:
+            save = self._storages.note_reshaped
+        else:
+            save = self._storages.before_write
         with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
             for tensor in tensors_in(values, 2):
                 save(tensor)

@@ -108,4 +108,6 @@ def _may_hold_tensors(kind: type) -> bool:
 def _describe_way(place: Place) -> str:
     """Which unregistered module a tensor is in, the outermost one."""
     modules = [each.value for each in place.way() if is_module(each.value)]
-    return Message("of an unregistered {class_name}", class_name=class_name(type(modules[-1]))) if modules else ""
+    if modules:
+        return Message("of an unregistered {class_name}", class_name=class_name(type(modules[-1])))
+    return ""

@@ -140,7 +140,9 @@ class ModuleReader:
         read = self.tensors.read_tensor
         parameters, buffers = entries_in(own, "_parameters"), entries_in(own, "_buffers")
         facts = [read(path, name, "parameter", found) for name, found in parameters if is_tensor(found)]
-        return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
+        if buffers:
+            return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)]
+        return facts
 
     def _read_unregistered(
         self, path: str, own: dict[str, Any], names: list[str], kind: _ModuleKind, into: list[TensorFacts]
@@ -155,7 +157,9 @@ class ModuleReader:
         for name, tensor, note in kind.class_tensors:
             if name not in own and name not in registered and name not in own["_buffers"]:
                 into.append(self.tensors.read_tensor(path, name, "attribute", tensor, note))
-        return Message("too many objects to search all of {names}", names=", ".join(cut)) if cut else ""
+        if cut:
+            return Message("too many objects to search all of {names}", names=", ".join(cut))
+        return ""
 
     def _read_layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
         """The attributes that not every module has, and whether one of them is special."""
@@ -174,11 +178,15 @@ def _format_also(paths: Iterable[str]) -> str:
     shown, more = ", ".join(known[:_MOST_ALSO]), len(known) - _MOST_ALSO
     if more > 0:
         return Message("also at {paths} and {count} more", paths=shown, count=more)
-    return Message("also at {paths}", paths=shown) if known else ""
+    if known:
+        return Message("also at {paths}", paths=shown)
+    return ""
 
 
 def _is_recomputed(name: str, registered: dict[str, Any]) -> str:
     """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
     candidates = [f"{name}{suffix}" for suffix in ("_g", "_v", "_orig")]
     sources = [each for each in candidates if each in registered]
-    return Message("computed from {sources} before each forward", sources=listed(sources)) if sources else ""
+    if sources:
+        return Message("computed from {sources} before each forward", sources=listed(sources))
+    return ""

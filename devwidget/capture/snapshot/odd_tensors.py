@@ -72,7 +72,9 @@ def read_odd(tensor: torch.Tensor) -> OddTensorReading:
     try:
         with uninterrupted(), no_gradients(), without_any_dispatch_mode():
             reading = _of_parts(tensor, *_dense_parts(tensor))
-            return reading._replace(placements=_read_placements(tensor)) if is_distributed(tensor) else reading
+            if is_distributed(tensor):
+                return reading._replace(placements=_read_placements(tensor))
+            return reading
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
         return OddTensorReading(
             _read_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error)))
@@ -102,7 +104,9 @@ def _dense_parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
 def _describe_layout(tensor: torch.Tensor) -> str:
     if tensor.layout == torch.sparse_coo:
         return Message("sparse, {count} values", count=tensor._nnz())
-    return Message("sparse rows") if tensor.layout in (torch.sparse_csr, torch.sparse_bsr) else Message("sparse columns")
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return Message("sparse rows")
+    return Message("sparse columns")
 
 
 def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> OddTensorReading:

@@ -38,7 +38,9 @@ def _look_up(weights: Any, name: str) -> Any:
 
 def _on_disk(weights: Any, name: str) -> Any:
     keys = getattr(weights, "all_keys", ())
-    return {} if isinstance(weights, Mapping) and name in keys else None
+    if isinstance(weights, Mapping) and name in keys:
+        return {}
+    return None
 
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map"})

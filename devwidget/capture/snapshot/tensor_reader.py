@@ -51,12 +51,16 @@ class StorageNumbers:
         self._note_first(extent[0])
         own = _join_path(path, name)
         met = self._met.setdefault(extent, own)
-        return "" if met == own else met
+        if met == own:
+            return ""
+        return met
 
     def part_of(self, number: int) -> str:
         """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
         first, path, name = self._first[number]
-        return Message("part of {path}", path=_join_path(path, name)) if is_parameter(first) else ""
+        if is_parameter(first):
+            return Message("part of {path}", path=_join_path(path, name))
+        return ""
 
     def _note_first(self, number: int) -> None:
         """The extent of a storage's first tensor is looked at only when a second one comes."""
@@ -66,7 +70,9 @@ class StorageNumbers:
 
 
 def _join_path(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    if path:
+        return f"{path}.{name}"
+    return name
 
 
 _Draft = draft_class(TensorFacts)
@@ -108,7 +114,10 @@ class TensorReader:
         except RuntimeError:  # sparse, mkldnn and nested tensors have no storage
             return self._read_odd(path, name, role, tensor, note)
         number, known = self.storages.storage_number(storage._cdata, tensor, path, name)
-        tied = self.storages.tied_to((number, shape, tensor.storage_offset()), path, name) if known else ""
+        if known:
+            tied = self.storages.tied_to((number, shape, tensor.storage_offset()), path, name)
+        else:
+            tied = ""
         device = self._devices.get(tensor.device) or self._device_id(tensor.device)
         if device.kind == "meta":
             note, size, storage_size = join_notes(note, _once_loaded(size)), 0, 0
@@ -155,7 +164,10 @@ class TensorReader:
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
         number, _ = self.storages.storage_number(key, tensor, path, name)
         grad = gradient_of(tensor) if self._gradients and reading.shape is not None else None
-        grad_bytes, grad_device = (0, None) if grad is None else self._read_gradient(grad)
+        if grad is None:
+            grad_bytes, grad_device = (0, None)
+        else:
+            grad_bytes, grad_device = self._read_gradient(grad)
         real = device.kind != "meta"
         return TensorFacts(
             name=name,

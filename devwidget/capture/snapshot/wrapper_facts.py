@@ -53,11 +53,10 @@ def _read_distributed(own: dict[str, Any]) -> str:
 
 def _read_parametrized(own: dict[str, Any]) -> str:
     lists = own["_modules"].get("parametrizations")
-    pairs = (
-        [(name, registered_entries(steps, "_modules")) for name, steps in registered_entries(lists, "_modules")]
-        if is_module(lists)
-        else []
-    )
+    if is_module(lists):
+        pairs = [(name, registered_entries(steps, "_modules")) for name, steps in registered_entries(lists, "_modules")]
+    else:
+        pairs = []
     return in_row(
         Message("{name} through {steps}", name=name, steps=listed(class_name(type(step)) for _, step in steps))
         for name, steps in pairs
@@ -86,7 +85,9 @@ def find_wrapping(kind: type) -> Wrapping:
             return found
     if module_name(kind).startswith("torch.ao.nn.quantized"):
         return _QUANTIZED
-    return _PARAMETRIZED if is_parametrized(kind) else _PLAIN
+    if is_parametrized(kind):
+        return _PARAMETRIZED
+    return _PLAIN
 
 
 def is_parametrized(kind: type) -> bool:
@@ -129,8 +130,14 @@ def hook_notes(hook: Any) -> tuple[str, str]:
     """Where an accelerate hook runs its module, and that the weights are away in between; "" for what is not so."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
-    where = f"{kind_here()}:{device}" if type(device) is int else format_value(device)
-    runs = "" if device is None else Message("runs on {device}", device=where)
+    if type(device) is int:
+        where = f"{kind_here()}:{device}"
+    else:
+        where = format_value(device)
+    if device is None:
+        runs = ""
+    else:
+        runs = Message("runs on {device}", device=where)
     return runs, Message("offloaded in between") if fields.get("offload") is True else ""
 
 

@@ -106,7 +106,9 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         found = _among(frame, given, given, family, target) or _in_list(frame, given, family, target)
         if found is not None:
             return _as_passed(frame, found.name, target) or found
-    return _read(frames[0], family, target) if frames else None
+    if frames:
+        return _read(frames[0], family, target)
+    return None
 
 
 def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
@@ -179,7 +181,9 @@ def _find_own_variable(node: ast.expr, frame: FrameType, above: FrameType) -> as
     code = above.f_code
     if code.co_filename != frame.f_code.co_filename or not isinstance(node, ast.Name):
         return None
-    return node if node.id in code.co_varnames and node.id not in _parameters(code) else None
+    if node.id in code.co_varnames and node.id not in _parameters(code):
+        return node
+    return None
 
 
 def _find_made(node: ast.expr, scope: Scope) -> ast.Call | None:
@@ -190,9 +194,14 @@ def _find_made(node: ast.expr, scope: Scope) -> ast.Call | None:
     match node:
         case ast.List(elts=[only]) | ast.Tuple(elts=[only]):
             node = only
-    code = getattr(scope.value(node.func), "__code__", None) if isinstance(node, ast.Call) else None
+    if isinstance(node, ast.Call):
+        code = getattr(scope.value(node.func), "__code__", None)
+    else:
+        code = None
     is_users = type(code) is CodeType and is_users_code(code)
-    return node if isinstance(node, ast.Call) and is_users else None
+    if isinstance(node, ast.Call) and is_users:
+        return node
+    return None
 
 
 def _is_one(value: Any, family: list[torch.Tensor]) -> bool:

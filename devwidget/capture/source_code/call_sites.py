@@ -119,7 +119,10 @@ def to_site(raw: RawSite | None) -> Site | None:
     """The readable form, with the text of the whole statement."""
     if raw is None:
         return None
-    library = _library_line(raw.library) if raw.library is not None else None
+    if raw.library is not None:
+        library = _library_line(raw.library)
+    else:
+        library = None
     if raw.library is not None and library is not None and raw.code is _NOWHERE.code:
         return Site(library.file, library.line, library.text, raw.library.code.co_name, library)
     line, filename = line_of(raw), raw.code.co_filename
@@ -176,4 +179,6 @@ def _copied(namespace: Any) -> dict[str, Any]:
     """A dict, or Python's own view of a frame; a namespace of another class (`exec` takes any mapping) is not asked."""
     if is_a(namespace, dict):
         return dict(copy_items(namespace))
-    return dict(namespace) if type(namespace).__module__ == "builtins" else {}
+    if type(namespace).__module__ == "builtins":
+        return dict(namespace)
+    return {}

@@ -61,7 +61,9 @@ def _unwrap_member(member: object) -> FunctionType | None:
         member = member.__func__
     elif type(member) is property:
         member = member.fget
-    return member if type(member) is FunctionType else None
+    if type(member) is FunctionType:
+        return member
+    return None
 
 
 INITIALISERS = ("__init__", "reset_parameters", "setup")

@@ -82,10 +82,14 @@ class Scope:
                 return self.value(inner)
             case ast.JoinedStr(values=nodes):
                 parts = [self.value(part) for part in nodes]
-                return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
+                if all(type(part) in (str, int) for part in parts):
+                    return "".join(map(str, parts))
+                return UNKNOWN
             case ast.Call(func=function, args=[owner, attribute, *_]) if self.value(function) is getattr:
                 name = self.value(attribute)
-                return _attribute(self.value(owner), name) if type(name) is str else UNKNOWN
+                if type(name) is str:
+                    return _attribute(self.value(owner), name)
+                return UNKNOWN
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return [value for item in items for value in self.given(item)]
         return UNKNOWN
@@ -93,7 +97,9 @@ class Scope:
     def given(self, node: ast.expr) -> list[Any]:
         """The value, or the tensors that decide where the result of the expression lives."""
         value = self.value(node)
-        return [value] if value is not UNKNOWN else list(self.leaves(node))
+        if value is not UNKNOWN:
+            return [value]
+        return list(self.leaves(node))
 
     def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
         """Tensors whose device an expression's result shares."""
@@ -242,7 +248,9 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
 def _argument(node: ast.expr, scope: Scope) -> list[Any]:
     """One argument: itself, the tensors that it is computed from, or None in the place of what is not known."""
     values = scope.given(node)
-    return values if len(values) == 1 else [values or None]
+    if len(values) == 1:
+        return values
+    return [values or None]
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -250,15 +258,22 @@ def _attribute(owner: Any, name: str) -> Any:
     if owner is UNKNOWN:
         return UNKNOWN
     if is_tensor(owner):
-        return read_attribute(owner, name) if name in _READABLE else UNKNOWN
+        if name in _READABLE:
+            return read_attribute(owner, name)
+        return UNKNOWN
     if is_a(owner, tuple):
         return dict(named_parts(owner)).get(name, UNKNOWN)
     fields = dict_of(owner)
     for group in (fields, *map(fields.get, ("_parameters", "_buffers", "_modules"))):
         if is_a(group, dict) and dict.__contains__(group, name):
             return dict.get(group, name)
-    of_class = find_class_attribute(type(owner), name) if type(fields) is dict else None
-    return of_class if is_tensor(of_class) else UNKNOWN
+    if type(fields) is dict:
+        of_class = find_class_attribute(type(owner), name)
+    else:
+        of_class = None
+    if is_tensor(of_class):
+        return of_class
+    return UNKNOWN
 
 
 def _item(owner: Any, key: Any) -> Any:
@@ -279,5 +294,9 @@ def is_of_torch(func: Any, name: str) -> bool:
 def origin_of(func: Any) -> str:
     """The module that a function says that it is from; "" for other callables, which may run code to say it."""
     if type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType:
-        return func.__module__ if type(func.__module__) is str else ""
-    return module_name(func) if is_a(func, type) else ""
+        if type(func.__module__) is str:
+            return func.__module__
+        return ""
+    if is_a(func, type):
+        return module_name(func)
+    return ""

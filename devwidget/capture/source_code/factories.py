@@ -44,7 +44,9 @@ def factory_of(node: ast.expr, scope: Scope) -> FactoryCall | None:
     """The one factory whose result decides where an expression is; None where something else may decide that, too."""
     calls = [each for each in scope.deciders(node) if isinstance(each, ast.Call)]
     factories = [each for call in calls if (each := _read_call(call, scope)) is not None]
-    return factories[0] if len(factories) == 1 else None
+    if len(factories) == 1:
+        return factories[0]
+    return None
 
 
 def _read_call(node: ast.Call, scope: Scope) -> FactoryCall | None:
@@ -53,7 +55,9 @@ def _read_call(node: ast.Call, scope: Scope) -> FactoryCall | None:
         return None
     asked = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
     device = _find_device(name, scope.value(asked) if asked is not None else None)
-    return FactoryCall(ast.unparse(node), name, device) if device is not None else None
+    if device is not None:
+        return FactoryCall(ast.unparse(node), name, device)
+    return None
 
 
 def _find_device(name: str, asked: Any) -> torch.device | None:
@@ -65,7 +69,9 @@ def _find_device(name: str, asked: Any) -> torch.device | None:
     if isinstance(asked, torch.device):
         return asked
     try:
-        return torch.device(asked) if type(asked) is str else None
+        if type(asked) is str:
+            return torch.device(asked)
+        return None
     except RuntimeError:  # no such device
         return None
 

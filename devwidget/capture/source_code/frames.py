@@ -76,8 +76,13 @@ def _list_items(value: Any) -> list[tuple[str, Any]]:
 
 def named_parts(value: Any) -> list[tuple[str, Any]]:
     """The fields of a named tuple; [] for anything else."""
-    names = find_class_attribute(type(value), "_fields") if is_a(value, tuple) else None
-    return list(zip(names, parts_of(value), strict=False)) if type(names) is tuple else []
+    if is_a(value, tuple):
+        names = find_class_attribute(type(value), "_fields")
+    else:
+        names = None
+    if type(names) is tuple:
+        return list(zip(names, parts_of(value), strict=False))
+    return []
 
 
 def _list_deep_parts(value: Any, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
@@ -102,7 +107,12 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
         seen.add(id(owner))
         yield from ((f"{path}.{name}", tensor) for name, tensor in own_tensors(owner).items() if name.isidentifier())
         for name, child in registered_entries(owner, "_modules"):
-            step = f"[{name}]" if name.isdigit() else f".{name}" if name.isidentifier() else ""
+            if name.isdigit():
+                step = f"[{name}]"
+            elif name.isidentifier():
+                step = f".{name}"
+            else:
+                step = ""
             if step:
                 waiting.append((path + step, child))
 

@@ -57,7 +57,9 @@ def _parts(value: Any) -> list[Any]:
         return list(value)
     if type(value) is dict:
         return [part for _, part in copy_items(value)]
-    return [part for _, part in copy_items(dict_of(value))] if _has_move(value) else []
+    if _has_move(value):
+        return [part for _, part in copy_items(dict_of(value))]
+    return []
 
 
 def _has_move(value: Any) -> bool:
@@ -78,9 +80,13 @@ def _kind(value: Any, device: torch.device) -> str:
     parts = _parts(value)
     is_whole = all(map(is_tensor, parts))
     if type(value) is dict:
-        return "dict" if is_whole else "dict of more"
+        if is_whole:
+            return "dict"
+        return "dict of more"
     if is_whole:
-        return "list" if type(value) is list else "tuple"
+        if type(value) is list:
+            return "list"
+        return "tuple"
     if type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts):
         return "list of dicts"
     return ""

@@ -90,7 +90,10 @@ def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
     """The line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
     for frame in frames:
         name = path_of(name_in(frame, made))[0]
-        site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
+        if name:
+            site = _line_that_assigned(frame, name, frame.f_lineno)
+        else:
+            site = None
         if site is not None and statements.assigned_call(site.text)[1] == class_name(type(made)):
             return site
     return None
@@ -113,7 +116,9 @@ def _find_assignment(
             assigned = _find_default(frame, text)
         if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
             continue
-        return None if _is_empty(assigned.value) else assigned
+        if _is_empty(assigned.value):
+            return None
+        return assigned
     return None
 
 
@@ -122,14 +127,20 @@ def _assigned_above(frame: FrameType, text: str, before: int) -> _Assignment | N
 
 
 def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignment | None:
-    statement = parsed_statement(site.text, site.line) if site is not None else None
+    if site is not None:
+        statement = parsed_statement(site.text, site.line)
+    else:
+        statement = None
     if site is None or not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return None
     name, keys = path_of(text)
     if keys and text in map(ast.unparse, targets_of(statement)):
         return _Assignment(frame, name, site, (), statement.value)
     for target in getattr(statement, "targets", ()):
-        names = list(map(ast.unparse, target.elts)) if isinstance(target, ast.Tuple | ast.List) else []
+        if isinstance(target, ast.Tuple | ast.List):
+            names = list(map(ast.unparse, target.elts))
+        else:
+            names = []
         if name not in names:
             continue
         index = names.index(name)
@@ -223,8 +234,13 @@ def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
     if above is None or assigned.name not in names_in(assigned.value):
         return []
     written = (arguments_of(assigned.frame) or {}).get(assigned.name)
-    value = Scope(above).value(written) if written is not None else None
-    return [value] if is_tensor(value) else []
+    if written is not None:
+        value = Scope(above).value(written)
+    else:
+        value = None
+    if is_tensor(value):
+        return [value]
+    return []
 
 
 def _calls_module(value: ast.expr, scope: Scope) -> bool:

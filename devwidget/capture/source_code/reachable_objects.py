@@ -58,12 +58,16 @@ def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
     """Frames from the innermost to the outermost of the user, or all where none is the user's."""
     frames = list(stack(frame))
     users = [index for index, (owner, _) in enumerate(frames) if owner is Owner.USER]
-    return frames[: users[-1] + 1] if users else frames
+    if users:
+        return frames[: users[-1] + 1]
+    return frames
 
 
 def is_of_program(value: Any) -> bool:
     """Whether what an object holds is of interest: no record of ours, and no class of a library."""
-    return is_users(value) if is_a(value, type) else not module_name(type(value)).startswith(_RECORDS)
+    if is_a(value, type):
+        return is_users(value)
+    return not module_name(type(value)).startswith(_RECORDS)
 
 
 def is_users(kind: type) -> bool:
@@ -71,5 +75,10 @@ def is_users(kind: type) -> bool:
     if module_name(kind) == "__main__":  # whoever runs the program may have put its own module there
         return True
     module = sys.modules.get(module_name(kind))
-    file = vars(module).get("__file__") if type(module) is ModuleType else None
-    return not is_library(file) if type(file) is str else bool(_flags(kind) & _MADE_WHILE_RUNNING)
+    if type(module) is ModuleType:
+        file = vars(module).get("__file__")
+    else:
+        file = None
+    if type(file) is str:
+        return not is_library(file)
+    return bool(_flags(kind) & _MADE_WHILE_RUNNING)

@@ -58,7 +58,9 @@ class SourceFile:
     def statement_lines(self, line: int) -> range:
         """Lines of the innermost statement at a line; of a compound one the head alone. Empty where none is."""
         node = self._at_line.get(line)
-        return own_lines(node) if node is not None else range(0)
+        if node is not None:
+            return own_lines(node)
+        return range(0)
 
     def functions_around(self, line: int) -> list[Function]:
         """The functions around a line, the innermost first."""
@@ -105,7 +107,10 @@ def _forget_oldest() -> None:
 def own_lines(node: ast.stmt) -> range:
     """Lines of a statement without the body of a compound one."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
-    last = body[0].lineno - 1 if body and isinstance(body[0], ast.stmt) else node.end_lineno or node.lineno
+    if body and isinstance(body[0], ast.stmt):
+        last = body[0].lineno - 1
+    else:
+        last = node.end_lineno or node.lineno
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, max(last, node.lineno) + 1)
 
@@ -125,7 +130,10 @@ def classes(filename: str, owner: ClassName) -> list[ast.ClassDef]:
 
 def definition_of(code: CodeType) -> Function | None:
     """The syntax tree of a user's function."""
-    file = read_file(code.co_filename) if is_users_code(code) else None
+    if is_users_code(code):
+        file = read_file(code.co_filename)
+    else:
+        file = None
     for scope in file.scopes if file is not None else ():
         is_it = scope.name == code.co_name and own_lines(scope).start == code.co_firstlineno
         if is_it and isinstance(scope, Function):

@@ -62,7 +62,9 @@ def _find_owner(filename: str) -> Owner:
         return Owner.PYTHON
     if any(mark in filename for mark in _LIBRARY_MARKS):
         return Owner.LIBRARY
-    return Owner.PYTHON if filename.startswith(_PYTHON_FOLDERS) else Owner.USER
+    if filename.startswith(_PYTHON_FOLDERS):
+        return Owner.PYTHON
+    return Owner.USER
 
 
 class _Owners(dict[str, Owner]):
@@ -143,7 +145,9 @@ def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
 def innermost_step(trace: TracebackType | None) -> TracebackType | None:
     """The step of a traceback at the user's line nearest to where the exception was raised."""
     users = [step for step in steps_down(trace) if is_users_code(step.tb_frame.f_code)]
-    return users[-1] if users else None
+    if users:
+        return users[-1]
+    return None
 
 
 def is_hooked(frame: FrameType | None) -> bool:

@@ -19,7 +19,10 @@ MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "
 def statement_text(filename: str, line: int) -> str:
     """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
     file = read_file(filename)
-    rows = file.statement_lines(line) if file is not None else range(0)
+    if file is not None:
+        rows = file.statement_lines(line)
+    else:
+        rows = range(0)
     if file is None or not rows:
         return linecache.getline(filename, line).strip()
     return textwrap.dedent("".join(file.lines[rows.start - 1 : rows.stop - 1])).rstrip()
@@ -135,7 +138,9 @@ def discarded_move(filename: str, line: int) -> Site | None:
     match parsed_statement(text):
         case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.ListComp(elt=ast.Call() as call)):
             is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
-            return Site(filename, line, text) if is_move else None
+            if is_move:
+                return Site(filename, line, text)
+            return None
     return None
 
 
@@ -166,7 +171,10 @@ def _name_moved(node: ast.stmt) -> str:
 
 def returned_by(site: Site | None) -> Site | None:
     """The last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at its top level."""
-    call = assigned_call(site.text)[0] if site is not None else ""
+    if site is not None:
+        call = assigned_call(site.text)[0]
+    else:
+        call = ""
     file = read_file(site.file) if site is not None else None
     for function in file.tree.body if file is not None else ():
         if site is not None and isinstance(function, Function) and function.name == call.partition("(")[0]:
@@ -177,11 +185,16 @@ def returned_by(site: Site | None) -> Site | None:
 def last_return(filename: str, function: Function) -> Site | None:
     """The last `return` of a function that gives something."""
     returns = [node for node in statements_of(function) if isinstance(node, ast.Return) and node.value is not None]
-    return site_at(filename, returns[-1].lineno, function.name) if returns else None
+    if returns:
+        return site_at(filename, returns[-1].lineno, function.name)
+    return None
 
 
 def first_line(filename: str, line: int) -> int:
     """The line on which the statement at a line begins."""
     file = read_file(filename)
-    rows = file.statement_lines(line) if file is not None else range(0)
+    if file is not None:
+        rows = file.statement_lines(line)
+    else:
+        rows = range(0)
     return rows.start or line

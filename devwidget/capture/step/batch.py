@@ -65,7 +65,10 @@ def take_item(source: Any) -> Any:
     try:
         return next(iterator)
     except StopIteration:
-        problem = Message("the loader is empty") if is_loader(source) else Message("the iterator is exhausted")
+        if is_loader(source):
+            problem = Message("the loader is empty")
+        else:
+            problem = Message("the iterator is exhausted")
         raise BatchError(problem, instead=Message("next(iter(loader)), or the loader itself")) from None
 
 
@@ -100,7 +103,12 @@ def _copy_loader(loader: Any) -> Any:
     """A copy of a loader without its persistent workers: a new loop over those would end the loop that the program is in."""
     twin = object.__new__(type(loader))
     for name, value in copy_items(dict_of(loader)):
-        dict_of(twin)[name] = None if name == "_iterator" else _copy_loader(value) if is_a(value, DataLoader) else value
+        if name == "_iterator":
+            dict_of(twin)[name] = None
+        elif is_a(value, DataLoader):
+            dict_of(twin)[name] = _copy_loader(value)
+        else:
+            dict_of(twin)[name] = value
     return twin
 
 
@@ -206,7 +214,9 @@ def _split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     items = items_of(batch)
     if items is None and is_mapping(type(batch)):
         items = list(dict(batch).items())
-    return ((batch,), {}) if items is None else ((), dict(items))
+    if items is None:
+        return ((batch,), {})
+    return ((), dict(items))
 
 
 _WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
@@ -219,7 +229,10 @@ def _find_callable(model: nn.Module) -> Any:
     while any(type.__subclasscheck__(kind, type(inner)) for kind in _WRAPPERS):  # an abstract class compares and hashes classes
         inner = inner._modules["module"]  # type: ignore[assignment]
     children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
-    compiled = children.get("_orig_mod") if is_a(children, dict) else None
+    if is_a(children, dict):
+        compiled = children.get("_orig_mod")
+    else:
+        compiled = None
     return (inner if compiled is None else compiled).forward
 
 

@@ -59,7 +59,9 @@ class Step:
         """The loss of an output: what `loss_fn` says of it, or what the model says itself."""
         if self.loss_fn is None:
             own = _own_loss(out)
-            return own if is_tensor(own) else out
+            if is_tensor(own):
+                return own
+            return out
         if self.inputs.target is None and _takes_one(self.loss_fn):
             return self.loss_fn(out)
         return self.loss_fn(out, self.inputs.target)

@@ -61,7 +61,9 @@ class AllocatorSettings:
         """Bytes that are taken from the GPU for a block of `size` bytes that fits into no segment."""
         if size <= SMALL:
             return SMALL_SEGMENT
-        return self.large_segment if size < OWN_SEGMENT else in_blocks(size, SEGMENT_UNIT)
+        if size < OWN_SEGMENT:
+            return self.large_segment
+        return in_blocks(size, SEGMENT_UNIT)
 
 
 def parse_settings(text: str) -> AllocatorSettings:
@@ -109,9 +111,18 @@ def _parse_divisions(name: str, value: str) -> tuple[int, ...]:
     table, last = [0] * POWERS, None
     for entry in value[1:-1].split(","):
         size, _, parts = entry.partition(":")
-        count = int(parts) if parts == "0" else _parse_power_of_two(parts, "divisons has")
-        at = (last or 0) if size == ">" else _power_index(_parse_power_of_two(size, "intervals have"))
-        span = slice(at, POWERS) if size == ">" else slice(0 if last is None else at, at + 1)
+        if parts == "0":
+            count = int(parts)
+        else:
+            count = _parse_power_of_two(parts, "divisons has")
+        if size == ">":
+            at = last or 0
+        else:
+            at = _power_index(_parse_power_of_two(size, "intervals have"))
+        if size == ">":
+            span = slice(at, POWERS)
+        else:
+            span = slice(0 if last is None else at, at + 1)
         table[span] = [count] * len(table[span])
         last = at
     return tuple(table)

@@ -106,7 +106,9 @@ def _brief_finding(finding: Finding, root: Root) -> Json:
 def _fix_json(fix: Fix, root: Root) -> Json:
     edits = [_edit_json(edit, root) for edit in fix.edits]
     known = {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
-    return {**known, "not_tried": fix.not_tried} if fix.not_tried else known
+    if fix.not_tried:
+        return {**known, "not_tried": fix.not_tried}
+    return known
 
 
 def _edit_json(edit: Edit, root: Root) -> Json:
@@ -131,11 +133,15 @@ def _site_json(site: Site | None, root: Root) -> Json | None:
 
 
 def _line_words(site: Site | None, root: Root) -> str | None:
-    return None if site is None else f"{path_of(site.file, root) or site.file}:{site.line}"
+    if site is None:
+        return None
+    return f"{path_of(site.file, root) or site.file}:{site.line}"
 
 
 def _clip_text(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 WRITERS = {

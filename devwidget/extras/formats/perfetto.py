@@ -31,7 +31,9 @@ def perfetto_json(trace: Trace) -> str:
     clock = Clock(trace)
 
     def microseconds_at(place: float) -> float:
-        return clock.at(place) * 1e6 if clock.runs else place
+        if clock.runs:
+            return clock.at(place) * 1e6
+        return place
 
     events = [
         *_name_tracks(),
@@ -58,7 +60,9 @@ def _module_slices(trace: Trace, at: Any) -> Iterator[Json]:
 def _end_of_module(event: ModuleEvent, at: Any) -> float:
     is_timed = event.seconds and (event.calls == 1 or event.stopped < 0)
     once = (event.started + event.seconds / max(event.calls, 1)) * 1e6
-    return once if is_timed else float(at(max(event.stopped, event.number)))
+    if is_timed:
+        return once
+    return float(at(max(event.stopped, event.number)))
 
 
 def _move_slices(trace: Trace, at: Any) -> Iterator[Json]:

@@ -87,7 +87,9 @@ def change_command(args: Any) -> list[str] | None:
         return None
     if _is_this_python(found):
         command = split_command(words[1:])
-        return None if command is None else [words[0], *command.options, "-c", BEGIN, *command.program]
+        if command is None:
+            return None
+        return [words[0], *command.options, "-c", BEGIN, *command.program]
     if _is_script_of_this_python(found):
         return [sys.executable, "-c", BEGIN, found, *words[1:]]
     return None

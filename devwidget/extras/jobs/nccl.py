@@ -98,7 +98,10 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             return
         self._checked.add((label, peer))
         own = f"{socket.gethostname()}/{simulation.visible[label]}"
-        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
+        if peer is None:
+            twin = self._find_twin(own)
+        else:
+            twin = self._ask_peer(own, peer)
         if twin is not None:
             raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
@@ -113,14 +116,18 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         while twins and self.rank() == 0 and have_read < self.size() and time.monotonic() < until:
             time.sleep(PAUSE_S)
             have_read = store.add("read", 0)
-        return twins[0] if twins else None
+        if twins:
+            return twins[0]
+        return None
 
     def _ask_peer(self, own: str, peer: int) -> int | None:
         """The other one of two that talk, if it has this GPU; not waited for, because it may first talk to a third."""
         store = c10d.PrefixStore("devwidget/pair", self._store)
         store.set(f"{self.rank()}/{peer}", own)
         theirs = f"{peer}/{self.rank()}"
-        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
+        if store.check([theirs]) and store.get(theirs).decode() == own:
+            return peer
+        return None
 
     def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
         """Have each rank send its tensor to all; only the last of them is left to wait for.
@@ -246,16 +253,22 @@ def _multiply_before(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any
 
 
 def _multiplied(value: Any, factor: Any) -> Any:
-    return value * factor if isinstance(value, torch.Tensor) else [_multiplied(each, factor) for each in value]
+    if isinstance(value, torch.Tensor):
+        return value * factor
+    return [_multiplied(each, factor) for each in value]
 
 
 @replacing
 def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    return carrier.begin_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
+    if isinstance(carrier, VirtualNccl):
+        return carrier.begin_gathering()
+    return original(self, device)
 
 
 @replacing
 def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    return carrier.end_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
+    if isinstance(carrier, VirtualNccl):
+        return carrier.end_gathering()
+    return original(self, device)

@@ -69,7 +69,12 @@ def spread_choices(chooser: str, dim: int | None, given: torch.Tensor, result: A
         given: what it chose from.
         result: what it returned: places, or values and places.
     """
-    places = result if chooser.startswith("arg") else result[1] if isinstance(result, (list, tuple)) else None
+    if chooser.startswith("arg"):
+        places = result
+    elif isinstance(result, (list, tuple)):
+        places = result[1]
+    else:
+        places = None
     if places is None or not given.dim() or not given.numel():
         return None
     options = given.numel() if dim is None else given.shape[dim]
@@ -109,8 +114,13 @@ def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
     if is_real and (roles.draws or "empty" in roles.name):
         return None
     blank: Callable[[torch.Tensor], Any] = lambda tensor: torch.empty_like(tensor, device=CPU_DEVICE)  # noqa: E731
-    real = tree_map_only(torch.Tensor, blank, args) if roles.name in FILLERS else known_values.all_known(args)
-    return None if real is None else func(*real, **{**kwargs, "device": CPU_DEVICE})
+    if roles.name in FILLERS:
+        real = tree_map_only(torch.Tensor, blank, args)
+    else:
+        real = known_values.all_known(args)
+    if real is None:
+        return None
+    return func(*real, **{**kwargs, "device": CPU_DEVICE})
 
 
 def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -118,7 +128,10 @@ def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
     roles = value_roles_of(func)
     if roles.is_view:
         return _call_on_meta(func, args, kwargs)
-    real = None if roles.draws else known_values.all_known((args, kwargs))
+    if roles.draws:
+        real = None
+    else:
+        real = known_values.all_known((args, kwargs))
     if real is None:
         known_values.forget_values(list(roles.list_written(args, kwargs)))
         if roles.name == "masked_select" and (mask := known_values.all_read(args[1])) is not None:
@@ -158,7 +171,9 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
         return None
     other = args[1]
     is_itself, is_infinite = other is args[0], isinstance(other, float) and math.isinf(other)
-    return (name == "eq") == is_itself if is_itself or is_infinite else None
+    if is_itself or is_infinite:
+        return (name == "eq") == is_itself
+    return None
 
 
 def _call_on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,7 +183,9 @@ def _call_on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
         # Gradients that nobody asked for: some meta kernels make them all the same.
         result = tuple(part if wanted else None for part, wanted in zip(result, args[place], strict=True))
     # An in-place operation must return the tensor that it was given.
-    return args[0] if bare_args and result is bare_args[0] else result
+    if bare_args and result is bare_args[0]:
+        return args[0]
+    return result
 
 
 def _find_mask_positions(roles: ValueRoles, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -178,7 +195,10 @@ def _find_mask_positions(roles: ValueRoles, args: tuple[Any, ...]) -> tuple[Any,
     found: list[Any] = []
     for index in args[1]:
         is_mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
-        real = known_values.all_read(index) if is_mask else None
+        if is_mask:
+            real = known_values.all_read(index)
+        else:
+            real = None
         found += [index] if real is None else map(known_values.strip_values, real.nonzero().unbind(1))
     return (args[0], found, *args[2:])
 

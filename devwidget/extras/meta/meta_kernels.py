@@ -79,7 +79,9 @@ def scatter_add(given: torch.Tensor, dim: int, index: torch.Tensor, source: torc
     """
     node: Any = shared_internals.current_autograd_node()
     is_own = node is not None and node.name() == "GatherBackward0" and not torch.is_grad_enabled()
-    return given.scatter_add_(dim, index, source) if is_own else given.scatter_add(dim, index, source)
+    if is_own:
+        return given.scatter_add_(dim, index, source)
+    return given.scatter_add(dim, index, source)
 
 
 META_KERNELS: dict[Any, Any] = {
@@ -234,7 +236,10 @@ def _run_layer(
 
     outs: list[torch.Tensor] = []
     ended: list[Hidden] = []
-    states = hidden if sizes is None or not back else _narrow_states(hidden, 0, sizes[-1])
+    if sizes is None or not back:
+        states = hidden
+    else:
+        states = _narrow_states(hidden, 0, sizes[-1])
     products = linear(given, weights[0], bias)
     if sizes is None:
         steps[:] = products.unbind(0)
@@ -248,7 +253,10 @@ def _run_layer(
         states = cell(step, states, multiply_state, weights[4 if has_biases else 2 :])
         outs.append(states[0])
     whole: Any = torch.stack if sizes is None else torch.cat
-    last = states if sizes is None or back else _join_states([states, *reversed(ended)])
+    if sizes is None or back:
+        last = states
+    else:
+        last = _join_states([states, *reversed(ended)])
     return whole(_in_turn(outs, back)), last, outs if sizes is None else []
 
 
@@ -259,7 +267,9 @@ def _packed_steps(products: torch.Tensor, sizes: Sequence[int], back: bool) -> I
 
 
 def _in_turn(parts: list[Part], back: bool) -> list[Part]:
-    return parts[::-1] if back else parts
+    if back:
+        return parts[::-1]
+    return parts
 
 
 def _narrow_states(hidden: Hidden, begin: int, end: int) -> Hidden:

@@ -31,7 +31,9 @@ def _make_index_tensor(key: Any) -> Any:
         return tuple(map(_make_index_tensor, key))
     is_array = hasattr(key, "__array__") and not isinstance(key, torch.Tensor) and getattr(key, "ndim", 0) > 0
     is_list = isinstance(key, list) and key and all(isinstance(part, (int, bool)) for part in key)
-    return torch.as_tensor(key) if is_array or is_list else key
+    if is_array or is_list:
+        return torch.as_tensor(key)
+    return key
 
 
 class ModeWithoutValues(VirtualMode):

@@ -69,7 +69,9 @@ def plan_step(options: Namespace) -> int:
         if options.html is not None:
             _ask_for_page(found, has_cards=options.cards)
             found.to_html(options.html)
-    return FINE if found.fits else FOUND
+    if found.fits:
+        return FINE
+    return FOUND
 
 
 def _ask_for_page(plan: Plan, has_cards: bool) -> None:
@@ -102,7 +104,14 @@ def _plan_by_name(options: Namespace) -> int:
     title = say("{model}, {parameters} billion parameters, {batch} x {length} tokens", **facts)
     print(f"| {title} | {options.gpus} x {where} | |\n|---|---|---|")
     for row in found.rows:
-        answer = say("not planned") if row.problem else say("fits") if row.fits else say("does not fit")
+        if row.problem:
+            answer = say("not planned")
+        elif row.fits:
+            answer = say("fits")
+        else:
+            answer = say("does not fit")
         print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
     print(say("each is a step or a generation that was run without values; those that train have the loop of Trainer"))
-    return FINE if any(row.fits for row in found.rows) else FOUND
+    if any(row.fits for row in found.rows):
+        return FINE
+    return FOUND

@@ -129,7 +129,9 @@ class SplitSearch:
         split = find_best_split(self.need, room, used, last_home)
         near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
         left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
-        return None if split is None else next(left, None)
+        if split is None:
+            return None
+        return next(left, None)
 
     def _try_kind(self, best: Best) -> None:
         """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
@@ -142,7 +144,10 @@ class SplitSearch:
                 self.step.rejected.append(Rejected(describe_split(split), why))
                 return
             # Once something fits, only what may well rank first is worth a run.
-            worth = min(self.step.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
+            if self._has_found(FITS):
+                worth = min(self.step.most_full, 1.0)
+            else:
+                worth = FAR_OFF
             if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
                 return
             self._plans[tuple(split)] = plan = self.run_split(split)
@@ -267,7 +272,9 @@ def cut_chain(length: int, parts: int, find_share: Callable[[int, int, int], flo
             longer[end] = share, [*best[begin][1], end]
         best = longer
     share, ends = best[length]
-    return ends if share < float("inf") else None
+    if share < float("inf"):
+        return ends
+    return None
 
 
 def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -354,7 +361,10 @@ def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
     if isinstance(auto, DevwidgetError):
         return AutoProposal(False, problem=auto.what)
     places = _place_blocks(layout, dict(auto.device_map))
-    crossings = count_crossings(places, layout.blocks) if places else (0, 0)
+    if places:
+        crossings = count_crossings(places, layout.blocks)
+    else:
+        crossings = (0, 0)
     return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, *crossings)
 
 
@@ -393,7 +403,10 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
             return found[-1]
     found += _take_proposal(step, plan_auto())
     if not found:
-        why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
+        if step.rejected:
+            why = step.rejected[-1].why
+        else:
+            why = Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
         raise DevwidgetError(Message("{kind} fits on no split of its {count} blocks", **facts), why=why)
     return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))

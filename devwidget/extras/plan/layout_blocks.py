@@ -75,7 +75,10 @@ class Need:
 
     def count_least(self, blocks: Sequence[ModelBlock]) -> int:
         """Count what is there at once whatever the step does else: at the end of backward all gradients, and the state."""
-        trained = sum(block.trained for block in _skip_tied(blocks)) if self.trains else 0
+        if self.trains:
+            trained = sum(block.trained for block in _skip_tied(blocks))
+        else:
+            trained = 0
         return weight_bytes(blocks) + round((1 + self.state) * trained)
 
     def estimate_peak(self, blocks: Sequence[ModelBlock]) -> int:
@@ -213,7 +216,9 @@ def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
     if not name:
         return module
     child: nn.Module | None = dict(registered_entries(module, "_modules")).get(name)
-    return own_tensors(module)[name] if child is None else _find_part(child, rest)
+    if child is None:
+        return own_tensors(module)[name]
+    return _find_part(child, rest)
 
 
 def _gpu_bytes(tensors: list[torch.Tensor]) -> int:

@@ -42,7 +42,9 @@ class MeanStep(Step):
         """As of any step, and the mean of what replicas give."""
         loss = Step.compute_loss(self, out)
         several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
-        return loss.mean() if several else loss
+        if several:
+            return loss.mean()
+        return loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,14 @@ class Loop:
 
     def to_record(self, checkpointing: bool | str) -> PlannedLoop:
         """Return what a plan says of it."""
-        name = self.kind if isinstance(self.kind, str) else getattr(self.kind, "__name__", type(self.kind).__name__)
-        dtype = "" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+        if isinstance(self.kind, str):
+            name = self.kind
+        else:
+            name = getattr(self.kind, "__name__", type(self.kind).__name__)
+        if self.autocast is None:
+            dtype = ""
+        else:
+            dtype = str(self.autocast).removeprefix("torch.")
         words = {False: "", True: "checkpointing", "reentrant": "reentrant checkpointing"}[checkpointing]
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
@@ -180,7 +188,10 @@ class RunningLoop:
 
     def _let_gradients_go(self) -> None:
         """At the start of a step it is as at the end of the one before, for nothing runs in between."""
-        asked = {"set_to_none": self.loop.zero_grad == "none"} if self.loop.zero_grad else {}
+        if self.loop.zero_grad:
+            asked = {"set_to_none": self.loop.zero_grad == "none"}
+        else:
+            asked = {}
         self.step.optimizer.zero_grad(**asked)  # type: ignore[union-attr]
 
     def _run_forward(self) -> None:
@@ -288,9 +299,13 @@ def join_batch(inputs: Arguments) -> Any:
         return dict(inputs.kwargs)
     if inputs.kwargs:
         return Inputs(*inputs.args, **inputs.kwargs)
-    return inputs.args[0] if len(inputs.args) == 1 else inputs.args
+    if len(inputs.args) == 1:
+        return inputs.args[0]
+    return inputs.args
 
 
 def start_loop(loop: Loop, step: MeanStep, watcher: Watcher) -> RunningLoop:
     """Make a loop ready to run."""
-    return OwnLoop(loop, step, watcher) if loop.is_own else RunningLoop(loop, step)
+    if loop.is_own:
+        return OwnLoop(loop, step, watcher)
+    return RunningLoop(loop, step)

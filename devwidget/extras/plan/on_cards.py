@@ -47,7 +47,12 @@ def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], 
         DevwidgetError: for what is none, or for LoRA of a step without an optimizer.
     """
     trains = asked["optimizer"] is not None and "backward" in phases
-    wanted = also if also is not None else ALSO if trains else ()
+    if also is not None:
+        wanted = also
+    elif trains:
+        wanted = ALSO
+    else:
+        wanted = ()
     for each in wanted:
         if each not in ALSO:
             what = Message("{also} is nothing to plan beside a step{hint}", also=repr(each), hint=nearest(str(each), ALSO))

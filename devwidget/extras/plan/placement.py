@@ -174,11 +174,15 @@ class PlacedCopy:
 
         def place_trained(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))
-            return original_device(tensor) if stays else bare
+            if stays:
+                return original_device(tensor)
+            return bare
 
         def place_plain(tensor: torch.Tensor) -> torch.device:
             device = original_device(tensor)
-            return bare if device.type == "meta" else device
+            if device.type == "meta":
+                return bare
+            return device
 
         self.inner = self.placed = meta_copy_of_model(model, place_trained, place_plain, changed.dtype)
         changed.prepare(self.inner)
@@ -186,7 +190,10 @@ class PlacedCopy:
         self.home = self.last = virtual_gpu(0)
         if placement == "as is":
             devices = [parameter.device for parameter in _parameters(self.inner) if is_on_gpu(parameter)]
-            self.home, self.last = (devices[0], devices[-1]) if devices else (self.home, self.last)
+            if devices:
+                self.home, self.last = (devices[0], devices[-1])
+            else:
+                self.home, self.last = (self.home, self.last)
         elif placement == "data parallel":
             self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
         else:
@@ -195,7 +202,10 @@ class PlacedCopy:
     def _dispatch_parts(self, placement: AskedPlacement, capacities: Sequence[int]) -> None:
         import accelerate
 
-        places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)
+        if isinstance(placement, str):
+            places = propose_device_map(self.inner, capacities)
+        else:
+            places = dict(placement)
         used: list[torch.device] = []
         for path, place in places.items():
             name = str(virtual_gpu(place) if isinstance(place, int) else place)
@@ -280,7 +290,9 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
 
     def place_value(value: Any, device: torch.device) -> Any:
         placed = replace_tensors(value, copy_to(device))
-        return _copy_object(value, copy_to(device)) if placed is value else placed
+        if placed is value:
+            return _copy_object(value, copy_to(device))
+        return placed
 
     args = tuple(place_value(value, copied.home) for value in inputs.args)
     kwargs = {name: place_value(value, copied.home) for name, value in inputs.kwargs.items()}

@@ -96,7 +96,10 @@ class Watcher:
             return
         peak.held, peak.moment = held, self._find_moment()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
-        peak.made = _count_state(self.making) if self.making is not None and self.phase == "optimizer" else None
+        if self.making is not None and self.phase == "optimizer":
+            peak.made = _count_state(self.making)
+        else:
+            peak.made = None
 
     def note_refusal(self, index: int) -> None:
         """Note an allocation that did not fit, and that is made nevertheless."""
@@ -217,7 +220,9 @@ def line_below(frame: FrameType | None) -> RawSite | None:
         if frame.f_code.co_name in _BOTTOM and is_own(frame.f_code.co_filename):
             return None
         frame = frame.f_back
-    return None if frame is None else site_of(frame)
+    if frame is None:
+        return None
+    return site_of(frame)
 
 
 def deepest_line(traceback: TracebackType | None) -> RawSite | None:

@@ -129,7 +129,9 @@ class WhatIf:
 
     def _find_size(self, dim: int) -> int | None:
         parts = self.inputs.args, self.inputs.kwargs, self.inputs.target
-        return None if next(find_step_sizes(parts), None) is not None else find_batch_size(list(tensors_in(parts)), dim)
+        if next(find_step_sizes(parts), None) is not None:
+            return None
+        return find_batch_size(list(tensors_in(parts)), dim)
 
     @property
     def setting(self) -> AskedSize:

@@ -80,11 +80,15 @@ def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
     if phase == "build" or (not begun and phase == "other"):
         return "parameters"
     if phase in ("forward", "loss"):
-        return "other" if ended_in in ("forward", "loss") else "activations"
+        if ended_in in ("forward", "loss"):
+            return "other"
+        return "activations"
     if phase == "other":
         return "inputs"
     kept = "gradients" if phase == "backward" else "optimizer"
-    return "other" if phase == ended_in else kept
+    if phase == ended_in:
+        return "other"
+    return kept
 
 
 def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurve:
@@ -97,7 +101,10 @@ def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurv
     free = max((free for *_, free, _ in history.refused), default=0)
     total, cache = reserved + free if history.refused else 0, max(reserved - levels[-1], 0)
     end = DeviceMemory(device, "", False, total, activations=levels[-1], cache=cache)
-    at = history.marks[peak - 1][0] if peak else 0
+    if peak:
+        at = history.marks[peak - 1][0]
+    else:
+        at = 0
     return MemoryCurve(end, "allocator", points, tuple(_list_refusals(history, levels)), _sum_holdings(history, roles, at))
 
 
@@ -121,9 +128,15 @@ def _sample_points(history: History, roles: Sequence[str], levels: Sequence[int]
             number, change = history.marks[place - 1]
             allocation = begins[number] if change >= 0 and number in begins else ends[number]
             held[roles[allocation]] += change
-            stack = history.stacks[allocation] if change >= 0 else stack
+            if change >= 0:
+                stack = history.stacks[allocation]
+            else:
+                stack = stack
         if place in chosen:
-            number = history.marks[place - 1][0] if place else 0
+            if place:
+                number = history.marks[place - 1][0]
+            else:
+                number = 0
             yield MemoryPoint(number, stack.phase, stack.module, stack.site, level, **held)
 
 

@@ -208,9 +208,15 @@ def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
     args, name = copy["args"], copy["name"]
     if "fromDevice" in args:
         source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
-        return (source, target) if source != target else None
+        if source != target:
+            return (source, target)
+        return None
     device = _find_gpu(copy)
-    return (_CPU, device) if "HtoD" in name else (device, _CPU) if "DtoH" in name else None
+    if "HtoD" in name:
+        return (_CPU, device)
+    if "DtoH" in name:
+        return (device, _CPU)
+    return None
 
 
 def _read_shape(operator: Event) -> tuple[tuple[int, ...], str]:
@@ -278,14 +284,20 @@ def numbered_name(module: Event) -> str:
 
 def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
     modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
-    path = ".".join(map(numbered_name, modules[1:])) if modules else None
+    if modules:
+        path = ".".join(map(numbered_name, modules[1:]))
+    else:
+        path = None
     return Enclosing(read_stack([frame for span in reversed(spans) for frame in _span_frames(span)]), path, modules)
 
 
 def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
     """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
     name = span["name"]
-    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
+    if span["cat"] == "python_function":
+        function = _FUNCTION.fullmatch(name)
+    else:
+        function = None
     if function and not _is_standard(function[1]):
         yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
     elif name.startswith("autograd::engine"):

@@ -81,7 +81,9 @@ class Agent:
 
     def _find_identity(self) -> Identity:
         """Find who we are: host and process stay, and torch may have started after us."""
-        return find_identity() if os.getpid() == self._who.pid else self._who
+        if os.getpid() == self._who.pid:
+            return find_identity()
+        return self._who
 
     def stop(self) -> None:
         """Answer nobody any more. A second call, and one in a forked child, do nothing."""
@@ -99,7 +101,10 @@ class Agent:
         who = self._find_identity()
         try:
             ended = word.how == "ended"
-            said = self._reporter.report_end(who, word) if ended else self._reporter.make_report(who, word=word, frames=frames)
+            if ended:
+                said = self._reporter.report_end(who, word)
+            else:
+                said = self._reporter.make_report(who, word=word, frames=frames)
         except Exception as fault:
             # How it ended is known, whatever cannot be read of what it held.
             said = dataclasses.replace(
@@ -160,7 +165,9 @@ _agents: list[Agent] = []
 
 def serving_agent() -> Agent | None:
     """Return the agent of this process that answers now."""
-    return _agents[0] if _agents else None
+    if _agents:
+        return _agents[0]
+    return None
 
 
 def _start_listening(agent: Agent) -> None:
@@ -190,8 +197,14 @@ def _answer_request(request: Any, response: Any) -> None:
     """Answer one question; whatever goes wrong goes to who asked, and nowhere else."""
     agent = serving_agent()
     try:
-        refused = "nobody answers here any more" if agent is None else _find_fault(request)
-        status, text = (400, refused) if agent is None or refused else (200, dumps(agent.report()))
+        if agent is None:
+            refused = "nobody answers here any more"
+        else:
+            refused = _find_fault(request)
+        if agent is None or refused:
+            status, text = (400, refused)
+        else:
+            status, text = (200, dumps(agent.report()))
     except Exception as error:
         status, text = 500, error_text(error)
     response.set_status(status)
@@ -201,7 +214,9 @@ def _answer_request(request: Any, response: Any) -> None:
 def _find_fault(request: Any) -> str:
     """Return why a question cannot be answered, or "": it has no body, because there is nothing to choose."""
     try:
-        return "a question has no body" if request.body() else ""
+        if request.body():
+            return "a question has no body"
+        return ""
     except UnicodeDecodeError:
         # torch makes a text of the body before we see it.
         return "a question has no body"

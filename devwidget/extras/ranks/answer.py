@@ -143,8 +143,13 @@ class Reporter:
 
     def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
         """Find the model that was given, while it lives, or that a variable holds."""
-        found = self._model() if self._model is not None else find_model(frames or main_frames())
-        return found if is_module(found) else None
+        if self._model is not None:
+            found = self._model()
+        else:
+            found = find_model(frames or main_frames())
+        if is_module(found):
+            return found
+        return None
 
     def announce_rank(self, who: Identity) -> RankReport:
         """Report that there is such a rank, and nothing else."""
@@ -229,13 +234,17 @@ class Reporter:
         return self._count_steps(), (None, ())
 
     def _count_steps(self) -> int:
-        return self.history.count_steps() if self._counts else -1
+        if self._counts:
+            return self.history.count_steps()
+        return -1
 
 
 def _find_start() -> int:
     """Find when this process began, in ticks of its machine; 0 where that is not known."""
     found = read_process(os.getpid())
-    return found[1] if found is not None else 0
+    if found is not None:
+        return found[1]
+    return 0
 
 
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
@@ -253,7 +262,9 @@ def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
 def _resident_bytes() -> int:
     """Return what Linux counts for this process; 0 where there is no such file."""
     counts = pathlib.Path("/proc/self/statm")
-    return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
+    if counts.exists():
+        return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
 class RankWriter:

@@ -132,7 +132,10 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
         return _hear_last_word(written)
     writes_on = written.last_word is not None
     here = _is_here(written)
-    process = read_process_state(written.pid, written.started) if here else "unknown"
+    if here:
+        process = read_process_state(written.pid, written.started)
+    else:
+        process = "unknown"
     said = written if writes_on else _announce_again(written)
     if process == "gone":
         return Rank("dead", said, Message("its process has ended without a last word"))
@@ -181,7 +184,10 @@ def _read_answer(known: RankReport, body: bytes, read: Callable[[str], Any]) -> 
 def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | None, silence: str) -> Rank:
     """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
     started = written.started if written is not None and written.pid == known.pid else 0
-    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
+    if _is_here(written):
+        state = read_process_state(known.pid, started)
+    else:
+        state = "unknown"
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
@@ -250,7 +256,9 @@ def _load_report(path: pathlib.Path, read: Callable[[str], Any] = loads) -> Rank
     except (OSError, ValueError):
         # There is none, or somebody else's; who asks is told that the rank is missing.
         return None
-    return found if type(found) is RankReport else None
+    if type(found) is RankReport:
+        return found
+    return None
 
 
 ProcessState = Literal["running", "stopped", "gone", "unknown"]
@@ -268,7 +276,11 @@ def read_process_state(pid: int, started: int = 0) -> ProcessState:
     found = read_process(pid)
     if found is None or (started and found[1] != started):
         return "gone"
-    return "gone" if found[0] in "ZX" else "stopped" if found[0] in "Tt" else "running"
+    if found[0] in "ZX":
+        return "gone"
+    if found[0] in "Tt":
+        return "stopped"
+    return "running"
 
 
 def _is_here(report: RankReport | None) -> bool:
@@ -310,7 +322,10 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
 def find_newest_job() -> pathlib.Path:
     """Return the folder of this user's job that has started last; raise DevwidgetError if there is none."""
     above = owner_folder()
-    folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))] if above.is_dir() else []
+    if above.is_dir():
+        folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))]
+    else:
+        folders = []
     if not folders:
         raise DevwidgetError(
             Message("no job of yours answers on this machine"), instead=Message("devwidget.serve() in the training script")
@@ -334,7 +349,9 @@ def _how_much(rank: Rank) -> tuple[bool, float]:
 def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Rank]:
     if isinstance(source, Cluster):
         return ranks_of_saved(source)
-    return _hear_file(source) if source.is_file() else ask_folder(source, patience)
+    if source.is_file():
+        return _hear_file(source)
+    return ask_folder(source, patience)
 
 
 def _hear_file(path: pathlib.Path) -> list[Rank]:

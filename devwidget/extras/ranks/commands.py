@@ -38,4 +38,6 @@ def diagnose_ranks(options: Namespace) -> int:
             cluster.save(options.save)
         if options.html is not None:
             cluster.to_html(options.html)
-    return FINE if is_well(cluster) else FOUND
+    if is_well(cluster):
+        return FINE
+    return FOUND

@@ -73,13 +73,17 @@ def is_dump(content: Any) -> bool:
 
 def read_content(name: str, content: Any, size: int) -> Cluster | None:
     """Read one dump; None for the file of another tool."""
-    return read_dumps({name: content}) if is_dump(content) else None
+    if is_dump(content):
+        return read_dumps({name: content})
+    return None
 
 
 def read_folder(folder: pathlib.Path) -> Cluster | None:
     """Read the dumps in a folder as one cluster; None without any."""
     contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := load_content(file))}
-    return read_dumps(contents) if contents else None
+    if contents:
+        return read_dumps(contents)
+    return None
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
@@ -93,7 +97,9 @@ def read_dumps(contents: Mapping[str, Any]) -> Cluster:
 
 def _parse_rank(name: str, number: int) -> int:
     digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
-    return int(digits[1]) if digits else number
+    if digits:
+        return int(digits[1])
+    return number
 
 
 def _judge_report(report: RankReport) -> Rank:

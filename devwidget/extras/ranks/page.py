@@ -96,7 +96,9 @@ def _holding_cells(holding: Holding) -> list[Any]:
 
 def _placed_words(tensor: LocalTensor) -> str:
     placed = tensor.placement or say("whole")
-    return placed if tensor.device == OWN_DEVICE else say("{placement} on {device}", placement=placed, device=tensor.device)
+    if tensor.device == OWN_DEVICE:
+        return placed
+    return say("{placement} on {device}", placement=placed, device=tensor.device)
 
 
 def _tensor_cells(tensor: LocalTensor) -> list[str]:
@@ -157,7 +159,10 @@ def _from_to(start: float, stop: float, scale: float) -> tuple[float, float]:
 def _link_content(link: Link, row: int, scale: float, largest: int) -> list[Any]:
     """Its ends, its row, how thick it is from 0 to 1, what is said of it, and whether its ranks do not agree."""
     ends = [[lane, round(at * scale, 1)] for lane, at in link.ends]
-    share = round((link.meeting.call.bytes / largest) ** 0.5, 2) if largest else 0
+    if largest:
+        share = round((link.meeting.call.bytes / largest) ** 0.5, 2)
+    else:
+        share = 0
     return [ends, row, share, _meeting_words(link.meeting), bool(link.meeting.difference)]
 
 
@@ -165,7 +170,10 @@ def _meeting_words(meeting: Meeting) -> str:
     """`all_gather number 3 of default_pg, 1.1 KiB from each rank, for layers.0`."""
     call = meeting.call
     size = format_bytes(call.bytes)
-    module = say("for {modules}", modules=module_words(call.module)) if call.module is not None else ""
+    if call.module is not None:
+        module = say("for {modules}", modules=module_words(call.module))
+    else:
+        module = ""
     if row_kind(meeting) == "message":
         way = " → ".join(str(part.rank) for part in meeting.parts)
         what = say("message number {number} from rank {way}", number=call.sequence, way=way)
@@ -248,7 +256,10 @@ def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
     said_by_it, age = rank.said, find_age(cluster, rank)
-    process = say("process {pid}", pid=said_by_it.pid) if said_by_it.pid else ""
+    if said_by_it.pid:
+        process = say("process {pid}", pid=said_by_it.pid)
+    else:
+        process = ""
     words = {
         "memory": _memory_words(rank),
         "where": " ".join(filter(None, (said_by_it.host, process))),
@@ -286,14 +297,20 @@ def _held_content(held: HeldCollective) -> Content:
 
 
 def _held_row(row: HeldRanks) -> Content:
-    waits = say("waiting for {time}", time=format_seconds(row.seconds)) if row.seconds else say("waiting")
+    if row.seconds:
+        waits = say("waiting for {time}", time=format_seconds(row.seconds))
+    else:
+        waits = say("waiting")
     words = {
         "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else say("not begun"),
         "unknown": say("not known whether begun"),
         "waiting": waits,
         "behind": say("{waiting}, in other collectives", waiting=waits),
     }
-    place = [site_words(row.site), first_line(row.site)] if row.site is not None else ["", ""]
+    if row.site is not None:
+        place = [site_words(row.site), first_line(row.site)]
+    else:
+        place = ["", ""]
     return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
 
 
@@ -305,13 +322,18 @@ def _waits_content(rank: Rank) -> Content:
     where = _collective_words(waits)
     if waits.seconds:
         where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
-    size = format_bytes(waits.bytes) if waits.bytes else ""
+    if waits.bytes:
+        size = format_bytes(waits.bytes)
+    else:
+        size = ""
     return {"waits": row_words((where, size))}
 
 
 def _collective_words(collective: Collective) -> str:
     what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
-    return say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what
+    if collective.group:
+        return say("{collective} of group {group}", collective=what, group=collective.group)
+    return what
 
 
 def _span_content(span: Span) -> Content:
@@ -326,7 +348,9 @@ def _span_content(span: Span) -> Content:
 
 
 def _time_words(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds).strftime("%H:%M:%S") if seconds else ""
+    if seconds:
+        return datetime.datetime.fromtimestamp(seconds).strftime("%H:%M:%S")
+    return ""
 
 
 _START = """

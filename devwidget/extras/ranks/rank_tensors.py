@@ -138,7 +138,11 @@ class _HoldingsReader:
 def name_axes(mesh: Any) -> tuple[str, ...]:
     """Name the axes of a mesh, which need not have names."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names
-    return tuple(names) if names else ("rank",) if mesh.ndim == 1 else tuple(f"axis {at}" for at in range(mesh.ndim))
+    if names:
+        return tuple(names)
+    if mesh.ndim == 1:
+        return ("rank",)
+    return tuple(f"axis {at}" for at in range(mesh.ndim))
 
 
 def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
@@ -152,7 +156,9 @@ def _word_kind(placement: Any) -> str:
         return f"Shard({placement.dim}, strided {factor})"
     if placement.is_shard():
         return f"Shard({placement.dim})"
-    return "Replicate" if placement.is_replicate() else f"Partial({getattr(placement, 'reduce_op', 'sum')})"
+    if placement.is_replicate():
+        return "Replicate"
+    return f"Partial({getattr(placement, 'reduce_op', 'sum')})"
 
 
 def _word_dtype(tensor: torch.Tensor) -> str:
@@ -229,5 +235,8 @@ def _compute_checksum(tensor: torch.Tensor) -> str:
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // MOST_ELEMENTS)
-        sampled = flat[::step].contiguous().view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
+        if flat.numel():
+            sampled = flat[::step].contiguous().view(torch.uint8)
+        else:
+            sampled = flat.to(torch.uint8)
         return f"{zlib.crc32(bytes(sampled.cpu().tolist())):08x}"

@@ -50,7 +50,10 @@ def word_optimizers(read: Raw) -> Iterator[Setting]:
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
-            where = f"{which}.groups[{number}]" if len(groups) > 1 else which
+            if len(groups) > 1:
+                where = f"{which}.groups[{number}]"
+            else:
+                where = which
             yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
 
 
@@ -95,7 +98,9 @@ def _word_value(value: object) -> str:
 
 
 def _word_mode(training: bool) -> str:
-    return "train" if training else "eval"
+    if training:
+        return "train"
+    return "eval"
 
 
 _Value = TypeVar("_Value")

@@ -103,7 +103,12 @@ class StepHistory:
         return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
 
     def _remember_step(self, step: int) -> None:
-        model = self._find_model() if is_due(step) else self._model() if self._model is not None else None
+        if is_due(step):
+            model = self._find_model()
+        elif self._model is not None:
+            model = self._model()
+        else:
+            model = None
         mode = read_mode(model) if model is not None else None
         if self._ends and step < self._ends[-1][0]:
             # Another training: what was read of the modules of the last is no step of this one.

@@ -93,7 +93,9 @@ def _first_place(names: list[str], wanted: tuple[str, ...]) -> int:
 
 def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:
     """What this rank gives; a barrier's tensor is nobody's."""
-    return 0 if kind == "barrier" else sum(map(bytes_of, tensors_in(args[places_of(func).given], depth=3)))
+    if kind == "barrier":
+        return 0
+    return sum(map(bytes_of, tensors_in(args[places_of(func).given], depth=3)))
 
 
 _PARTS = {
@@ -145,7 +147,9 @@ def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
         found = next(iter(getattr(of_group, "modules", ())), None)
     else:
         return None
-    return found if is_module(found) else None
+    if is_module(found):
+        return found
+    return None
 
 
 MOST_CALLS = 20_000
@@ -172,7 +176,10 @@ class Collectives(Observer):
             return self._log.add_note(_cut_list(MOST_CALLS))
         places, tracker = places_of(func), self._tracker
         group = self._group_place(torch_internals.group_in(args[places.group]))
-        peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
+        if places.peer >= 0:
+            peer = self._groups[group].ranks[args[places.peer]]
+        else:
+            peer = UNKNOWN
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
         by, owner, site = cause_of(frame)

@@ -75,7 +75,10 @@ def holder_words(holder: Holder) -> Message:
     """``list `cache` of main() in train.py holds what stays: 160 items``."""
     file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
     facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
-    facts["where"] = Message("{function}() in {file}", function=holder.function, file=file) if holder.function else file
+    if holder.function:
+        facts["where"] = Message("{function}() in {file}", function=holder.function, file=file)
+    else:
+        facts["where"] = file
     if not holder.items and not holder.by_graph:
         return Message("{kind} `{name}` of {where} holds what stays", **facts)
     if not holder.items:
@@ -131,7 +134,10 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
         changes: what has changed about then.
         sampler: what was seen of the part that takes the time; None where nobody could look.
     """
-    lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS] if sampler is not None else []
+    if sampler is not None:
+        lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS]
+    else:
+        lines = []
     # What the part took before is spent somewhere too, and nobody has looked then.
     is_sure = bool(lines) and lines[0][1] >= MOST_OF_IT and slow.part_now >= SLOW * slow.part_before
     part = Message(
@@ -219,7 +225,9 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
 
 def find_asker(line: Move | Wait) -> Site | None:
     """The user's line, with that of a library that it has called."""
-    return line.site if isinstance(line, Move) else line.asked_by
+    if isinstance(line, Move):
+        return line.site
+    return line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
@@ -267,7 +275,10 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
         site: the line that asked for more.
     """
     asked, free = _find_pieces(error)
-    curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0)) if last else []
+    if last:
+        curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0))
+    else:
+        curves = []
     made = Counter[str]()  # a line has a holding for each part that its tensors play
     for each in curves[0].holdings if curves else ():
         made[line_words(each.site)] += each.bytes

@@ -56,8 +56,12 @@ class RecordingSchedule:
         if reason is not None and number >= WARM_UP:
             return reason
         if self._every is not None:
-            return Message("each {count} steps", count=self._every) if number - self._last >= self._every else None
-        return Message("there was time for it") if number - self._last >= LEAST_APART and self._has_time() else None
+            if number - self._last >= self._every:
+                return Message("each {count} steps", count=self._every)
+            return None
+        if number - self._last >= LEAST_APART and self._has_time():
+            return Message("there was time for it")
+        return None
 
     def _has_time(self) -> bool:
         return self.spent <= SHARE * self.passed
@@ -101,7 +105,9 @@ class LateLines:
 
 
 def _find_ends(line: Move | Wait) -> tuple[DeviceId, ...]:
-    return (line.source, line.target) if isinstance(line, Move) else (line.device,)
+    if isinstance(line, Move):
+        return (line.source, line.target)
+    return (line.device,)
 
 
 def _list_lines(trace: Trace) -> Iterator[tuple[Line, Move | Wait]]:

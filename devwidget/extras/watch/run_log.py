@@ -151,7 +151,9 @@ class RunLog:
     @property
     def last_recorded(self) -> tuple[int, Trace] | None:
         """The last step that was recorded; None before the first."""
-        return (self._recorded[-1].number, self._recorded[-1].trace) if self._recorded else None
+        if self._recorded:
+            return (self._recorded[-1].number, self._recorded[-1].trace)
+        return None
 
     def explains(self, place: tuple[object, ...]) -> bool:
         """Whether a finding is about this line already."""

@@ -54,7 +54,10 @@ class WatchTab(Section):
         """
         with self.panel.lock:
             run = self._find_run()
-            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
+            if run is not None:
+                recorded = {each.number: each for each in run.recorded_steps}
+            else:
+                recorded = {}
             if step not in recorded:
                 raise UnknownNameError(Message("step {step} was not recorded", step=step))
             self.panel.show_trace(recorded[step].trace)

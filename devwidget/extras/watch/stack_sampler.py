@@ -143,7 +143,9 @@ class StackSampler:
             library = frame if owner is Owner.LIBRARY and library is None else library
             computes = computes or owner is Owner.OURS or owner is Owner.STEP
             waits = waits or (frame.f_code.co_filename == _LOADER_FILE and self._meet_loader(frame))
-        return self._stand(user, library, computes, waits) if user is not None or library is not None else None
+        if user is not None or library is not None:
+            return self._stand(user, library, computes, waits)
+        return None
 
     def _stand(self, frame: FrameType | None, library: FrameType | None, computes: bool, waits: bool) -> _Standpoint:
         # Ids: what is known holds the code objects, and the hash of one is computed of all that is in it.
@@ -151,7 +153,10 @@ class StackSampler:
         key = (*ends, computes, waits)
         known = self._known.get(key)
         if known is None:
-            called = RawSite(library.f_code, library.f_lasti) if library is not None else None
+            if library is not None:
+                called = RawSite(library.f_code, library.f_lasti)
+            else:
+                called = None
             site = RawSite(frame.f_code, frame.f_lasti, called) if frame is not None else called
             assert site is not None
             known = self._known[key] = _Standpoint(site, computes, waits)
@@ -215,7 +220,9 @@ class StackSampler:
         waiting = sum(tally.seconds for stands, tally in found.items() if stands.waits)
         computing = sum(tally.seconds for stands, tally in found.items() if stands.computes)
         told = tuple((sites[place], lines[place].seconds / whole, lines[place].looks) for place in most)
-        return SampledPart(told, waiting / whole, computing / whole) if whole else SampledPart()
+        if whole:
+            return SampledPart(told, waiting / whole, computing / whole)
+        return SampledPart()
 
     def list_lines(self) -> Iterator[LineTime]:
         """The lines that were seen often enough, with what a step spends there."""
@@ -242,8 +249,13 @@ def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
 
 
 def _find_code(function: object) -> CodeType | None:
-    code = getattr(function, "__code__", None) if type(function) in (FunctionType, MethodType) else None
-    return code if isinstance(code, CodeType) else None
+    if type(function) in (FunctionType, MethodType):
+        code = getattr(function, "__code__", None)
+    else:
+        code = None
+    if isinstance(code, CodeType):
+        return code
+    return None
 
 
 def _to_first_line(code: CodeType) -> Site:

@@ -135,7 +135,9 @@ class Watch:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer, None if there is none, or it is gone."""
-        return self._optimizer() if self._optimizer is not None else None
+        if self._optimizer is not None:
+            return self._optimizer()
+        return None
 
     def is_of(self, value: object) -> bool:
         """Whether a value is the model that is watched, or wraps it."""
@@ -382,7 +384,9 @@ class Watch:
         before = self._held.get((holder.function, holder.name))
         if before is None:
             return False
-        return holder.items > before.items if holder.items else holder.by_graph and holder.number != before.number
+        if holder.items:
+            return holder.items > before.items
+        return holder.by_graph and holder.number != before.number
 
     def _tell_growth(self, ended: int) -> None:
         """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
@@ -407,7 +411,9 @@ class Watch:
 def find_run(model: nn.Module) -> WatchedRun | None:
     """What was seen of the last run of a model, which may be going on."""
     log = _logs.get(model)
-    return log.make_record() if log is not None else None
+    if log is not None:
+        return log.make_record()
+    return None
 
 
 def _refuse_every(every: object) -> None:
@@ -458,4 +464,6 @@ def _is_bounded(holder: Holder, free: int) -> bool:
 
 def _find_free(device: str) -> int:
     known = {str(each.device): each for each in read_memory(virtual_gpus())}
-    return known[device].free + known[device].cache if device in known else 0
+    if device in known:
+        return known[device].free + known[device].cache
+    return 0

@@ -29,7 +29,9 @@ def _check_pre_order(snapshot: Snapshot) -> Wrong:
 
 
 def _find_depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
-    return modules[parent].depth + 1 if parent >= 0 else 0
+    if parent >= 0:
+        return modules[parent].depth + 1
+    return 0
 
 
 @register_check(TensorFacts)

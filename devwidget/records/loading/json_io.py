@@ -93,8 +93,13 @@ def loads(text: str, alike: AlikeParts | None = None) -> Any:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
-        join = _find_join(first[:_HEAD]) if more else None
-        return _read_envelope(_parse_json(text), alike) if join is None else _join_lines(text, join)
+        if more:
+            join = _find_join(first[:_HEAD])
+        else:
+            join = None
+        if join is None:
+            return _read_envelope(_parse_json(text), alike)
+        return _join_lines(text, join)
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
@@ -159,7 +164,10 @@ def refuse_brackets(text: str | bytes) -> None:
     Raises:
         Unexpected: if there is more than one bracket for each eight characters.
     """
-    brackets = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if isinstance(text, str):
+        brackets = text.count("[") + text.count("{")
+    else:
+        brackets = text.count(b"[") + text.count(b"{")
     if len(text) > _LONG and brackets * 8 > len(text):
         raise Unexpected(Message("more than brackets"))
 

@@ -56,7 +56,9 @@ def open_file(path: str | pathlib.Path) -> Any:
     if begins.startswith(_PICKLE):
         return _read_content(file, load_plain(written), len(written))
     content = _parse_json(_unzip_bounded(written) if begins.startswith(_GZIP) else written)
-    return json_io.load(file) if content is None else _read_content(file, content, len(written))
+    if content is None:
+        return json_io.load(file)
+    return _read_content(file, content, len(written))
 
 
 def _read_content(file: pathlib.Path, content: Any, size: int) -> Any:
@@ -83,7 +85,9 @@ def load_content(file: pathlib.Path) -> Any:
         written = read_regular(file, json_io.LARGEST_TEXT)
         if written.startswith(_PICKLE):
             return load_plain(written)
-        return _parse_json(written) if written.startswith(b"{") else None
+        if written.startswith(b"{"):
+            return _parse_json(written)
+        return None
     except (OSError, ValueError):
         return None
 

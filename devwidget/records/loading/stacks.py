@@ -47,7 +47,10 @@ def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
     if not python:
         return NO_STACK
     forwards = [frame for frame in reversed(users) if frame["name"].rpartition(".")[2] == "forward"]
-    module = "/".join(dict.fromkeys(map(_label_module, forwards))) if forwards else None
+    if forwards:
+        module = "/".join(dict.fromkeys(map(_label_module, forwards)))
+    else:
+        module = None
     return Stack(_infer_phase(frames), module, next(iter(users_sites(frames)), None))
 
 
@@ -81,7 +84,9 @@ def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
         return "loss"
     if calls:
         return "forward"
-    return "build" if any(_MODULE.search(file) and name in _PLACING for file, name in names) else "other"
+    if any(_MODULE.search(file) and name in _PLACING for file, name in names):
+        return "build"
+    return "other"
 
 
 def _label_module(frame: dict[str, Any]) -> str:

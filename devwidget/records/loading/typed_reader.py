@@ -35,7 +35,10 @@ class Unexpected(Exception):
 
     def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
-        got = "" if value is dataclasses.MISSING else Message(", got {value}", value=_shorten_value(value))
+        if value is dataclasses.MISSING:
+            got = ""
+        else:
+            got = Message(", got {value}", value=_shorten_value(value))
         self.said = Message("expected {expected}{got}", expected=expected, got=got)
         self.path = path
 
@@ -45,7 +48,9 @@ class Unexpected(Exception):
 
     def describe_problem(self) -> str:
         """The path and what was expected there."""
-        return Message("{path}: {problem}", path=self.path, problem=self.said) if self.path else self.said
+        if self.path:
+            return Message("{path}: {problem}", path=self.path, problem=self.said)
+        return self.said
 
 
 @functools.cache
@@ -63,12 +68,12 @@ def make_reader(hint: Any) -> Reader:
     if origin is tuple and args == (Size, ...):
         return _make_sizes_reader(_make_list_reader(make_reader(Size)))
     if origin is tuple:
-        return (
-            _make_list_reader(make_reader(args[0]))
-            if args[-1] is Ellipsis
-            else _make_tuple_reader(tuple(map(make_reader, args)))
-        )
-    return _make_number_reader(hint, -LARGEST) if hint in (int, float) else {str: _read_text, bool: _read_truth}[hint]
+        if args[-1] is Ellipsis:
+            return _make_list_reader(make_reader(args[0]))
+        return _make_tuple_reader(tuple(map(make_reader, args)))
+    if hint in (int, float):
+        return _make_number_reader(hint, -LARGEST)
+    return {str: _read_text, bool: _read_truth}[hint]
 
 
 _checks: dict[type, Checks] = {}
@@ -149,7 +154,10 @@ def _read_truth(value: Any) -> bool:
 
 
 def _make_number_reader(kind: type, least: int) -> Reader:
-    wanted = Message("a whole number") if kind is int else Message("a number")
+    if kind is int:
+        wanted = Message("a whole number")
+    else:
+        wanted = Message("a number")
     if least > -LARGEST:
         wanted = Message("{number} of {least} or more", number=wanted, least=least)
 
@@ -254,7 +262,11 @@ def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
     """The function that makes a record of fields that were read; raises Unexpected if they are not enough, or do not agree."""
     required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
     expected, check = _name_kind(kind), _checks.get(kind)
-    build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
+    # few devices, named again and again
+    if kind is DeviceId:
+        build = functools.lru_cache(maxsize=256)(kind)
+    else:
+        build = kind
 
     def finish(fields: dict[str, Any]) -> Any:
         if not fields.keys() >= required:
@@ -272,7 +284,9 @@ def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
 def _name_kind(kind: type) -> str:
     """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__.strip("_"))).lower()
-    return Message("an {kind}", kind=words) if words[0] in "aeiou" else Message("a {kind}", kind=words)
+    if words[0] in "aeiou":
+        return Message("an {kind}", kind=words)
+    return Message("a {kind}", kind=words)
 
 
 def _quote_names(names: Iterable[str]) -> str:
@@ -283,13 +297,13 @@ def _shorten_value(value: object) -> str:
     """A value as it stood in the file, shortened before it is written out."""
     if isinstance(value, dict | list):
         count = len(value)
-        return (
-            Message("an object of {count}", count=count)
-            if isinstance(value, dict)
-            else Message("a list of {count}", count=count)
-        )
+        if isinstance(value, dict):
+            return Message("an object of {count}", count=count)
+        return Message("a list of {count}", count=count)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
         return Message("a number of {count} bits", count=value.bit_length())
     known: dict[object, str] = {None: "null", True: "true", False: "false"}
     text = repr(value[:60]) if isinstance(value, str) else repr(value)
-    return known[value] if value is None or isinstance(value, bool) else text
+    if value is None or isinstance(value, bool):
+        return known[value]
+    return text

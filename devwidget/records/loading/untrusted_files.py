@@ -38,7 +38,9 @@ class ReadingPlace:
         self._index = -1
 
     def __str__(self) -> str:
-        return f"{self._list}[{self._index}]" if self._index >= 0 else self._list
+        if self._index >= 0:
+            return f"{self._list}[{self._index}]"
+        return self._list
 
 
 @contextlib.contextmanager
@@ -146,7 +148,10 @@ def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int
 
 def _match_operations(size: int) -> re.Pattern[bytes]:
     """Match any number of operations; those that number what they made, below twice the bytes of the file."""
-    digits = size.to_bytes(4, "little") if size < 1 << 32 else b"\xff" * 4
+    if size < 1 << 32:
+        digits = size.to_bytes(4, "little")
+    else:
+        digits = b"\xff" * 4
     top = max((place for place, digit in enumerate(digits) if digit), default=0)
     number = b"." * top + rb"[\x00-\x%02x]" % digits[top] + rb"\x00" * (3 - top)
     return re.compile(rb"(?s:%b)*+" % b"|".join((*_PASSED, b"r" + number)))
@@ -155,4 +160,6 @@ def _match_operations(size: int) -> re.Pattern[bytes]:
 def _describe_operation(code: bytes) -> str:
     if code in _TUPLES:
         return f"more than {MOST_TUPLES} tuples"
-    return f"{code!r} is nothing of a plain value, or claims more than the file has" if code else "the file ends"
+    if code:
+        return f"{code!r} is nothing of a plain value, or claims more than the file has"
+    return "the file ends"

@@ -55,7 +55,9 @@ def spoken_by(speaker: Callable[[str], str]) -> None:
 
 def in_language(text: str) -> str:
     """A text in the language of reports; as it is where no report was loaded."""
-    return _speakers[0](text) if _speakers else text
+    if _speakers:
+        return _speakers[0](text)
+    return text
 
 
 def fill_template(template: str, facts: Mapping[str, object]) -> str:
@@ -130,12 +132,16 @@ def escape_block(text: str) -> str:
 
 def escape_sentence(text: str) -> str:
     """A text of a record or an error, as one line where it was made of others: only a template of ours has line breaks."""
-    return text if text.isprintable() else change_facts(text, escape_line)
+    if text.isprintable():
+        return text
+    return change_facts(text, escape_line)
 
 
 def escape_paragraph(text: str) -> str:
     """A text made safe as `escape_line` does; one that is no message may have several lines."""
-    return escape_sentence(text) if isinstance(text, Message) else escape_block(text)
+    if isinstance(text, Message):
+        return escape_sentence(text)
+    return escape_block(text)
 
 
 def _escape_letter(letter: str) -> str:

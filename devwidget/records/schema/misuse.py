@@ -52,4 +52,6 @@ class ArgumentError(DevwidgetError, TypeError):
 def nearest(word: str, known: Iterable[str]) -> str:
     """`"; did you mean 'x'?"` for the known word that is closest, or ""."""
     close = difflib.get_close_matches(word, list(known), n=1)
-    return Message("; did you mean {word}?", word=repr(close[0])) if close else ""
+    if close:
+        return Message("; did you mean {word}?", word=repr(close[0]))
+    return ""

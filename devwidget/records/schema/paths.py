@@ -28,7 +28,10 @@ def file_to_read(path: object, example: str) -> pathlib.Path:
     """
     file = as_path(path, example)
     if not file.exists():
-        beside = [each.name for each in file.parent.iterdir()] if file.parent.is_dir() else []
+        if file.parent.is_dir():
+            beside = [each.name for each in file.parent.iterdir()]
+        else:
+            beside = []
         what = Message("there is no file {path}{hint}", path=repr(str(file)), hint=nearest(file.name, beside))
         raise MissingFileError(what, why=Message("paths count from {folder}", folder=os.getcwd()), instead=example)
     return file

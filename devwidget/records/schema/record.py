@@ -45,7 +45,9 @@ def dumps(record: Any) -> str:
         found = {name: getattr(part, name) for name in _saved_names(part.__class__)}
         for name in _text_fields(part.__class__):
             _note_messages(found[name], messages)
-        return found if part is record else shorten(part.__class__, found)
+        if part is record:
+            return found
+        return shorten(part.__class__, found)
 
     def shorten(kind: type, found: dict[str, Any]) -> dict[str, Any]:
         """A part that shares fields with others, of which there may be many: without what is as its default."""
@@ -62,7 +64,10 @@ def dumps(record: Any) -> str:
     head = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__}
     # In order: `shared` and `messages` are whole when they are written.
     data = json.dumps({**head, "data": record}, default=list_fields)
-    tables = {"shared": shared, "messages": messages} if shared else {"messages": messages}
+    if shared:
+        tables = {"shared": shared, "messages": messages}
+    else:
+        tables = {"messages": messages}
     return f"{data[:-1]}, {json.dumps(tables, default=list_fields)[1:]}"
 
 

@@ -87,7 +87,9 @@ class _KeyEntry:
     @property
     def start(self) -> float:
         """Pixels up to the words."""
-        return 30.0 if self.kind is not None else _WALL + 5
+        if self.kind is not None:
+            return 30.0
+        return _WALL + 5
 
     @property
     def wide(self) -> float:
@@ -175,7 +177,10 @@ class _Drawing:
 
     def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
-        dashed = {"stroke-dasharray": "4 3", "fill": "none"} if column.is_idle else {"fill": "rgba(128,128,128,0.09)"}
+        if column.is_idle:
+            dashed = {"stroke-dasharray": "4 3", "fill": "none"}
+        else:
+            dashed = {"fill": "rgba(128,128,128,0.09)"}
         frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
         x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
         dot = draw_dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
@@ -222,12 +227,16 @@ class _Drawing:
         y, hue, visits = self.page.tops[box.row], device_hue(block.device), block.what not in ("module",)
         edge = WRONG if block.wrong and block.what == "tensor" else hue
         radius = 13 if block.what in ("tensor", "batch", "outputs") else 3
-        dash = {"stroke-dasharray": "3 2"} if visits and not block.wrong else {}
-        behind = (
-            [draw_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})]
-            if block.unfolds and len(block.paths) > 1
-            else []
-        )
+        if visits and not block.wrong:
+            dash = {"stroke-dasharray": "3 2"}
+        else:
+            dash = {}
+        if block.unfolds and len(block.paths) > 1:
+            behind = [
+                draw_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})
+            ]
+        else:
+            behind = []
         base = draw_rectangle(box.x, y, box.width, _BOX, radius, fill=PAPER)
         frame = draw_rectangle(
             box.x + 0.5,
@@ -240,7 +249,10 @@ class _Drawing:
             **{"fill-opacity": "0.1", "stroke-opacity": "0.6"},
             **dash,
         )
-        bar = [draw_rectangle(box.x, y, 3, _BOX, 0, fill=hue)] if radius == 3 else []
+        if radius == 3:
+            bar = [draw_rectangle(box.x, y, 3, _BOX, 0, fill=hue)]
+        else:
+            bar = []
         more = {"data-module": block.path, "data-unfolds": block.unfolds, "data-what": block.what}
         return _mark("block", block_title(block), *behind, base, frame, *bar, *_draw_names(block, box, y), **more)
 
@@ -282,7 +294,10 @@ class _Drawing:
             fits = box.x - 2 <= start and start + wide <= box.x + box.width + 2
             if fits and not any(level == other and start < last and first < start + wide for first, last, other in taken):
                 taken.append((start, start + wide, level))
-                look = {"fill": WRONG, "font-weight": "600"} if way.kind in ("healed", "stopped") else {"fill": SOFT_INK}
+                if way.kind in ("healed", "stopped"):
+                    look = {"fill": WRONG, "font-weight": "600"}
+                else:
+                    look = {"fill": SOFT_INK}
                 yield draw_text(start, level, words, **{"font-size": "11"}, **look)
 
 
@@ -335,7 +350,9 @@ def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tupl
 
 def _pad(column: float) -> float:
     """Pixels beside the boxes of a column."""
-    return 9.0 if column > 100 else 5.0
+    if column > 100:
+        return 9.0
+    return 5.0
 
 
 def _draw_names(block: Block, box: RibbonBox, y: float) -> Iterator[Markup]:
@@ -346,7 +363,10 @@ def _draw_names(block: Block, box: RibbonBox, y: float) -> Iterator[Markup]:
     if block.wrong and block.what != "tensor":
         yield draw_cross(right - 5, y + _BOX / 2, WRONG)
         right -= 16
-    size = format_bytes(block.bytes) if block.bytes else ""
+    if block.bytes:
+        size = format_bytes(block.bytes)
+    else:
+        size = ""
     name, kind, room = block_name(block), block_kind(block), right - x
     shown = _shorten(name, int((room - (columns_of(size) * SMALL + 8 if box.width > 150 and size else 0)) / MONO))
     yield draw_text(x, y + 17, shown, **{"font-family": MONO_FONT})
@@ -377,7 +397,10 @@ def _draw_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick:
     base = (x - far, tip) if rises is None else (x, tip + sign * far)
     thick = max(thick, 3.2) if hollow else thick
     line = {"d": round_path([*points[:-1], base]), "fill": "none"}
-    dotted = {"stroke-dasharray": f"{max(1.5, thick * 0.6):.1f} 3"} if wrong else {}
+    if wrong:
+        dotted = {"stroke-dasharray": f"{max(1.5, thick * 0.6):.1f} 3"}
+    else:
+        dotted = {}
     yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick + 3:.1f}"})
     yield html_element("path", stroke=hue, **line, **{"stroke-width": f"{thick:.1f}"}, **dotted)
     if hollow:

@@ -59,7 +59,9 @@ def byte_axis(reach: float) -> Figure:
 
 def _tick_words(size: float, unit: int) -> str:
     name = {1: "B", 1024: "KiB", 1024**2: "MiB", 1024**3: "GiB", 1024**4: "TiB"}[unit]
-    return f"{size / unit:g} {name}" if size else "0"
+    if size:
+        return f"{size / unit:g} {name}"
+    return "0"
 
 
 def round_step(rough: float) -> float:

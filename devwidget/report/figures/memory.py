@@ -51,7 +51,9 @@ def _find_break(bars: tuple[MemoryBar, ...]) -> float:
     largest = max((bar.total for bar in bars), default=0)
     used = max((max(bar.used, bar.peak) for bar in bars), default=0)
     is_full = any(bar.refused for bar in bars)  # what was refused lies behind the end, to the same scale
-    return used * 1.25 if used and used < _SLIVER * largest and not is_full else 0.0
+    if used and used < _SLIVER * largest and not is_full:
+        return used * 1.25
+    return 0.0
 
 
 def _place_on_axis(size: float, cut: float, largest: float) -> float:
@@ -86,7 +88,10 @@ def _draw_ends(bar: MemoryBar, at: int, cut: float, largest: float) -> list[Figu
     place = {"xref": "x", "yref": "y", "y0": at - 0.3, "y1": at + 0.3}
     line = place | {"type": "line", "x0": end, "x1": end, "line": {"width": 3, "color": INK}, "name": "capacity"}
     box = place | {"type": "rect", "x0": end, "x1": bar.refused, "fillcolor": fade(WRONG, 0.2), "name": "refused"}
-    ghost = [box | {"line": {"width": 1, "dash": "dot", "color": WRONG}}] if bar.refused > bar.total else []
+    if bar.refused > bar.total:
+        ghost = [box | {"line": {"width": 1, "dash": "dot", "color": WRONG}}]
+    else:
+        ghost = []
     return [line, *ghost]
 
 
@@ -206,7 +211,10 @@ def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
 def _draw_marks(series: MemorySeries, spot: _Spot) -> list[Figure]:
     steps = spot.axes | {"x": [*series.positions, spot.last], "line": {"shape": "hv"}}
     areas = [_draw_area(role, sizes, steps) for role, sizes in series.parts]
-    refused = [_draw_refusals(series, spot.axes)] if series.curve.refused else []
+    if series.curve.refused:
+        refused = [_draw_refusals(series, spot.axes)]
+    else:
+        refused = []
     return [*areas, _draw_outline(series, steps), _draw_peak(series, spot.axes), *refused]
 
 
@@ -290,7 +298,9 @@ def _find_top(series: MemorySeries) -> float:
     """The capacity where it is near, and room for the mark of the peak."""
     wanted = [refused.allocated + refused.bytes for refused in series.curve.refused[:1]]
     reach = max(series.peak.allocated, *wanted, 1) * 1.12
-    return max(reach, series.curve.total * 1.05) if _is_near(series) else reach
+    if _is_near(series):
+        return max(reach, series.curve.total * 1.05)
+    return reach
 
 
 def _is_near(series: MemorySeries) -> bool:

@@ -53,7 +53,9 @@ class Ribbon:
     @property
     def gutter(self) -> int:
         """The gutter that it goes down, by the column left of it."""
-        return self.source.column if self.to_right else self.source.column - 1
+        if self.to_right:
+            return self.source.column
+        return self.source.column - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +149,19 @@ def route_ribbon(ribbon: Ribbon, at: int, lanes: Lanes, page: Page) -> Route:
     """The points of one ribbon, from the side of its source to the edge of its target."""
     left, right = page.gutters[ribbon.gutter]
     step = min(LANE, (right - left - 10) / max(1, lanes.widths[ribbon.gutter]))
-    turn = left + 6 + step * lanes.gutters[at] if ribbon.to_right else right - 6 - step * lanes.gutters[at]
+    if ribbon.to_right:
+        turn = left + 6 + step * lanes.gutters[at]
+    else:
+        turn = right - 6 - step * lanes.gutters[at]
     source, target = ribbon.source, ribbon.target
     start = source.x + source.width if ribbon.to_right else source.x
     side = page.tops[source.row] + page.height / 2 + _spread(lanes.leaves[at], page.height)
     in_from = min(_FIRST_PORT, target.width * 0.25) + lanes.enters[at] * min(_PORT, target.width * _PORT_SHARE)
     in_from = min(in_from, target.width - 8)
-    port = target.x + in_from if ribbon.to_right else target.x + target.width - in_from
+    if ribbon.to_right:
+        port = target.x + in_from
+    else:
+        port = target.x + target.width - in_from
     edge = page.tops[target.row] + (page.height if ribbon.rises else 0)
     away = LABEL - 3 + LANE * lanes.channels[at]
     along = edge + away if ribbon.rises else edge - away

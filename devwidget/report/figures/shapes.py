@@ -25,11 +25,9 @@ def draw_rectangle(x: float, y: float, width: float, height: float, radius: floa
 
 def draw_dot(x: float, y: float, hue: str, *, is_round: bool) -> Markup:
     """A mark of a device: round, but for the cpu."""
-    return (
-        html_element("circle", cx=f"{x:.1f}", cy=f"{y:g}", r="4", fill=hue)
-        if is_round
-        else draw_rectangle(x - 4, y - 4, 8, 8, 1, fill=hue)
-    )
+    if is_round:
+        return html_element("circle", cx=f"{x:.1f}", cy=f"{y:g}", r="4", fill=hue)
+    return draw_rectangle(x - 4, y - 4, 8, 8, 1, fill=hue)
 
 
 def draw_cross(x: float, y: float, hue: str) -> Markup:

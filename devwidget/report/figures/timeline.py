@@ -99,10 +99,15 @@ def _box_words(box: Box) -> str:
 
 def _arrow_facts(arrow: Arrow, largest: int) -> tuple[Any, ...]:
     """Its line, how often, bytes, how wide from 0 to 1 on a scale of square roots, its fault, and whether the trace made it."""
-    weight = round(math.sqrt(arrow.bytes / largest), 3) if largest else 0
+    if largest:
+        weight = round(math.sqrt(arrow.bytes / largest), 3)
+    else:
+        weight = 0
     return arrow.hop, arrow.count, format_bytes(arrow.bytes), weight, arrow.cross, arrow.cause == "healed"
 
 
 def _empty_words(band: Band) -> list[str] | None:
     """What is in a phase in which nothing is drawn."""
-    return [code_word(band.phase), count_words(band.operators, "operator"), say("no hop")] if band.is_empty else None
+    if band.is_empty:
+        return [code_word(band.phase), count_words(band.operators, "operator"), say("no hop")]
+    return None

@@ -50,7 +50,10 @@ def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
 
 def _say_finding(finding: Finding, count: int) -> Iterator[Line]:
     yield "bold", INK, finding.headline.replace("`", "")
-    more = say("1 of {count}", count=count) if count > 1 else ""
+    if count > 1:
+        more = say("1 of {count}", count=count)
+    else:
+        more = ""
     yield "plain", SOFT_INK, row_words((module_words(finding.module), site_words(finding.fault), more))
     fix = next(iter(finding.fixes), None)
     for row in [row for edit in fix.edits for row in changed_lines(edit)][:_MOST_CODE] if fix else ():

@@ -45,7 +45,10 @@ def join_modules(*names: str) -> str:
 
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
-    hues = [f"const HUES = {json.dumps(page_hues())};"] if "dom.js" in names else []
+    if "dom.js" in names:
+        hues = [f"const HUES = {json.dumps(page_hues())};"]
+    else:
+        hues = []
     return "\n".join([*hues, *(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
 
 

@@ -74,13 +74,23 @@ def fix_card(fix: Fix) -> Card:
     edits = [{"place": site_words(e.site), "file": e.file, "rows": edit_rows(e), "text": e.text} for e in fix.edits]
     words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
     offered = bool(fix.edits and fix.not_tried and not fix.runs)
-    state = "tried" if fix.verified else "fails" if fix.fails else "untried" if fix.edits else "words"
+    if fix.verified:
+        state = "tried"
+    elif fix.fails:
+        state = "fails"
+    elif fix.edits:
+        state = "untried"
+    else:
+        state = "words"
     return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered, "state": state}
 
 
 def meter_cards(bars: Iterable[MemoryBar], trace: Trace | None) -> list[Card]:
     """One for each GPU: what is in use of it, shares of its size, and whether something did not fit."""
-    refused = {curve.device for curve in trace.memory if curve.refused} if trace is not None else set()
+    if trace is not None:
+        refused = {curve.device for curve in trace.memory if curve.refused}
+    else:
+        refused = set()
     return [_meter_card(bar, bar.device in refused) for bar in bars if bar.device.is_accelerator]
 
 
@@ -127,7 +137,9 @@ def crossing_cards(trace: Trace) -> list[Card]:
 
 def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
     """Where its first fault is on the timeline."""
-    return (min(finding.explains), clock.at(min(finding.explains))) if finding.explains else None
+    if finding.explains:
+        return (min(finding.explains), clock.at(min(finding.explains)))
+    return None
 
 
 def _hop_card(hop: Hop) -> Card:
@@ -179,9 +191,10 @@ def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
 
 
 def _tensor_card(tensor: TensorFacts) -> Card:
-    grad = (
-        say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device) if tensor.grad_bytes else ""
-    )
+    if tensor.grad_bytes:
+        grad = say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device)
+    else:
+        grad = ""
     return {
         "name": tensor.name,
         "role": code_word(tensor.role) if tensor.role != "attribute" else say("plain attribute"),

@@ -80,7 +80,9 @@ def _draw_table(table: Table) -> Markup:
     rows = table.rows_for("page")
     drawn = (_draw_row(row, "th" if table.has_heading and not at else "td", table.right) for at, row in enumerate(rows))
     whole = html_element("table", *drawn, class_=table.look)
-    return html_element("details", html_element("summary", table.title), whole) if table.title else whole
+    if table.title:
+        return html_element("details", html_element("summary", table.title), whole)
+    return whole
 
 
 def _draw_row(row: Sequence[str], cell: str, right: Iterable[int]) -> Markup:

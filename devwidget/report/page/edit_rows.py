@@ -28,7 +28,10 @@ def edit_rows(edit: Edit) -> list[Row]:
 
 def _changed_rows(first: int, gone: range, come: range, old: Sequence[str], new: Sequence[str]) -> list[Row]:
     is_pair = len(gone) == len(come)
-    pairs = [_marked(old[a], new[b]) for a, b in zip(gone, come, strict=True)] if is_pair else []
+    if is_pair:
+        pairs = [_marked(old[a], new[b]) for a, b in zip(gone, come, strict=True)]
+    else:
+        pairs = []
     before = [pair[0] for pair in pairs] or [[(old[a], False)] for a in gone]
     after = [pair[1] for pair in pairs] or [[(new[b], False)] for b in come]
     return [

@@ -19,7 +19,10 @@ def export_panel(snapshot: Snapshot | None, trace: Trace | None, form: str) -> d
     if form not in _FORMS:
         return {"error": say("unknown form {form}; known: {forms}", form=repr(form), forms=", ".join(_FORMS))}
     ending, mime, write = _FORMS[form]
-    name = snapshot.modules[0].class_name if snapshot.modules else "model"
+    if snapshot.modules:
+        name = snapshot.modules[0].class_name
+    else:
+        name = "model"
     return {"name": f"{file_name(name)}-devices.{ending}", "mime": mime, "text": write(snapshot, trace)}
 
 

@@ -81,7 +81,10 @@ def _pictures(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) ->
     """The verdict and the picture of devices as images: viewers that drop `<svg>` would keep its words in a heap."""
     trace = with_real_times(trace) if trace is not None else None
     picture = make_picture(snapshot, table, trace)
-    images = [_make_image(draw_verdict(trace), findings_words(trace))] if trace is not None else []
+    if trace is not None:
+        images = [_make_image(draw_verdict(trace), findings_words(trace))]
+    else:
+        images = []
     images += [_make_image(draw_devices(picture), picture_words(picture))] if picture.columns else []
     return join_html(*(html_element("p", image) for image in images))
 
@@ -184,8 +187,14 @@ def trace_page(trace: Trace) -> str:
 
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
-    title = snapshot.modules[0].class_name if snapshot.modules else "trace"
-    plain = panel_html(snapshot, trace, drawn=False) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
+    if snapshot.modules:
+        title = snapshot.modules[0].class_name
+    else:
+        title = "trace"
+    if snapshot.modules:
+        plain = panel_html(snapshot, trace, drawn=False)
+    else:
+        plain = html_element("pre", trace_text(trace or Trace()))
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
@@ -241,7 +250,9 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
 def as_value(name: str, module: str) -> str:
     """An ES module's default export as a constant, so that a file needs no second file to import."""
     body, export, value = module.rpartition("export default ")
-    return f"const {name} = (() => {{\n{body}\nreturn {value}\n}})();" if export else module
+    if export:
+        return f"const {name} = (() => {{\n{body}\nreturn {value}\n}})();"
+    return module
 
 
 def as_text(value: bytes) -> dict[str, str]:

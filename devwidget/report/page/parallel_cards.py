@@ -68,8 +68,14 @@ def spread_cards(snapshot: Snapshot) -> list[Card]:
 
 
 def _spread_card(spread: Spread) -> Card:
-    inside = f"{spread.path}.module.state_dict()" if spread.path else "module.state_dict()"
-    saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
+    if spread.path:
+        inside = f"{spread.path}.module.state_dict()"
+    else:
+        inside = "module.state_dict()"
+    if spread.kind in WRAPPERS and spread.keys:
+        saved = f"torch.save(model.{inside}, path)"
+    else:
+        saved = ""
     return {
         "kind": spread.kind,
         "title": said(_TITLES.get(spread.kind, spread.kind)),
@@ -97,8 +103,13 @@ def _share_row(share: Share) -> list[str]:
 def _draw_shard(part: str) -> str:
     """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
     shard = re.match(r"shard (\d+) of (\d+)", part)
-    here, ranks = (int(shard[1]), int(shard[2])) if shard else (0, 0)
-    return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} " if here < ranks <= MOST_DRAWN else ""
+    if shard:
+        here, ranks = (int(shard[1]), int(shard[2]))
+    else:
+        here, ranks = (0, 0)
+    if here < ranks <= MOST_DRAWN:
+        return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} "
+    return ""
 
 
 def _bytes_here(*shares: Share) -> str:
@@ -136,7 +147,9 @@ def _data_parallel_notes(spread: Spread) -> list[str]:
                 where=where,
             )
         ]
-    return [say("One process, {note}.", note=said(spread.note))] if spread.note else []
+    if spread.note:
+        return [say("One process, {note}.", note=said(spread.note))]
+    return []
 
 
 def _distributed_notes(spread: Spread) -> list[str]:
@@ -195,7 +208,9 @@ def _is_offloaded(spread: Spread) -> bool:
 
 def _place_words(place: str) -> str:
     """A GPU that a device map calls by its number."""
-    return f"GPU {place}" if place.isdigit() else place
+    if place.isdigit():
+        return f"GPU {place}"
+    return place
 
 
 def _device_map_notes(spread: Spread) -> list[str]:

@@ -55,11 +55,17 @@ def _own_parameters(table: PlacementTable) -> list[int]:
 
 
 def _count_words(number: int) -> str:
-    return say("(attr)") if number < 0 else format_count(number) if number else ""
+    if number < 0:
+        return say("(attr)")
+    if number:
+        return format_count(number)
+    return ""
 
 
 def _bytes_words(size: int) -> str:
-    return format_bytes(size) if size else ""
+    if size:
+        return format_bytes(size)
+    return ""
 
 
 def _dtype_texts(table: PlacementTable) -> list[str]:
@@ -70,7 +76,9 @@ def _dtype_texts(table: PlacementTable) -> list[str]:
 def _dtypes_words(dtypes: Sequence[str]) -> str:
     """Two of them, or the first and how many others: more would be cut."""
     first, *others = map(dtype_words, dtypes or [""])
-    return f"{first} +{len(others)}" if len(others) > 1 else " ".join([first, *others])
+    if len(others) > 1:
+        return f"{first} +{len(others)}"
+    return " ".join([first, *others])
 
 
 COLUMNS = (
@@ -155,7 +163,9 @@ def _column_head(column: Column, texts: list[str]) -> dict[str, Any]:
 def _pack_column(column: Column, table: PlacementTable) -> tuple[list[str], bytes]:
     if column.values is not None:
         return _code_ranked(column.values(table), column.shown)
-    return _code_values(list(column.words(table))) if column.words is not None else ([], b"")
+    if column.words is not None:
+        return _code_values(list(column.words(table)))
+    return ([], b"")
 
 
 def _code_ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
@@ -189,7 +199,9 @@ def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tupl
 
 def _severity_rank(severity: str) -> int:
     """0 for none, 3 for an error."""
-    return 0 if not severity else len(SEVERITIES) - SEVERITIES.index(severity)
+    if not severity:
+        return 0
+    return len(SEVERITIES) - SEVERITIES.index(severity)
 
 
 def pack_table(table: dict[str, Any]) -> dict[str, Any]:

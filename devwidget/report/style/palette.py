@@ -61,7 +61,9 @@ def device_hue(device: DeviceId) -> str:
     """The colour of a device."""
     if device.is_accelerator:
         return DEVICE_HUES[(device.index or 0) % len(DEVICE_HUES)]
-    return CPU_HUE if device.kind == "cpu" else META_HUE
+    if device.kind == "cpu":
+        return CPU_HUE
+    return META_HUE
 
 
 def schemes_of(hue: str) -> tuple[str, str]:

@@ -22,7 +22,9 @@ safe_block = escape_block
 
 def columns_of(text: str) -> int:
     """Columns that a text takes in a terminal: a Chinese letter takes two."""
-    return len(text) if text.isascii() else len(text) + sum(map(is_wide, text))
+    if text.isascii():
+        return len(text)
+    return len(text) + sum(map(is_wide, text))
 
 
 def text_of(lines: Iterable[str]) -> str:
@@ -45,7 +47,9 @@ def _make_displayable(value: Any) -> Any:
         return safe_block(value)
     if isinstance(value, dict):
         return {_make_displayable(key): _make_displayable(part) for key, part in value.items()}
-    return [_make_displayable(part) for part in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_make_displayable(part) for part in value]
+    return value
 
 
 class Markup(str):
@@ -56,7 +60,9 @@ class Markup(str):
 
 def escape_html(text: str) -> Markup:
     """A text made safe for HTML, between tags and in quoted attributes; what is markup already stays as it is."""
-    return text if isinstance(text, Markup) else Markup(html.escape(safe_block(text)))
+    if isinstance(text, Markup):
+        return text
+    return Markup(html.escape(safe_block(text)))
 
 
 def html_element(tag: str, *children: str, **attributes: str) -> Markup:
@@ -88,4 +94,6 @@ def file_name(text: str) -> str:
 def spreadsheet_cell(value: Any) -> Any:
     """A text for a CSV file: one that a spreadsheet would compute is led by an apostrophe."""
     text = safe_block(value) if isinstance(value, str) else value
-    return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t")) else text
+    if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t")):
+        return f"'{text}"
+    return text

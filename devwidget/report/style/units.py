@@ -42,7 +42,9 @@ def format_bytes(size: int) -> str:
         return f"{size} B"
     if abs(size) < 1024**2 - 512:
         kib = size / 1024
-        return f"{kib:.0f} KiB" if kib >= 10 or size % 1024 == 0 else f"{kib:.1f} KiB"
+        if kib >= 10 or size % 1024 == 0:
+            return f"{kib:.0f} KiB"
+        return f"{kib:.1f} KiB"
     value, unit = size / 1024**2, "MiB"
     for larger in ("GiB", "TiB", "PiB"):
         if abs(value) < 1023.5:
@@ -56,7 +58,9 @@ def format_count(number: int) -> str:
     for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if number >= limit:
             return f"{number / limit:.1f} {unit}"
-    return f"{number / 1000:.1f} k" if number >= 10_000 else str(number)
+    if number >= 10_000:
+        return f"{number / 1000:.1f} k"
+    return str(number)
 
 
 def format_seconds(seconds: float) -> str:
@@ -78,4 +82,6 @@ def count_words(number: int, noun: str) -> str:
 def _three_digits(value: float) -> str:
     if abs(value) >= 99.95:
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+    if abs(value) >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"

@@ -52,7 +52,9 @@ def file_words(file: str) -> str:
 
 def module_words(path: str | None) -> str:
     """A module's path in words."""
-    return say("outside the model") if path is None else path or say("the model itself")
+    if path is None:
+        return say("outside the model")
+    return path or say("the model itself")
 
 
 def ranks_words(runs: Runs) -> str:
@@ -62,7 +64,9 @@ def ranks_words(runs: Runs) -> str:
 
 def and_more(first: str, others: int) -> str:
     """`layers.0 and 3 more`."""
-    return say("{first} and {count} more", first=first, count=others) if others else first
+    if others:
+        return say("{first} and {count} more", first=first, count=others)
+    return first
 
 
 def row_words(parts: Iterable[str], between: str = ", ") -> str:
@@ -78,7 +82,9 @@ def device_list(devices: Iterable[DeviceId]) -> str:
 
 def first_line(site: Site | None) -> str:
     """The source at a place on one line, of the library where one stands there; "" if it is not at hand."""
-    return " ".join((site.library or site).text.split()) if site else ""
+    if site:
+        return " ".join((site.library or site).text.split())
+    return ""
 
 
 def translate_finding(finding: Finding) -> Finding:
@@ -224,7 +230,8 @@ def path_of(file: str, root: str | pathlib.Path) -> str:
     if cell_label(file) or file.startswith("<"):
         return ""
     path, folder = os.path.realpath(file), os.path.realpath(root)
-    inside = (
-        os.path.commonpath([path, folder]) == folder if os.path.splitdrive(path)[0] == os.path.splitdrive(folder)[0] else False
-    )
+    if os.path.splitdrive(path)[0] == os.path.splitdrive(folder)[0]:
+        inside = os.path.commonpath([path, folder]) == folder
+    else:
+        inside = False
     return pathlib.Path(os.path.relpath(path, folder) if inside else path).as_posix()

@@ -71,7 +71,9 @@ def _uneven_batch(call: ParallelCall) -> Iterator[Advice]:
 def _multiples_words(samples: int, count: int) -> str:
     below, above = samples // count * count, -(-samples // count) * count
     sizes = [str(size) for size in dict.fromkeys((below, above)) if size]
-    return sizes[0] if len(sizes) == 1 else say("{first} or {second}", first=sizes[0], second=sizes[1])
+    if len(sizes) == 1:
+        return sizes[0]
+    return say("{first} or {second}", first=sizes[0], second=sizes[1])
 
 
 def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
@@ -154,7 +156,9 @@ def _larger_first(call: ParallelCall) -> Iterator[Advice]:
 def _room_on(call: ParallelCall, device: DeviceId) -> int:
     """Bytes of a card that other processes do not hold; 0 unknown."""
     known = call.memory.get(device)
-    return known.total - known.others if known is not None else 0
+    if known is not None:
+        return known.total - known.others
+    return 0
 
 
 def _distributed_instead(call: ParallelCall) -> Iterator[Advice]:
@@ -225,7 +229,9 @@ class _Full:
     def fitting_samples(self) -> int:
         """Samples of the largest batch that fits, as many for each replica."""
         size = int(self.fitting * self.samples)
-        return size - size % self.replicas if size > self.replicas else size
+        if size > self.replicas:
+            return size - size % self.replicas
+        return size
 
     @property
     def missing(self) -> int:

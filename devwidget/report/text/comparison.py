@@ -76,7 +76,9 @@ def change_rows(compared: Comparison) -> list[Row]:
 
 def _hop_name(hop: HopRow) -> str:
     name = row_words((f"{hop.source} -> {hop.target}", hop.cause, hop.modules))
-    return f"{name}: {hop.code}" if hop.code else name
+    if hop.code:
+        return f"{name}: {hop.code}"
+    return name
 
 
 def measure_rows(compared: Comparison) -> list[Row]:
@@ -112,4 +114,6 @@ def _hop_row(hops: Sequence[HopChange]) -> HopRow:
 
 
 def _amount_words(count: int, size: int) -> str:
-    return f"{count_words(count, 'hop')}, {format_bytes(size)}" if count else say("none")
+    if count:
+        return f"{count_words(count, 'hop')}, {format_bytes(size)}"
+    return say("none")

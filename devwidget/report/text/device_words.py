@@ -32,7 +32,9 @@ def block_name(block: Block) -> str:
     if len(block.paths) == 1:
         return module_words(block.path)
     last = block.paths[-1].rpartition(".")[2]
-    return f"{block.path}–{last}" if last.isdigit() or len(block.paths) > 2 else f"{block.path}, {last}"
+    if last.isdigit() or len(block.paths) > 2:
+        return f"{block.path}–{last}"
+    return f"{block.path}, {last}"
 
 
 def block_kind(block: Block) -> str:
@@ -44,18 +46,28 @@ def block_kind(block: Block) -> str:
     if block.what == "gradients":
         return say("added up")
     if block.what == "tensor":
-        return tensor_words(block.dtype, block.shape) if block.name else ""
+        if block.name:
+            return tensor_words(block.dtype, block.shape)
+        return ""
     if block.call is not None:
         return say("the only copy that stays")
-    kind = block.class_name if len(block.paths) == 1 else f"{len(block.paths)} × {block.class_name or say('modules')}"
-    return say("{kind}, run here", kind=kind) if block.what == "visit" else kind
+    if len(block.paths) == 1:
+        kind = block.class_name
+    else:
+        kind = f"{len(block.paths)} × {block.class_name or say('modules')}"
+    if block.what == "visit":
+        return say("{kind}, run here", kind=kind)
+    return kind
 
 
 def block_title(block: Block) -> str:
     """All of it, for whoever points at it."""
     if block.call is not None:
         return "\n".join(part_lines(block.call, block.what, block.number))
-    size = format_bytes(block.bytes) if block.bytes else ""
+    if block.bytes:
+        size = format_bytes(block.bytes)
+    else:
+        size = ""
     lines = [row_words((block_name(block), block_kind(block))), row_words((str(block.device), size))]
     if block.what == "visit":
         lines.append(say("its weights are kept elsewhere and come for each call"))
@@ -79,15 +91,22 @@ def taken_words(column: DeviceColumn, blocks: Iterable[Block]) -> list[str]:
     """How full a device is, in forms from long to short."""
     held = sum(block.bytes for block in blocks if block.device == column.device and block.what == "module")
     if column.refused:
-        short = f"> {format_bytes(column.capacity)}" if column.capacity else format_bytes(column.refused)
+        if column.capacity:
+            short = f"> {format_bytes(column.capacity)}"
+        else:
+            short = format_bytes(column.refused)
         return [say("{size} did not fit", size=format_bytes(column.refused)), short]
     if not column.device.is_accelerator:
-        return [say("holds {size}", size=format_bytes(held)), format_bytes(held)] if held else [""]
+        if held:
+            return [say("holds {size}", size=format_bytes(held)), format_bytes(held)]
+        return [""]
     size = format_bytes(column.taken)
     if not column.capacity:
         return [say("holds {size}", size=format_bytes(held)), format_bytes(held)]
     whole = say("{size} of {capacity}", size=size, capacity=format_bytes(column.capacity))
-    return [say("{whole} at its peak", whole=whole), whole, size] if column.is_peak else [whole, size]
+    if column.is_peak:
+        return [say("{whole} at its peak", whole=whole), whole, size]
+    return [whole, size]
 
 
 def idle_words() -> list[str]:
@@ -102,8 +121,14 @@ def way_title(way: Way, picture: Picture) -> str:
         return "\n".join([row_words((title, format_bytes(way.bytes))), *lines])
     source, target = picture.blocks[way.source], picture.blocks[way.target]
     seconds = sum(move.seconds for move in way.moves)
-    cost = say("{time} in the host", time=format_seconds(seconds)) if seconds else ""
-    hops = count_words(way.count, "hop") if way.moves else ""
+    if seconds:
+        cost = say("{time} in the host", time=format_seconds(seconds))
+    else:
+        cost = ""
+    if way.moves:
+        hops = count_words(way.count, "hop")
+    else:
+        hops = ""
     facts = row_words((format_bytes(way.bytes), hops, cost))
     head = f"{source.device} → {target.device}: {facts}"
     return "\n".join([head, *_reason_lines(way), *_example_lines(way.moves)])
@@ -117,7 +142,9 @@ def _reason_lines(way: Way) -> list[str]:
         ]
     if way.kind == "healed":
         return [say("wrong: moved by the trace, so that the step could go on")]
-    return [say("gradients on their way back")] if way.kind == "gradient" else []
+    if way.kind == "gradient":
+        return [say("gradients on their way back")]
+    return []
 
 
 def _example_lines(moves: Collection[Move]) -> list[str]:
@@ -130,19 +157,27 @@ def _example_lines(moves: Collection[Move]) -> list[str]:
 
 
 def _move_words(move: Move) -> str:
-    by = say("hook of {module}", module=module_words(move.module)) if move.cause == "hook" else code_word(move.cause)
+    if move.cause == "hook":
+        by = say("hook of {module}", module=module_words(move.module))
+    else:
+        by = code_word(move.cause)
     return _line_words(row_words((tensor_words(move.dtype, move.shape), by, site_words(move.site))), first_line(move.site))
 
 
 def _line_words(place: str, code: str) -> str:
-    return f"{place}  {code}" if code else place
+    if code:
+        return f"{place}  {code}"
+    return place
 
 
 def crossing_words(picture: Picture) -> list[str]:
     """What crosses, in sentences; [] where nothing does."""
     moves = [move for way in picture.ways if way.kind != "gradient" for move in way.moves]
     back = [move for way in picture.ways if way.kind == "gradient" for move in way.moves]
-    words = [_sum_words(say("Forward"), moves)] if moves else []
+    if moves:
+        words = [_sum_words(say("Forward"), moves)]
+    else:
+        words = []
     return words + ([_sum_words(say("Backward"), [*back, *picture.elsewhere])] if back or picture.elsewhere else [])
 
 

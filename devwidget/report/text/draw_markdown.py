@@ -30,7 +30,10 @@ def _draw_table(table: Table) -> Iterator[str]:
     rows = table.rows_for("text")
     if table.title:
         yield f"{_escape(table.title)}\n"
-    head, body = (rows[0], rows[1:]) if table.has_heading else ([""] * len(rows[0]), rows)
+    if table.has_heading:
+        head, body = (rows[0], rows[1:])
+    else:
+        head, body = ([""] * len(rows[0]), rows)
     yield _draw_row(head)
     yield _draw_row("---:" if at in table.right else "---" for at in range(len(head)))
     yield from map(_draw_row, ([_escape(cell) for cell in row] for row in body))

@@ -69,7 +69,9 @@ def _split_error(error: str) -> tuple[str, str]:
 
 def _refusal_lines(trace: Trace, failure: Failure | None) -> list[str]:
     """What did not fit, where, and how much was missing: plainer than the allocator's own text."""
-    return list(memory_cards(trace)["refused"]) if failure is not None and failure.out_of_memory else []
+    if failure is not None and failure.out_of_memory:
+        return list(memory_cards(trace)["refused"])
+    return []
 
 
 def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
@@ -77,7 +79,10 @@ def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
     if failure.out_of_memory:
         for each in _live_then(trace):
             code = f"  `{each['code']}`" if each["code"] else ""
-            role = say("{role} of `{module}`", role=each["role"], module=each["path"]) if each["path"] else each["role"]
+            if each["path"]:
+                role = say("{role} of `{module}`", role=each["role"], module=each["path"])
+            else:
+                role = each["role"]
             what = row_words((f"{each['bytes']} {role}", each["place"] + code))
             yield say("live then on {device}: {what}", device=each["device"], what=what)
     errors = [finding for finding in trace.findings if finding.severity == "error"]

@@ -42,7 +42,9 @@ def where_words(finding: Finding, class_name: str = "") -> str:
     known = f" ({class_name})" if class_name and finding.module is not None else ""
     place = row_words((module_words(finding.module) + known, site_words(finding.fault)))
     detail = "  |  ".join(finding.operands) or first_line(finding.fault)
-    return f"{place}      {detail}" if detail else place
+    if detail:
+        return f"{place}      {detail}"
+    return place
 
 
 def extra_notes(finding: Finding) -> tuple[str, ...]:
@@ -51,7 +53,10 @@ def extra_notes(finding: Finding) -> tuple[str, ...]:
     if not finding.birth or finding.birth == finding.fault or mentions_place(finding, birth):
         return further_places(finding)
     source = first_line(finding.birth)
-    placed = say("placed at {place}: {source}", place=birth, source=source) if source else say("placed at {place}", place=birth)
+    if source:
+        placed = say("placed at {place}: {source}", place=birth, source=source)
+    else:
+        placed = say("placed at {place}", place=birth)
     return (placed, *further_places(finding))
 
 
@@ -95,7 +100,9 @@ def confidence_words(fix: Fix) -> str:
         return say("{confidence}, not tried: {reason}", confidence=confidence, reason=said(fix.not_tried))
     if fix.warns:
         return say("{confidence}, tried: the step runs, with {warning}", confidence=confidence, warning=fix.warns)
-    return say("{confidence}, not tried", confidence=confidence) if fix.edits else confidence
+    if fix.edits:
+        return say("{confidence}, not tried", confidence=confidence)
+    return confidence
 
 
 def changed_lines(edit: Edit) -> list[str]:

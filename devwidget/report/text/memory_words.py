@@ -38,7 +38,12 @@ BY_LIFETIME = Message(
 def memory_cards(trace: Trace) -> Card:
     """The peaks as rows of a table, what did not fit, and what is not known."""
     series = memory_series(trace)
-    notes = [said(NO_ALLOCATOR)] if not series else [said(MODEL_ONLY)] if _model_only(series) else _lifetime_notes(series)
+    if not series:
+        notes = [said(NO_ALLOCATOR)]
+    elif _model_only(series):
+        notes = [said(MODEL_ONLY)]
+    else:
+        notes = _lifetime_notes(series)
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
     holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
     return {"peaks": [_peak_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
@@ -49,7 +54,9 @@ def _model_only(series: Iterable[MemorySeries]) -> bool:
 
 
 def _lifetime_notes(series: Iterable[MemorySeries]) -> list[str]:
-    return [said(BY_LIFETIME)] if any(each.curve.by_lifetime for each in series) else []
+    if any(each.curve.by_lifetime for each in series):
+        return [said(BY_LIFETIME)]
+    return []
 
 
 def _peak_card(series: MemorySeries) -> Card:
@@ -84,7 +91,9 @@ def _where_card(at: MemoryPoint | Holding) -> Card:
 
 
 def _share_words(part: float) -> str:
-    return f"{100 * part:.0f} %" if part >= 0.01 else say("under 1 %")
+    if part >= 0.01:
+        return f"{100 * part:.0f} %"
+    return say("under 1 %")
 
 
 def peak_words(series: MemorySeries) -> str:
@@ -120,7 +129,10 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     ]
     if others:
         parts.append(say("{size} belonged to other processes and the driver", size=format_bytes(others)))
-    lack = say("{size} were missing", size=format_bytes(missing)) if missing > 0 else say("the rest was in smaller pieces")
+    if missing > 0:
+        lack = say("{size} were missing", size=format_bytes(missing))
+    else:
+        lack = say("the rest was in smaller pieces")
     return row_words([*parts, lack])
 
 

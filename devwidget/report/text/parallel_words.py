@@ -16,7 +16,9 @@ from devwidget.views.parallel import ParallelCall, whole_outputs
 def parallel_title(call: ParallelCall) -> str:
     """`DataParallel(GPT2) at encoder`."""
     title = f"DataParallel({call.call.class_name})"
-    return say("{kind} at {path}", kind=title, path=call.wrapper) if call.wrapper else title
+    if call.wrapper:
+        return say("{kind} at {path}", kind=title, path=call.wrapper)
+    return title
 
 
 def parallel_summary(call: ParallelCall) -> str:
@@ -43,7 +45,9 @@ def parallel_summary(call: ParallelCall) -> str:
 
 def parallel_words(call: ParallelCall) -> list[str]:
     """What the flow costs, one sentence each."""
-    return [words for look in _LOOKS for words in look(call)] if call.replicas else []
+    if call.replicas:
+        return [words for look in _LOOKS for words in look(call)]
+    return []
 
 
 def _order_words(call: ParallelCall) -> Iterator[str]:
@@ -159,7 +163,10 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
 
 def part_lines(call: ParallelCall, what: str, number: int = -1) -> list[str]:
     """What a part of the picture of a call is, by its kind and its replica's number: a title, figures, the line of the call."""
-    title, text = _part_words(call, what) if number < 0 else _replica_words(call, what, call.find_replica(number))
+    if number < 0:
+        title, text = _part_words(call, what)
+    else:
+        title, text = _replica_words(call, what, call.find_replica(number))
     return [title, text, "  ".join(filter(None, (site_words(call.call.site), first_line(call.call.site))))]
 
 
@@ -195,7 +202,10 @@ def _replica_words(call: ParallelCall, what: str, replica: Replica) -> tuple[str
         spans = say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
     title, card = say("replica {number} on {device}", number=replica.number, device=device), card_words(call, device)
     out = say("out {size}", size=format_bytes(replica.output_bytes))
-    peak = say("peak {size}", size=format_bytes(call.peak_on(device))) if call.peak_on(device) else ""
+    if call.peak_on(device):
+        peak = say("peak {size}", size=format_bytes(call.peak_on(device)))
+    else:
+        peak = ""
     failed = say("failed") if replica.failed else ""
     return f"{title} ({card})" if card else title, row_words((count_words(replica.samples, "sample"), out, peak, failed, spans))
 
@@ -205,4 +215,6 @@ def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
     if not parts:
         return say("no tensors")
     shown = row_words(parts[:most])
-    return say("{parts}, and {count} more", parts=shown, count=len(parts) - most) if len(parts) > most else shown
+    if len(parts) > most:
+        return say("{parts}, and {count} more", parts=shown, count=len(parts) - most)
+    return shown

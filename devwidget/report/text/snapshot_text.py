@@ -65,7 +65,10 @@ def bar_lines(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
 
 def unicode_bar(bar: MemoryBar) -> str:
     """Full and light blocks; a device in use never looks empty."""
-    full = min(round(_BAR_CELLS * bar.used / bar.total), _BAR_CELLS) if bar.total else 0
+    if bar.total:
+        full = min(round(_BAR_CELLS * bar.used / bar.total), _BAR_CELLS)
+    else:
+        full = 0
     full = max(full, 1) if bar.used else full
     return "█" * full + "░" * (_BAR_CELLS - full)
 
@@ -78,7 +81,9 @@ def bar_words(bar: MemoryBar) -> str:
         words = say("{used}, {capacity}", used=used, capacity=capacity)
     elif capacity:
         words = say("{used} {capacity}", used=used, capacity=capacity)
-    return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak)) if bar.peak else words
+    if bar.peak:
+        return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak))
+    return words
 
 
 def in_use_words(bar: MemoryBar) -> str:

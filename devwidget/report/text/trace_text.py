@@ -61,7 +61,10 @@ def summary_words(trace: Trace) -> str:
     """One line: findings by severity, moves, time."""
     crossings = sum(move.count for move in trace.moves)
     total = sum(move.bytes * move.count for move in trace.moves)
-    ended = [say("ended by an exception")] if trace.error else []
+    if trace.error:
+        ended = [say("ended by an exception")]
+    else:
+        ended = []
     found = [findings_words(trace)] if trace.findings or not trace.error else []
     parts = [
         *_idle_words(trace),
@@ -124,7 +127,9 @@ def _clean_block(trace: Trace) -> list[str]:
     taken = 3 + len(tables) + len(notes) + len(list(check_lines(trace)))  # the summary, two empty lines, and the titles
     most = _share_rows([len(table.rows) for table in tables], _MOST_CLEAN - taken)
     cut = [replace(table, most=rows) for table, rows in zip(tables, most, strict=True)]
-    return [text_of(draw_lines([*cut, *notes]))] if cut else []
+    if cut:
+        return [text_of(draw_lines([*cut, *notes]))]
+    return []
 
 
 def _share_rows(counts: Sequence[int], room: int) -> list[int]:
@@ -137,7 +142,10 @@ def _share_rows(counts: Sequence[int], room: int) -> list[int]:
 
 def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
-    rules = [*wrap_list(say("checked: {rules}", rules=", ".join(trace.checked)), MOST_COLUMNS)] if trace.checked else []
+    if trace.checked:
+        rules = [*wrap_list(say("checked: {rules}", rules=", ".join(trace.checked)), MOST_COLUMNS)]
+    else:
+        rules = []
     yield from [_checked_words(trace)] if len(rules) > 1 and _is_clean(trace) else rules
     yield from wait_words(trace)
     for words in not_checked_words(trace):
@@ -217,7 +225,9 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
         there, back = [end for start, end in ways if start == hub], [start for start, end in ways if end == hub]
         others = ", ".join(there or back)
         if len(there) + len(back) == len(ways) and (not there or not back or set(there) == set(back)):
-            return f"{hub} {'<->' if there and back else '->'} {others}" if there else f"{others} -> {hub}"
+            if there:
+                return f"{hub} {'<->' if there and back else '->'} {others}"
+            return f"{others} -> {hub}"
     return and_more(" -> ".join(next(iter(ways))), len(ways) - 1)
 
 
@@ -228,7 +238,10 @@ def _copy_tables(trace: Trace) -> Iterator[Table]:
     for source, target, peer in pairs:
         checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
         count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
-        arrived = say("{count} arrived changed", count=wrong) if wrong else say("as sent")
+        if wrong:
+            arrived = say("{count} arrived changed", count=wrong)
+        else:
+            arrived = say("as sent")
         rows.append((f"{source} -> {target}", f"{count}x", arrived, said(_PEER_ACCESS[peer])))
     if rows:
         yield line_table(say("copies between GPUs, checksums at both ends"), rows, (1,))

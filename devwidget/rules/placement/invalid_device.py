@@ -79,7 +79,9 @@ def _why(fault: Fault) -> Message:
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:
     """The accelerator that was asked for by a name that torch knows, or by a number; None for any other word."""
     name = fault.requested.partition(":")[0]
-    return CUDA if name.isdigit() or fault.call == "DataParallel" else KINDS.get(name)
+    if name.isdigit() or fault.call == "DataParallel":
+        return CUDA
+    return KINDS.get(name)
 
 
 def _has_kind(fault: Fault) -> bool:
@@ -139,7 +141,9 @@ def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:
     """The literal of `"cuda"` or `torch.device("cuda")`."""
     if isinstance(value, ast.Call) and len(value.args) == 1 and ast.unparse(value.func) in ("torch.device", "device"):
         value = value.args[0]
-    return value if isinstance(value, ast.Constant) and value.value == requested else None
+    if isinstance(value, ast.Constant) and value.value == requested:
+        return value
+    return None
 
 
 def _asks(code: Code, node: ast.AST, requested: str, kind: str) -> bool:
@@ -161,7 +165,9 @@ def _ask_for_device(draft: Draft, node: ast.AST) -> None:
 
 
 def _quote_of(text: str) -> str:
-    return "'" if "'" in text and '"' not in text else '"'
+    if "'" in text and '"' not in text:
+        return "'"
+    return '"'
 
 
 def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
@@ -216,7 +222,9 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
 def _right_name(fault: Fault) -> str:
     """The device that was meant: `cuda` for a wrong word, the first visible one for a wrong ordinal, cpu without GPUs."""
     first, kind = fault.available[0], _kind(fault).type
-    return kind if first == f"{kind}:0" and ":" not in fault.requested else first
+    if first == f"{kind}:0" and ":" not in fault.requested:
+        return kind
+    return first
 
 
 def _kind(fault: Fault) -> AcceleratorKind:

@@ -63,4 +63,6 @@ def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
 def _shown(comparison: DeviceComparison, subject: str) -> str:
     if comparison.kept == "text":
         return f'{subject}.split(":")[0]'
-    return f"str({subject})" if ":" in comparison.expression else f"{subject}.type"
+    if ":" in comparison.expression:
+        return f"str({subject})"
+    return f"{subject}.type"

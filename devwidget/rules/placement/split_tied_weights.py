@@ -99,7 +99,10 @@ def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, tar
     wrong = [n for n in draft.code.parts(statement) if isinstance(n, ast.Constant) and n.value == str(stray.device)]
     if len(wrong) != 1:
         return
-    moved = held.name if held.module is None else f"{held.module}.{held.name}"
+    if held.module is None:
+        moved = held.name
+    else:
+        moved = f"{held.module}.{held.name}"
     names = {part.rpartition(".")[0].rpartition(".")[2] for part in (moved, *held.shared)}
     for node in ast.walk(draft.code.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self_attribute(node.func, node.func.attr):

@@ -77,7 +77,10 @@ def _item(loop: ast.For, name: str) -> str:
     """`t[k]` for the `v` of `for k, v in t.items()`; "" for other loops."""
     over = loop.iter
     keyed = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items" and not over.args
-    names = [ast.unparse(each) for each in loop.target.elts] if isinstance(loop.target, ast.Tuple) else []
+    if isinstance(loop.target, ast.Tuple):
+        names = [ast.unparse(each) for each in loop.target.elts]
+    else:
+        names = []
     if not keyed or len(names) != 2 or names[1] != name or not isinstance(over, ast.Call):
         return ""
     return f"{ast.unparse(over.func.value)}[{names[0]}]"  # type: ignore[attr-defined]

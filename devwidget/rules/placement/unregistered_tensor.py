@@ -130,12 +130,16 @@ def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
     above = [n for n in ast.walk(code.scope(given)) if isinstance(n, ast.Assign) and birth.line < n.lineno < assigned.line]
     made = [each for each in above if owners <= _names_given(each)]
     last = max(made, key=lambda each: each.lineno, default=None)
-    return Site(birth.file, last.lineno, code.text(last), birth.function) if last is not None else None
+    if last is not None:
+        return Site(birth.file, last.lineno, code.text(last), birth.function)
+    return None
 
 
 def _names_given(statement: ast.stmt | None) -> set[str]:
     """The variables that a statement assigns alone."""
-    return {each.id for each in statement.targets if isinstance(each, ast.Name)} if isinstance(statement, ast.Assign) else set()
+    if isinstance(statement, ast.Assign):
+        return {each.id for each in statement.targets if isinstance(each, ast.Name)}
+    return set()
 
 
 def _items(value: ast.expr) -> list[ast.expr | None]:
@@ -147,13 +151,18 @@ def _owner(value: ast.expr | None) -> str:
     """`pe` of `pe.unsqueeze(0)[:5]`."""
     while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
         value = value.func if isinstance(value, ast.Call) else value.value
-    return value.id if isinstance(value, ast.Name) else ""
+    if isinstance(value, ast.Name):
+        return value.id
+    return ""
 
 
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     literal = one_target(trace, fault, stray)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
-    made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
+    if fault.what == "operands":
+        made = where_made(fault, stray, literal=literal)
+    else:
+        made = None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
@@ -211,7 +220,9 @@ def _is_put_in_after(held: Held) -> bool:
 
 def _dtype(stray: Operand, held: Held) -> str:
     """The type of what is kept; of what was computed from it nothing is known but that it may be a float."""
-    return stray.dtype if stray.expression.endswith(held.name) else "float32"
+    if stray.expression.endswith(held.name):
+        return stray.dtype
+    return "float32"
 
 
 def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:

@@ -81,7 +81,10 @@ def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, mo
             if ast.unparse(argument) == subject and isinstance(getattr(argument, "ctx", ast.Load()), ast.Load):
                 draft.append(argument, move)
         whole = draft.code.parents.get(call)
-        outer = draft.code.parents.get(whole) if whole is not None else None
+        if whole is not None:
+            outer = draft.code.parents.get(whole)
+        else:
+            outer = None
         is_method = isinstance(outer, ast.Call) and outer.func is whole
         if not back:
             continue

@@ -74,7 +74,9 @@ def _birth(stray: Operand) -> Site | None:
     """The line that decided where it is: of a module that nobody moved the one that built it, not one of its class."""
     kept = stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.birth_op != "load"
     held = stray.held if kept and not stray.from_move else None
-    return held.built if held is not None and built_at(held) is not None else stray.birth
+    if held is not None and built_at(held) is not None:
+        return held.built
+    return stray.birth
 
 
 def _cause(fault: Fault, stray: Operand) -> str:
@@ -83,7 +85,9 @@ def _cause(fault: Fault, stray: Operand) -> str:
         return f"pinned at {fault.site}"
     if stray.field and stray.birth is None and fault.site is not None:
         return f"{stray.expression} from the {stray.field} in {fault.site.function} of {fault.site.file}"
-    return f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else ""
+    if stray.held and stray.held.left_behind is not None:
+        return f"left behind: {stray.held.left_behind}"
+    return ""
 
 
 def _headline(fault: Fault, stray: Operand) -> Message:
@@ -174,10 +178,16 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
         yield in_the_loop(fault, stray)
         yield where_handed_out(fault, stray)
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
-    made = None if stray.from_move else where_made(fault, stray, literal=literal)
+    if stray.from_move:
+        made = None
+    else:
+        made = where_made(fault, stray, literal=literal)
     elsewhere = is_right_elsewhere(fault, stray)
     yield made if str(fault.target) != "cpu" and not elsewhere else None
-    moved = moved_there(fault, stray) if str(fault.target) != "cpu" and not elsewhere else None
+    if str(fault.target) != "cpu" and not elsewhere:
+        moved = moved_there(fault, stray)
+    else:
+        moved = None
     yield moved if stray.device.is_accelerator else None  # what goes to the host may be meant to stay there
     yield _new_module(fault, stray) if literal else None
     yield to_the_module(stray)
@@ -185,7 +195,10 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
     yield on_entry(fault, stray)
     yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    called = fault.details.taken.called if fault.details.taken is not None else None
+    if fault.details.taken is not None:
+        called = fault.details.taken.called
+    else:
+        called = None
     too_late = _same_line(stray.birth, fault.site) or _same_line(stray.birth, called)
     if literal and (stray.from_move or not elsewhere) and not too_late:
         yield value_moved(stray, device_for(stray.birth, fault.target))
@@ -203,7 +216,9 @@ def _left_there(trace: Trace, fault: Fault, stray: Operand) -> Fix | None:
     in_loop = _has_common_loop(stray.birth, fault.site)  # its first turn moves it before the first step
     of_step = all(each.step >= 0 or in_loop for each in crossed)
     needless = of_step and all(each.source == fault.target and not (each.computed or each.meant) for each in crossed)
-    return without_move(stray.birth, stray.device, Message("stay on the device")) if crossed and needless else None
+    if crossed and needless:
+        return without_move(stray.birth, stray.device, Message("stay on the device"))
+    return None
 
 
 def _has_common_loop(one: Site | None, other: Site | None) -> bool:
@@ -233,8 +248,14 @@ def _unpinned(fault: Fault) -> Fix | None:
 
 def _move_the_owner(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
-    model = (fault.model_name or "model") if held.module is not None else held.name.rpartition(".")[0]
-    owner = f"{model}.get_submodule({held.module!r})" if held.module else model
+    if held.module is not None:
+        model = fault.model_name or "model"
+    else:
+        model = held.name.rpartition(".")[0]
+    if held.module:
+        owner = f"{model}.get_submodule({held.module!r})"
+    else:
+        owner = model
     whole = held.left_class or held.owner_class
     yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=whole))
     told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
@@ -250,7 +271,9 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
                 draft.append(call.func, f".to({device_for(fault.site, fault.target)})")
 
     unnamed = not stray.expression and not stray.source
-    return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
+    if unnamed:
+        return mended(fault.site, Message("move the module that is made there"), change)
+    return None
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
@@ -277,14 +300,20 @@ def _is_between_gpus(fault: Fault, stray: Operand) -> bool:
 def _move_back(fault: Fault, path: str) -> Fix:
     """It had been where it is used: building it elsewhere mends nothing."""
     model = fault.model_name or "model"
-    moved = f"{model}.get_submodule({path!r})" if path else model
+    if path:
+        moved = f"{model}.get_submodule({path!r})"
+    else:
+        moved = model
     return Fix(Message("move it back before it is used"), f"{moved}.to({str(fault.target)!r})")
 
 
 def _loader(fault: Fault) -> Fix | None:
     """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
     at = code_at(fault.site, fault.expression)
-    calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)] if at is not None else []
+    if at is not None:
+        calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)]
+    else:
+        calls = []
     loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
     if at is None or len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
         return None
@@ -309,7 +338,10 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         yield buffers_too(fault, stray)
         yield where_used(fault, use, literal=literal)
         yield made
-        owner = f"{model}.get_submodule({held.module!r})" if held.module else model
+        if held.module:
+            owner = f"{model}.get_submodule({held.module!r})"
+        else:
+            owner = model
         yield Fix(Message("move its module with all that it holds, parameters and buffers"), f"{owner}.to({target!r})")
         return
     if _is_between_gpus(fault, stray):

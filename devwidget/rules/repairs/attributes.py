@@ -86,10 +86,15 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
             draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
             continue
         kind = _kind_of(code, owner, value, attribute, dtype)
-        new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})" if kind == "parameter" else (
-            f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})")  # fmt: skip
+        if kind == "parameter":
+            new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})"
+        else:
+            new = f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})"
         draft.rewrite(each, new)
-    words = Message("register it as a parameter") if kind == "parameter" else Message("register it as a buffer")
+    if kind == "parameter":
+        words = Message("register it as a parameter")
+    else:
+        words = Message("register it as a buffer")
     found = fix(
         Message("{registered} in `{method}`", registered=words, method=getattr(code.scope(statement), "name", "__init__")),
         draft,
@@ -99,9 +104,13 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         return found
     if kind == "parameter":
         effect: Effect = RegisterParameters(code.file, owner.name, attribute, is_trained=True)
-        return _with_effect(found, effect) if _is_only_filled(code, owner, statement, attribute) else found
+        if _is_only_filled(code, owner, statement, attribute):
+            return _with_effect(found, effect)
+        return found
     effect = RegisterBuffers(code.file, owner.name, (attribute,))
-    return _with_effect(found, effect) if _is_only_read(code, owner, statement, attribute) else found
+    if _is_only_read(code, owner, statement, attribute):
+        return _with_effect(found, effect)
+    return found
 
 
 def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
@@ -130,7 +139,10 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
     ]
     draft = Draft(code)
     draft.rewrite(statement, "\n".join(lines))
-    words = Message("register them as buffers") if len(wanted) > 1 else Message("register it as a buffer")
+    if len(wanted) > 1:
+        words = Message("register them as buffers")
+    else:
+        words = Message("register it as a buffer")
     found, registered = fix(words, draft, "sure"), [name for name in names if name in wanted]
     if owner is None or not all(_is_only_read(code, owner, statement, name) for name in registered):
         return found
@@ -138,7 +150,9 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
 
 
 def _with_effect(found: Fix | None, effect: Effect) -> Fix | None:
-    return None if found is None else replace(found, _effect=ProcessLocal(effect))
+    if found is None:
+        return None
+    return replace(found, _effect=ProcessLocal(effect))
 
 
 _GROWS = {"append", "extend", "insert", "update"}
@@ -189,7 +203,9 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute:
         return "parameter"
     if re.search(r"mask|index|ids$|position", attribute):
         return "constant"
-    return "state" if made & _INITIAL and not made - _INITIAL else "constant"
+    if made & _INITIAL and not made - _INITIAL:
+        return "state"
+    return "constant"
 
 
 def is_taken(held: Held) -> bool:
@@ -259,7 +275,11 @@ def _module_container(value: ast.expr, path: str) -> str:
     """`ModuleList` for `[0].weight`, `ModuleDict` for `['name'].weight`; "" where lists are in lists."""
     if not re.match(r"\[[^\[\]]+\]\.", path):
         return ""
-    return "ModuleDict" if re.match(r"\['[^.']+'\]", path) else "ModuleList" if re.match(r"\[\d+\]", path) else ""
+    if re.match(r"\['[^.']+'\]", path):
+        return "ModuleDict"
+    if re.match(r"\[\d+\]", path):
+        return "ModuleList"
+    return ""
 
 
 def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
@@ -288,7 +308,10 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
     key = f"name.removeprefix({prefix!r})"
     key = f"int({key})" if numbered else key
-    built = f"{{{key}: part {mine}}}" if is_dict else f"[part {mine}]"
+    if is_dict:
+        built = f"{{{key}: part {mine}}}"
+    else:
+        built = f"[part {mine}]"
     draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
@@ -353,7 +376,9 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
 def _next_method(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
     """The next method of the class, above which a new one can stand; the method itself if it is the last."""
     index = owner.body.index(method)
-    return owner.body[index + 1] if index + 1 < len(owner.body) else method
+    if index + 1 < len(owner.body):
+        return owner.body[index + 1]
+    return method
 
 
 def _tensors_made(call: ast.Call, attribute: str) -> Iterator[tuple[str, ast.Call]]:
@@ -376,9 +401,15 @@ def _spliced(code: Code, call: ast.Call, tensors: Sequence[tuple[str, ast.expr]]
 
 def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:
     """`mask = torch.ones(3)` in the body of the class becomes a buffer that `__init__` registers."""
-    inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"] if owner is not None else []
+    if owner is not None:
+        inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+    else:
+        inits = []
     value = getattr(statement, "value", None)
-    begun = [n for n in inits[0].body if "super()" in ast.unparse(n)] if inits else []
+    if inits:
+        begun = [n for n in inits[0].body if "super()" in ast.unparse(n)]
+    else:
+        begun = []
     if value is None or not begun or len(targets_of(statement)) != 1:
         return None
     draft = Draft(code)

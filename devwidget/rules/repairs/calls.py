@@ -55,7 +55,9 @@ def moved_name(statement: str) -> str:
     only = parsed_statement(statement)
     node = only.value if isinstance(only, ast.Expr) else None
     method = node.func if isinstance(node, ast.Call) else node
-    return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
+    if isinstance(method, ast.Attribute):
+        return ast.unparse(method.value)
+    return ""
 
 
 _SHAPES = frozenset(

@@ -43,7 +43,10 @@ def _places(call: ast.Call) -> bool:
 def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, model: str) -> None:
     code, name = draft.code, draft.code.text(moved)
     dropped = isinstance(statement, ast.Expr) and statement.value is move
-    written = [code.text(target) for target in targets_of(statement)] if isinstance(statement, ast.Assign) else []
+    if isinstance(statement, ast.Assign):
+        written = [code.text(target) for target in targets_of(statement)]
+    else:
+        written = []
     renamed = dropped or name in written  # the name stands for the copy from here on
     if renamed and not _is_own_name(code, statement, moved, model):
         return

@@ -89,4 +89,6 @@ def device_at_hand(code: Code, statement: ast.stmt) -> str:
 def device_for(site: Site | None, target: DeviceId | None) -> str:
     """How the statement at a site can name a device: `written_device`."""
     at = code_at(site)
-    return written_device(*at, target) if at is not None else repr(str(target))
+    if at is not None:
+        return written_device(*at, target)
+    return repr(str(target))

@@ -115,7 +115,9 @@ class Draft:
             edits = tuple(self._edits())
         except _Overlap:
             return ()
-        return edits if edited_code(self.code.file, self.code.rows, edits) is not None else ()
+        if edited_code(self.code.file, self.code.rows, edits) is not None:
+            return edits
+        return ()
 
     def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
         row = self.code.rows[beside.lineno - 1]
@@ -190,7 +192,9 @@ def mended(
         made = fix(summary, draft, confidence)
         if made is not None and made not in fixes:
             fixes.append(made)
-    return fixes[0] if len(fixes) == 1 else None
+    if len(fixes) == 1:
+        return fixes[0]
+    return None
 
 
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
@@ -243,7 +247,9 @@ def _both(one: Edit, other: Edit) -> Edit | None:
         return None
     (a, b, first), (c, d, second) = sorted((_stretch(one), _stretch(other)))
     if b > c or (a, b) == (c, d):
-        return one if one.text == other.text else None
+        if one.text == other.text:
+            return one
+        return None
     text = one.was[:a] + first + one.was[b:c] + second + one.was[d:]
     return Edit(one.file, one.first, one.last, text, one.was)
 
@@ -259,7 +265,9 @@ def _stretch(edit: Edit) -> tuple[int, int, str]:
 
 def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
     """The note that says why none of the fixes of a finding is an edit; () if one is."""
-    return () if any(each.edits for each in fixes) else (why,)
+    if any(each.edits for each in fixes):
+        return ()
+    return (why,)
 
 
 _is_asked: ContextVar[bool] = ContextVar("_is_asked", default=True)

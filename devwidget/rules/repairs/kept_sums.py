@@ -16,7 +16,10 @@ def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
     Nothing is edited where the loop itself reads what it keeps, or where another line gives it a value too.
     """
     code, name = draft.code, _kept_in(statement)
-    loop = _loop_that_keeps(code, statement, name) if name else None
+    if name:
+        loop = _loop_that_keeps(code, statement, name)
+    else:
+        loop = None
     inside = [(node, value) for node in code.alike(statement, expression) if (value := _read_by(node)) is not None]
     if loop is None or len(inside) != 1 or not _is_plain(code, statement, inside[0][0]) or not _imports_torch(code):
         return
@@ -33,7 +36,9 @@ def _kept_in(statement: ast.stmt) -> str:
     call = statement.value if isinstance(statement, ast.Expr) else None
     method = call.func if isinstance(call, ast.Call) else None
     appends = isinstance(method, ast.Attribute) and method.attr == "append" and isinstance(method.value, ast.Name)
-    return method.value.id if appends and isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) else ""
+    if appends and isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name):
+        return method.value.id
+    return ""
 
 
 def _read_by(node: ast.expr) -> ast.expr | None:
@@ -41,17 +46,18 @@ def _read_by(node: ast.expr) -> ast.expr | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
         return node.func.value
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
-        return node.args[0] if isinstance(node.args[0], ast.Name | ast.Attribute | ast.Call) else None
+        if isinstance(node.args[0], ast.Name | ast.Attribute | ast.Call):
+            return node.args[0]
+        return None
     return None
 
 
 def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
     """Whether no more than arithmetic stands between the value and what keeps it: a tensor does that as well as a number."""
-    kept = (
-        statement.value
-        if isinstance(statement, ast.AugAssign)
-        else getattr(getattr(statement, "value", None), "args", [None])[0]
-    )
+    if isinstance(statement, ast.AugAssign):
+        kept = statement.value
+    else:
+        kept = getattr(getattr(statement, "value", None), "args", [None])[0]
     while node is not kept:
         outer = code.parents.get(node)
         if not isinstance(outer, ast.BinOp):
@@ -73,9 +79,14 @@ def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | as
         loop = each if isinstance(each, ast.For | ast.While) else loop
     uses = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == name]
     own = set(ast.walk(statement))
-    free = all(node in own or node not in set(ast.walk(loop)) for node in uses) if loop is not None else False
+    if loop is not None:
+        free = all(node in own or node not in set(ast.walk(loop)) for node in uses)
+    else:
+        free = False
     here = all(code.scope(node) is scope for node in uses)  # another function may look at any time
-    return loop if isinstance(loop, ast.For | ast.While) and free and here and loop.lineno > begun[0].lineno else None
+    if isinstance(loop, ast.For | ast.While) and free and here and loop.lineno > begun[0].lineno:
+        return loop
+    return None
 
 
 def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:

@@ -41,7 +41,10 @@ def run_all_turns(draft: Draft, statement: ast.stmt, test: str) -> None:
     """
     code = draft.code
     loop = _loop_that_ends(code, statement)
-    pairs = list(_list_assignments(loop)) if loop is not None else []
+    if loop is not None:
+        pairs = list(_list_assignments(loop))
+    else:
+        pairs = []
     if loop is None or not pairs or not all(isinstance(target, ast.Name) for target, _ in pairs):
         return
     names = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
@@ -64,7 +67,9 @@ def _loop_that_ends(code: Code, statement: ast.stmt) -> ast.For | None:
     if not isinstance(loop.iter, ast.Call) or ast.unparse(loop.iter.func) != "range":
         return None  # what hands out its items may do more than that
     ends = isinstance(statement, ast.If) and not statement.orelse and [*map(type, statement.body)] == [ast.Break]
-    return loop if ends else None
+    if ends:
+        return loop
+    return None
 
 
 def _list_assignments(loop: ast.For | None) -> Iterator[tuple[ast.expr | None, ast.expr]]:

@@ -32,7 +32,10 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
         code, call = line
         draft = Draft(code)
         statement = code.statement_of(call)
-        device = written_device(code, statement, fault.target) if statement is not None else repr(str(fault.target))
+        if statement is not None:
+            device = written_device(code, statement, fault.target)
+        else:
+            device = repr(str(fault.target))
         draft.append(call, f".to({device})")
         yield fix(Message("move it to the device of its inputs where it is built"), draft)
 
@@ -53,7 +56,10 @@ def _files(fault: Fault, first: Code) -> list[Code]:
         if at is not None:
             found.setdefault(at[0].file, at[0])
     program = getattr(sys.modules.get("__main__"), "__file__", None)
-    code = code_of(program, tuple(linecache.getlines(program))) if program else None
+    if program:
+        code = code_of(program, tuple(linecache.getlines(program)))
+    else:
+        code = None
     if code is not None and program is not None and any(_imports_from(code, each) for each in found.values()):
         found.setdefault(program, code)
     return list(found.values())
@@ -67,7 +73,9 @@ def _imports_from(code: Code, other: Code) -> bool:
 
 def _wanted(fault: Fault, held: Held) -> str:
     """How the code calls what must move: the model by its name; a part of it has none."""
-    return (fault.model_name or "model") if held.left_behind == "" else "?"
+    if held.left_behind == "":
+        return fault.model_name or "model"
+    return "?"
 
 
 def _construction(
@@ -81,15 +89,25 @@ def _construction(
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
     value = getattr(birth, "value", None)
-    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets_of(birth)) == 1 else None
+    if not inside and isinstance(value, ast.Call) and len(targets_of(birth)) == 1:
+        return (files[0], value)
+    return None
 
 
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
     at = code_at(held.built)
-    calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called_name(n) == held.left_class] if at else []
-    found = (at[0], _moved_already(at[0], calls[0])) if at is not None and len(calls) == 1 else None
-    return found if found is not None and not _is_moved(*found) else None
+    if at:
+        calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called_name(n) == held.left_class]
+    else:
+        calls = []
+    if at is not None and len(calls) == 1:
+        found = (at[0], _moved_already(at[0], calls[0]))
+    else:
+        found = None
+    if found is not None and not _is_moved(*found):
+        return found
+    return None
 
 
 def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
@@ -119,7 +137,9 @@ def _name_of(code: Code, node: ast.expr) -> str:
     """`model` of `model = Net().eval()`."""
     statement = code.statement_of(node)
     whole = _moved_already(code, node)
-    return ast.unparse(targets_of(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
+    if isinstance(statement, ast.Assign) and statement.value is whole:
+        return ast.unparse(targets_of(statement)[0])
+    return ""
 
 
 def owner_built(fault: Fault, stray: Operand) -> Fix | None:
@@ -150,8 +170,14 @@ def owner_told(fault: Fault, stray: Operand) -> Fix | None:
     """`Replay("cpu")` is told the right device, where its methods make tensors on the one that `__init__` was given."""
     at = code_at(stray.birth, stray.birth_call)
     owner = at[0].owner(at[1]) if at is not None else None
-    found = _parameter_asked(at[0], at[1], owner, stray) if at is not None and owner is not None else None
-    line = _built_outside(_files(fault, at[0]), owner.name) if at is not None and owner is not None and found else None
+    if at is not None and owner is not None:
+        found = _parameter_asked(at[0], at[1], owner, stray)
+    else:
+        found = None
+    if at is not None and owner is not None and found:
+        line = _built_outside(_files(fault, at[0]), owner.name)
+    else:
+        line = None
     if line is None or found is None:
         return None
     (code, call), (name, position) = line, found

@@ -22,7 +22,10 @@ def without_move(site: Site | None, target: DeviceId, summary: str) -> Fix | Non
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         leave_out(draft, statement, target)
-        moves = [] if draft.changes else [each for each in _moves(draft, statement) if _may_go(*each, target)]
+        if draft.changes:
+            moves = []
+        else:
+            moves = [each for each in _moves(draft, statement) if _may_go(*each, target)]
         for node, method in moves if len(moves) == 1 else ():
             draft.unwrap(node, method.value)
 
@@ -38,7 +41,10 @@ def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
 
 def left_in_forward(fault: Fault, stray: Operand) -> Fix | None:
     """A hand-written gradient whose `forward` takes along to another device what `backward` then meets: it stays there."""
-    at = code_at(stray.birth, stray.birth_call) if stray.from_move else None
+    if stray.from_move:
+        at = code_at(stray.birth, stray.birth_call)
+    else:
+        at = None
     function = at[0].scope(at[1]) if at is not None else None
     if at is None or not isinstance(function, Function) or not _is_forward_of(fault, at[0], function):
         return None

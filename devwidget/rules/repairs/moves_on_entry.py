@@ -53,7 +53,9 @@ def to_the_module(stray: Operand) -> Fix | None:
                     if ast.unparse(each) == given.name:
                         draft.append(each, f".to(next({given.beside[0]}.parameters()).device)")
 
-    return mended(given.site, Message("move it where the module is called"), change) if given is not None else None
+    if given is not None:
+        return mended(given.site, Message("move it where the module is called"), change)
+    return None
 
 
 def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
@@ -64,7 +66,10 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
     """
     taken = fault.details.taken
     at = code_at(taken.site) if taken is not None else None
-    loop = _loop_around(at[0], at[1], taken.holding) if at is not None and taken is not None else None
+    if at is not None and taken is not None:
+        loop = _loop_around(at[0], at[1], taken.holding)
+    else:
+        loop = None
     if at is None or taken is None or loop is None or not _is_loaded(at[0], loop, stray):
         return None
     code, kinds = at[0], dict(taken.kinds)
@@ -90,8 +95,14 @@ def where_handed_out(fault: Fault, stray: Operand) -> Fix | None:
     taken = fault.details.taken
     at = code_at(taken.site) if taken is not None else None
     kinds = dict(taken.kinds) if taken is not None else {}
-    name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "") if taken is not None else ""
-    bound = _sole_binding(at[0], at[1], name) if at is not None and name else None
+    if taken is not None:
+        name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "")
+    else:
+        name = ""
+    if at is not None and name:
+        bound = _sole_binding(at[0], at[1], name)
+    else:
+        bound = None
     if at is None or bound is None or not (kinds[name] == "object" or _is_loaded(at[0], bound, stray)):
         return None
     draft = Draft(at[0])
@@ -106,7 +117,9 @@ def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | No
     bound = [code.parents[node] for node in stores if code.scope(node) is scope]
     only = bound[0] if len(bound) == 1 else None
     handed = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.value, ast.Call | ast.Subscript)
-    return only if isinstance(only, ast.Assign) and handed and only.lineno < statement.lineno else None
+    if isinstance(only, ast.Assign) and handed and only.lineno < statement.lineno:
+        return only
+    return None
 
 
 def _fails_inside(fault: Fault, loop: ast.For, code: Code) -> bool:
@@ -149,7 +162,10 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
         return True  # whatever library has made it there
     at = code_at(stray.birth, stray.birth_call)
     owner = at[0].owner(at[1]) if at is not None else None
-    methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else set()
+    if owner is not None:
+        methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
+    else:
+        methods = set()
     return bool(methods & {"__getitem__", "__getitems__"}) or (at is not None and stray.birth.function in IN_WORKERS)
 
 
@@ -202,7 +218,10 @@ def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: G
     inside = next(index for index, each in enumerate(function.body) if each in around)
     first = next(each for each in function.body if not _is_docstring(each))
     last = next((each for each in reversed(function.body[:inside]) if _stores(code, each, given.name)), None)
-    place = function.body.index(last) + 1 if last is not None else function.body.index(first)
+    if last is not None:
+        place = function.body.index(last) + 1
+    else:
+        place = function.body.index(first)
     device = _device(code, function.body[place], given, function.body[place:])
     changes = any(_stores(code, each, given.name) for each in function.body[inside:] if each is not statement)
     if changes or not device or (last is None and given.name not in code.bound(first)):
@@ -223,7 +242,10 @@ def _where_read(draft: Draft, function: Function, given: Given) -> None:
             around = code.parents.get(node)
             item = around if isinstance(around, ast.Subscript) and around.value is node else node
             reader = code.statement_of(node)
-            device = _device(code, reader, given, function.body, function) if reader is not None else ""
+            if reader is not None:
+                device = _device(code, reader, given, function.body, function)
+            else:
+                device = ""
             if device and isinstance(item.ctx, ast.Load) and not isinstance(code.parents.get(item), ast.Attribute):
                 draft.append(item, f".to({device})")
 
@@ -236,7 +258,10 @@ def _device(code: Code, statement: ast.stmt, given: Given, among: Sequence[ast.s
     """
     for name in given.beside:
         root = root_of(name)
-        most = 0 if function is None else 1 - (root in _arguments(function))
+        if function is None:
+            most = 0
+        else:
+            most = 1 - (root in _arguments(function))
         if root in code.bound(statement) and sum(_stores(code, each, root) for each in among) <= most:
             return f"{name}.device"
     return ""

@@ -43,7 +43,9 @@ def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
                                                               fault, literal=literal):  # fmt: skip
             return None
     (draft, *more) = drafts.values()
-    return None if more else fix(Message("make it on the right device"), draft, "sure" if stray.birth_partners else "likely")
+    if more:
+        return None
+    return fix(Message("make it on the right device"), draft, "sure" if stray.birth_partners else "likely")
 
 
 def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> bool:
@@ -96,7 +98,10 @@ def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], devi
     """
     code, scope = draft.code, draft.code.scope(statement)
     mine = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
-    meeting = [node for node in ast.walk(scope) if isinstance(node, ast.expr) and code.scope(node) is scope] if mine else []
+    if mine:
+        meeting = [node for node in ast.walk(scope) if isinstance(node, ast.expr) and code.scope(node) is scope]
+    else:
+        meeting = []
     for node in meeting:
         names, beside = _met(code, node, mine)
         if not names and not beside:
@@ -186,7 +191,9 @@ def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
         return ""
     model = ast.unparse(method.value)
     others = [o for o in fault.operands if not o.stray and model in (o.expression, o.source) and o.dtype != stray.dtype]
-    return f"{name}_like({model})" if others else ""
+    if others:
+        return f"{name}_like({model})"
+    return ""
 
 
 def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.Call]) -> list[ast.Call]:
@@ -261,14 +268,19 @@ def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     """`nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for the stray `head.weight`; a container for `critic[0].weight`."""
     value, held = getattr(statement, "value", None), stray.held
-    name = ast.unparse(targets_of(statement)[0]) if len(targets_of(statement)) == 1 else ""
+    if len(targets_of(statement)) == 1:
+        name = ast.unparse(targets_of(statement)[0])
+    else:
+        name = ""
     of_module = held is None or held.how in ("parameter", "buffer") or bool(held.note)
     if not isinstance(value, ast.Call) or not name or not of_module:
         return None
     holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
     if ast.unparse(value.func).rpartition(".")[2] in ("Parameter", "Buffer"):
         return None
-    return value if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}.") else None
+    if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}."):
+        return value
+    return None
 
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
@@ -290,7 +302,9 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
     elsewhere = _devices_asked_for(code, statement, bound)
     if elsewhere:
         return elsewhere[0]
-    return written_device(code, statement, fault.target) if literal else ""
+    if literal:
+        return written_device(code, statement, fault.target)
+    return ""
 
 
 def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
@@ -345,7 +359,10 @@ def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
     code, name, scope = at[0], others[0], at[0].scope(at[1])
     uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name]
     made = [code.statement_of(n) for n in uses if isinstance(n.ctx, ast.Store)]
-    inside = list(ast.walk(made[0].value)) if len(made) == 1 and len(uses) == 2 and isinstance(made[0], ast.Assign) else []
+    if len(made) == 1 and len(uses) == 2 and isinstance(made[0], ast.Assign):
+        inside = list(ast.walk(made[0].value))
+    else:
+        inside = []
     told = [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and any(k.arg == "device" for k in n.keywords)]
     draft = Draft(code)
     if len(told) == 1 and made[0] is not None and _has_value(code, made[0], stray.expression):
@@ -355,7 +372,10 @@ def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
 
 def moved_there(fault: Fault, stray: Operand) -> Fix | None:
     """`positions.cuda()` that goes to another device than it is needed on: `positions.to(tokens.device)`."""
-    at = code_at(stray.birth, stray.birth_call) if stray.from_move else None
+    if stray.from_move:
+        at = code_at(stray.birth, stray.birth_call)
+    else:
+        at = None
     if at is None:
         return None
     code, statement = at
@@ -394,7 +414,10 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
         return None
     (only, *more) = targets_of(at[1])
     value = at[1].value
-    ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    if isinstance(value, ast.IfExp):
+        ways = [value.body, value.orelse]
+    else:
+        ways = [value]
     makes_more = any(isinstance(way, _CONTAINERS) for way in ways)
     if _is_pinned_later(at[0], at[1]):
         return None
@@ -413,4 +436,6 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
 def _moved_by(code: Code, value: ast.expr) -> str:
     """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
     method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
-    return code.text(method.value) if isinstance(method, ast.Attribute) and _is_moved(code, method.value) else ""
+    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
+        return code.text(method.value)
+    return ""

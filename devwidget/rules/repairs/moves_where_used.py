@@ -32,8 +32,13 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
     ]
     if isinstance(statement, ast.Assert) and not draft.inserted:
         return None  # `assert x.to(y.device).device == y.device` asks nothing
-    summary = Message("move it before it is used") if draft.inserted else Message("move it where it is used")
-    return fix(summary, draft) if all(done) else None
+    if draft.inserted:
+        summary = Message("move it before it is used")
+    else:
+        summary = Message("move it where it is used")
+    if all(done):
+        return fix(summary, draft)
+    return None
 
 
 def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str) -> Fix | None:
@@ -43,7 +48,9 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
         return None
     draft = Draft(at[0])
     done = [_move_operand(draft, at[1], fault, stray, cast) for stray in strays]
-    return fix(summary, draft) if all(done) else None
+    if all(done):
+        return fix(summary, draft)
+    return None
 
 
 def above_the_loop(draft: Draft, statement: ast.stmt, name: str, home: str) -> None:
@@ -67,12 +74,17 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     if not name or not others:
         return None
     done = [_inline(draft, statement, other, f".to({name}.device)") for other in others]
-    return fix(Message("move the other to the tensor that is written"), draft) if all(done) else None
+    if all(done):
+        return fix(Message("move the other to the tensor that is written"), draft)
+    return None
 
 
 def _source_of(home: Operand) -> str:
     """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
-    node = parsed_expression(home.source) if home.source else None
+    if home.source:
+        node = parsed_expression(home.source)
+    else:
+        node = None
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace(node.func.attr):
         node = node.func.value
     return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
@@ -96,7 +108,9 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     best = sorted(partners, key=lambda name: name not in text) or at_hand
     if best:
         return f"{best[0]}.device"
-    return repr(str(fault.target)) if literal else ""
+    if literal:
+        return repr(str(fault.target))
+    return ""
 
 
 def _inner_names(code: Code, statement: ast.stmt) -> set[str]:
@@ -108,7 +122,9 @@ def _plain(text: str) -> str:
     """A source text that computes nothing."""
     node = parsed_expression(text) if text else None
     inner = ast.walk(node) if node is not None else ()
-    return "" if node is None or any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in inner) else text
+    if node is None or any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in inner):
+        return ""
+    return text
 
 
 def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
@@ -146,12 +162,20 @@ def _used_elsewhere(code: Code, statement: ast.stmt, fault: Fault, stray: Operan
 
     `F.mse_loss(model(x), x)`: the model is where `x` is, its output elsewhere.
     """
-    uses = code.alike(statement, stray.expression) if stray.expression else []
-    failing = code.alike(statement, fault.expression) if fault.expression else []
+    if stray.expression:
+        uses = code.alike(statement, stray.expression)
+    else:
+        uses = []
+    if fault.expression:
+        failing = code.alike(statement, fault.expression)
+    else:
+        failing = []
     direct = [node for node in uses if code.parents.get(node) in failing]
     alone = sum(operand.stray for operand in fault.operands) == 1
     others = [node for node in uses if node not in direct and isinstance(code.parents.get(node), ast.Call | ast.keyword)]
-    return direct if alone and others else []
+    if alone and others:
+        return direct
+    return []
 
 
 def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
@@ -206,7 +230,10 @@ def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
 
 def _inline(draft: Draft, statement: ast.stmt, operand: Operand, move: str) -> bool:
     for text in (operand.source, operand.expression):
-        nodes = [n for n in draft.code.alike(statement, text) if _is_read(n)] if text else []
+        if text:
+            nodes = [n for n in draft.code.alike(statement, text) if _is_read(n)]
+        else:
+            nodes = []
         if nodes:
             for node in nodes:
                 draft.append(node, move)

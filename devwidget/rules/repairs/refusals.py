@@ -128,7 +128,9 @@ def _own_dump(statement: ast.stmt) -> str:
 
 
 def _dump(value: object) -> str:
-    return ast.dump(value) if isinstance(value, ast.AST) else repr(value)
+    if isinstance(value, ast.AST):
+        return ast.dump(value)
+    return repr(value)
 
 
 @functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
@@ -141,7 +143,9 @@ def _receiver(node: ast.expr) -> ast.expr | None:
     """`x` of `x.to(...)`, `x.cuda()` and `x.device`."""
     method = node.func if isinstance(node, ast.Call) else node
     named = isinstance(method, ast.Attribute) and method.attr in ("to", "cuda", "cpu", "device")
-    return method.value if named and isinstance(method, ast.Attribute) else None
+    if named and isinstance(method, ast.Attribute):
+        return method.value
+    return None
 
 
 def _names_device(node: ast.expr) -> bool:
@@ -194,8 +198,13 @@ def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str
     scope = code.scope(statement)
     given = [n for n in ast.walk(scope) if isinstance(n, ast.Assign) and _is_named(n, receiver.id) and code.scope(n) is scope]
     kinds = {_kind(code, each.value) for each in given if each.lineno < statement.lineno}
-    arguments = {a.arg for a in ast.walk(scope.args) if isinstance(a, ast.arg)} if isinstance(scope, Function) else set()
-    return kinds.pop() if len(kinds) == 1 and receiver.id not in arguments else ""
+    if isinstance(scope, Function):
+        arguments = {a.arg for a in ast.walk(scope.args) if isinstance(a, ast.arg)}
+    else:
+        arguments = set()
+    if len(kinds) == 1 and receiver.id not in arguments:
+        return kinds.pop()
+    return ""
 
 
 def _is_named(statement: ast.Assign, name: str) -> bool:
@@ -251,7 +260,9 @@ def _loses_writes(code: Code, statement: ast.stmt, added: Collection[ast.expr]) 
     name = moved.id if isinstance(moved, ast.Name) and ast.unparse(statement.targets[0]) == moved.id else ""  # type: ignore[attr-defined]
     loop = next((each for each in code.around(statement) if isinstance(each, ast.For) and name in _names(each.target)), None)
     below = (n for n in ast.walk(loop) if getattr(n, "lineno", 0) > statement.lineno) if name and loop is not None else ()
-    return name if any(_writes_into(node, name) for node in below) else ""
+    if any(_writes_into(node, name) for node in below):
+        return name
+    return ""
 
 
 def _names(target: ast.AST) -> set[str]:

@@ -42,7 +42,9 @@ class Code:
         here = self.statements(line)
         if len(here) > 1:
             here = [each for each in here if has and self.alike(each, has)]
-        return here[0] if len(here) == 1 else None
+        if len(here) == 1:
+            return here[0]
+        return None
 
     @functools.cached_property
     def _statements(self) -> dict[int, list[ast.stmt]]:
@@ -184,8 +186,13 @@ def code_of_site(site: Site | None) -> Code | None:
 def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
     """The file of a site and the statement there, see `Code.statement`."""
     code = code_of_site(site)
-    node = code.statement(site.line, has) if code is not None and site is not None else None
-    return (code, node) if code is not None and node is not None else None
+    if code is not None and site is not None:
+        node = code.statement(site.line, has)
+    else:
+        node = None
+    if code is not None and node is not None:
+        return (code, node)
+    return None
 
 
 def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code | None:
@@ -196,20 +203,30 @@ def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code |
 @functools.lru_cache(maxsize=6)  # each keeps a syntax tree: a file, and what a few fixes would make of it
 def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     """A file that is at hand; None if it has no lines or does not parse."""
-    tree = parsed_file("".join(lines)) if lines else None
-    return Code(file, tuple(line.rstrip("\n") for line in lines), tree) if tree is not None else None
+    if lines:
+        tree = parsed_file("".join(lines))
+    else:
+        tree = None
+    if tree is not None:
+        return Code(file, tuple(line.rstrip("\n") for line in lines), tree)
+    return None
 
 
 def _read_kept_text(site: Site) -> Code | None:
     rows = tuple(f"{row}\n" for row in site.text.split("\n"))
-    return code_of(site.file, ("\n",) * (site.line - 1) + rows) if site.text else None
+    if site.text:
+        return code_of(site.file, ("\n",) * (site.line - 1) + rows)
+    return None
 
 
 def own_lines(node: ast.stmt) -> range:
     """Lines of a statement without the body of a compound one."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
     inner = body[0] if body else None
-    last = inner.lineno - 1 if isinstance(inner, ast.stmt) else node.end_lineno or node.lineno
+    if isinstance(inner, ast.stmt):
+        last = inner.lineno - 1
+    else:
+        last = node.end_lineno or node.lineno
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, max(last, node.lineno) + 1)
 

@@ -41,7 +41,10 @@ def loop_over(site: Site | None, expression: str) -> str:
     for node in found[0].alike(found[1], expression) if found is not None else ():
         name = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
         for outer in found[0].around(node) if found is not None and isinstance(name, ast.Name) else ():
-            loops = [outer] if isinstance(outer, ast.For) else getattr(outer, "generators", [])
+            if isinstance(outer, ast.For):
+                loops = [outer]
+            else:
+                loops = getattr(outer, "generators", [])
             for loop in loops:
                 if isinstance(loop.target, ast.Name) and isinstance(name, ast.Name) and loop.target.id == name.id:
                     return ast.unparse(loop.iter)
@@ -92,7 +95,9 @@ def _use_of_argument(call: ast.Call) -> str:
     if name == "step":
         return "steps"
     passes = name in _PASSES and isinstance(call.func, ast.Name)
-    return "" if passes or ast.unparse(call.func).startswith(_OF_NUMBERS) else "calls"
+    if passes or ast.unparse(call.func).startswith(_OF_NUMBERS):
+        return ""
+    return "calls"
 
 
 def _uses_of_name(code: Code, statement: ast.stmt, name: str) -> Iterator[str]:

@@ -158,5 +158,8 @@ def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:
         for keyword in node.keywords:
             if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List) and keyword.value.elts:
                 ids = [draft.code.text(element) for element in keyword.value.elts]
-                rest = [each for each in ids if each != str(first)] if str(first) in ids else ids[1:]
+                if str(first) in ids:
+                    rest = [each for each in ids if each != str(first)]
+                else:
+                    rest = ids[1:]
                 draft.replace(keyword.value, f"[{', '.join([str(first), *rest])}]")

@@ -69,14 +69,20 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
     """`self.calls = 0` in `__init__` and `self.calls += 1` in forward become a buffer and an addition in place."""
     code = draft.code
     owner = code.owner(statement)
-    lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)] if owner is not None else []
+    if owner is not None:
+        lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)]
+    else:
+        lines = []
     begun = [n for n in lines if any(is_self_attribute(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
     update = _update(code, statement, name)
     if not update or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
         return
     draft.rewrite(begun[0], f"self.register_buffer({name!r}, torch.tensor({code.text(begun[0].value)}))")
     draft.rewrite(statement, f"self.{name}.{update}")
-    calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call)] if owner is not None else []
+    if owner is not None:
+        calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call)]
+    else:
+        calls = []
     for call in calls:
         if call is not getattr(statement, "value", None) and ast.unparse(call.func) in ("min", "max") and len(call.args) == 2:
             _clamped(draft, call, name)
@@ -85,14 +91,24 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
 def _update(code: Code, statement: ast.stmt, name: str) -> str:
     """What a statement does to a number, as a method in place: `add_(1)`; `clamp_(min=n)` for `max(self.longest, n)`."""
     if isinstance(statement, ast.AugAssign):
-        return f"add_({code.text(statement.value)})" if isinstance(statement.op, ast.Add) else ""
+        if isinstance(statement.op, ast.Add):
+            return f"add_({code.text(statement.value)})"
+        return ""
     value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_self_attribute(value.left, name):
         return f"add_({code.text(value.right)})"
-    bound = {"max": "min", "min": "max"}.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
-    others = [each for each in value.args if not is_self_attribute(each, name)] if isinstance(value, ast.Call) else []
+    if isinstance(value, ast.Call):
+        bound = {"max": "min", "min": "max"}.get(ast.unparse(value.func), "")
+    else:
+        bound = ""
+    if isinstance(value, ast.Call):
+        others = [each for each in value.args if not is_self_attribute(each, name)]
+    else:
+        others = []
     alone = bound and isinstance(value, ast.Call) and len(value.args) == 2 and len(others) == 1 and not value.keywords
-    return f"clamp_({bound}={code.text(others[0])})" if alone else ""
+    if alone:
+        return f"clamp_({bound}={code.text(others[0])})"
+    return ""
 
 
 def _clamped(draft: Draft, call: ast.Call, name: str) -> None:

@@ -33,7 +33,10 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _make_finding(fault: Fault, operand: Operand) -> Found:
-    told = Message("has no `.grad`") if fault.call == "grad" else Message("was given to an optimizer")
+    if fault.call == "grad":
+        told = Message("has no `.grad`")
+    else:
+        told = Message("was given to an optimizer")
     facts = {"expression": operand.expression, "told": told}
     return Found(
         fault.site,
@@ -78,4 +81,6 @@ def _cut_off(draft: Draft, statement: ast.stmt) -> None:
 def _move(statement: ast.stmt) -> ast.Call | None:
     value = getattr(statement, "value", None)
     is_move = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)
-    return value if is_move and isinstance(statement, ast.Assign) else None
+    if is_move and isinstance(statement, ast.Assign):
+        return value
+    return None

@@ -147,7 +147,9 @@ def _lacks(fault: Fault) -> Message:
 def _model_line(fault: Fault) -> Site | None:
     """The line that made the model whose parameters the optimizer does not have."""
     held = fault.operands[0].held
-    return held.built if held is not None else None
+    if held is not None:
+        return held.built
+    return None
 
 
 def _note_lines(fault: Fault) -> Iterator[Message]:
@@ -182,7 +184,10 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
         yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, missing), "sure")
         yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    when = Message("after the parameters are freed") if told.reason == "frozen" else Message("after the last layer is in place")
+    if told.reason == "frozen":
+        when = Message("after the parameters are freed")
+    else:
+        when = Message("after the last layer is in place")
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
     yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
@@ -304,14 +309,20 @@ def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES and not _is_step(draft, node):
             shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
-            device = f"{draft.code.text(shaped[0])}.device" if shaped else repr(str(fault.target))
+            if shaped:
+                device = f"{draft.code.text(shaped[0])}.device"
+            else:
+                device = repr(str(fault.target))
             draft.keyword(node, "device", device)
 
 
 def _is_step(draft: Draft, node: ast.Call) -> bool:
     """`{'step': torch.tensor(10.)}` may stay on the CPU."""
     around = draft.code.parents.get(node)
-    keys = dict(zip(map(id, around.values), around.keys, strict=True)) if isinstance(around, ast.Dict) else {}
+    if isinstance(around, ast.Dict):
+        keys = dict(zip(map(id, around.values), around.keys, strict=True))
+    else:
+        keys = {}
     key = keys.get(id(node))
     return isinstance(key, ast.Constant) and key.value == "step"
 
@@ -328,7 +339,10 @@ def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
     around = code.parents.get(statement)
     block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
     names = {ast.unparse(target) for target in targets_of(statement)}
-    later = block[block.index(statement) + 1 :] if statement in block else []
+    if statement in block:
+        later = block[block.index(statement) + 1 :]
+    else:
+        later = []
     user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
     return user if user is not None and user is not later[0] else None
 

@@ -53,7 +53,10 @@ def check(trace: Trace) -> Iterator[Found]:
     for wait in _by_line(trace.waits):
         if wait.meant or (wait.site is not None and (wait.site.file, wait.site.line) in faulty):
             continue
-        uses = frozenset({"prints"}) if wait.call in _FORMATS else uses_of(wait.site, wait.expression)
+        if wait.call in _FORMATS:
+            uses = frozenset({"prints"})
+        else:
+            uses = uses_of(wait.site, wait.expression)
         severity = _severity(wait, uses, trace.steps)
         if severity is not None:
             yield _make_finding(wait, severity, uses, trace.steps)
@@ -63,12 +66,16 @@ def _by_line(waits: Iterable[Wait]) -> list[Wait]:
     """The waits of one expression added up, over the parts of the step too; most often first."""
     lines: dict[object, Wait] = {}
     for wait in waits:
-        where = (wait.site.file, wait.site.line) if wait.site is not None else None
+        if wait.site is not None:
+            where = (wait.site.file, wait.site.line)
+        else:
+            where = None
         key = (where, wait.expression, wait.call, wait.device, wait.library, wait.in_step, wait.meant)
         known = lines.get(key)
-        lines[key] = (
-            dataclasses.replace(known, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
-        )
+        if known:
+            lines[key] = dataclasses.replace(known, count=known.count + wait.count, turns=known.turns + wait.turns)
+        else:
+            lines[key] = wait
     return sorted(lines.values(), key=lambda wait: -wait.count)
 
 
@@ -77,15 +84,23 @@ def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
     if wait.call not in _VALUES | _SIZES:
         return None
     if wait.library:
-        return "info" if wait.phase in ("forward", "loss") and wait.in_step else None
+        if wait.phase in ("forward", "loss") and wait.in_step:
+            return "info"
+        return None
     if wait.in_step and wait.phase != "optimizer":  # forward has long been queued when the optimizer looks
         lightly = (wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)) and not _is_often(wait)
-        return "info" if lightly or wait.call in _CHOICES else "warning"
+        if lightly or wait.call in _CHOICES:
+            return "info"
+        return "warning"
     if wait.turns < 2 or "steps" in uses:  # the result of all, or what an environment needs
         return None
     if _is_often(wait):
-        return "warning" if wait.count >= 2 * steps else None
-    return "info" if 2 * wait.turns > steps else None
+        if wait.count >= 2 * steps:
+            return "warning"
+        return None
+    if 2 * wait.turns > steps:
+        return "info"
+    return None
 
 
 def _is_often(wait: Wait) -> bool:
@@ -106,7 +121,10 @@ def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: i
 
 
 def _headline(wait: Wait, steps: int) -> Message:
-    times = Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count)
+    if wait.count == 1:
+        times = Message("1 time")
+    else:
+        times = Message("{count} times", count=wait.count)
     if steps > 1 and wait.turns > 1:
         times = Message("{times} in {steps} steps", times=times, steps=steps)
     shown = _show_wait(wait)
@@ -147,7 +165,10 @@ def _condition(statement: str) -> str:
 def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     if wait.library:
         return
-    over = loop_over(wait.site, wait.expression) if _is_often(wait) else ""
+    if _is_often(wait):
+        over = loop_over(wait.site, wait.expression)
+    else:
+        over = ""
     words = Message("index with the whole tensor at once")
     if at_once := mended(wait.site, words, lambda draft, statement: index_at_once(draft, statement, wait.expression)):
         yield at_once
@@ -256,7 +277,9 @@ def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
         return ""  # the wait is in a branch, and the condition may be a plain bool
     if isinstance(test, ast.BoolOp) or not isinstance(test, ast.Compare | ast.Call):
         return ""
-    return text.replace(".item()", "") if wait.call in ("item", "__bool__") else ""
+    if wait.call in ("item", "__bool__"):
+        return text.replace(".item()", "")
+    return ""
 
 
 def _keep_tensor(draft: Draft, statement: ast.stmt, wait: Wait) -> None:

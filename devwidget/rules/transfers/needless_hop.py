@@ -61,7 +61,10 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
 
 def _make_finding(before: UserMove, last: UserMove) -> Found:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
-    words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
+    if back:
+        words = Message("stay on the device")
+    else:
+        words = Message("copy directly, without .{verb}", verb=_verb(before))
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     return Found(
         last,
@@ -72,17 +75,26 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
 
 
 def _verb(crossing: UserMove) -> str:
-    return "cpu()" if crossing.target.kind == "cpu" else f"to({str(crossing.target)!r})"
+    if crossing.target.kind == "cpu":
+        return "cpu()"
+    return f"to({str(crossing.target)!r})"
 
 
 def _every_time(crossing: UserMove, held: Held) -> Found:
-    owner = f"`{held.module}`" if held.module else Message("the model") if held.module is not None else Message("the program")
-    once = (
-        Message("register it as a buffer, so that it moves once, with the model")
-        if held.module is not None
-        else Message("move it once")
-    )
-    fixes = list(register_attribute(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
+    if held.module:
+        owner = f"`{held.module}`"
+    elif held.module is not None:
+        owner = Message("the model")
+    else:
+        owner = Message("the program")
+    if held.module is not None:
+        once = Message("register it as a buffer, so that it moves once, with the model")
+    else:
+        once = Message("move it once")
+    if held.module is not None:
+        fixes = list(register_attribute(held, dtype=""))
+    else:
+        fixes = [_moved_once(crossing, held)]
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Found(
         crossing,
@@ -114,7 +126,10 @@ def find_generations(trace: Trace) -> Iterator[Found]:
         if move.site is not None and move.site.library is not None and move.cause == "explicit":
             lines.setdefault((move.site.file, move.site.line), []).append(move)
     for moves in lines.values():
-        site = dataclasses.replace(moves[0].site, library=None) if moves[0].site is not None else None
+        if moves[0].site is not None:
+            site = dataclasses.replace(moves[0].site, library=None)
+        else:
+            site = None
         for device in {move.target for move in moves if move.target.is_accelerator and move.source.kind == "cpu"}:
             there, back = _count_turns(moves, device)
             if site is not None and min(there, back) >= _FEWEST_TURNS and _generations_at(site):
@@ -141,7 +156,9 @@ def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Fo
 
 def _generations_at(site: Site) -> list[ast.Call]:
     at = code_at(site)
-    return list(_generations_in(*at)) if at is not None else []
+    if at is not None:
+        return list(_generations_in(*at))
+    return []
 
 
 def _generations_in(code: Code, statement: ast.stmt) -> Iterator[ast.Call]:
@@ -153,7 +170,10 @@ def _generations_in(code: Code, statement: ast.stmt) -> Iterator[ast.Call]:
 def _move_inputs(draft: Draft, statement: ast.stmt) -> None:
     """`model.generate(ids.to(model.device))`, and the same for a batch of a tokenizer, `**batch.to(model.device)`."""
     for call in _generations_in(draft.code, statement):
-        model = draft.code.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        if isinstance(call.func, ast.Attribute):
+            model = draft.code.text(call.func.value)
+        else:
+            model = ""
         given = [*call.args[:1], *(each.value for each in call.keywords if each.arg is None or each.arg in _INPUTS)]
         batches = [each.value for each in call.keywords if each.arg is None]
         if model.replace(".", "").isidentifier() and all(_is_tokenized(draft.code, statement, each) for each in batches):

@@ -86,7 +86,10 @@ def _grouped(chain: list[UserMove]) -> Fix | None:
 def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
     """How many layers a loop deals out, `depth`, if a device is chosen by this remainder: `cuda:{i % 2}`, `devices[i % n]`."""
     around = code.parents.get(node)
-    words = code.text(code.parents.get(around) or around) if isinstance(around, ast.FormattedValue) else ""
+    if isinstance(around, ast.FormattedValue):
+        words = code.text(code.parents.get(around) or around)
+    else:
+        words = ""
     chosen_by = isinstance(around, ast.Subscript) and around.slice is node and "device" in ast.unparse(around.value)
     if not isinstance(node.left, ast.Name) or not (chosen_by or "cuda:{" in words.replace(" ", "")):
         return None
@@ -110,4 +113,6 @@ def _stay(chain: list[UserMove]) -> Fix | None:
         at = code_at(crossing.site) if str(crossing.target) == "cpu" else None
         if at is not None:
             leave_out(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing.target)
-    return fix(Message("stay on the GPU"), next(iter(drafts.values())), "likely") if len(drafts) == 1 else None
+    if len(drafts) == 1:
+        return fix(Message("stay on the GPU"), next(iter(drafts.values())), "likely")
+    return None

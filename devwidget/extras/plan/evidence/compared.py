@@ -98,12 +98,19 @@ Fit = Literal["fits", "fits by less", "does not fit"]
 
 def name_fit(fits: bool, is_close: bool) -> Fit:
     """Name the answer; `is_close` is one that fits by less than plans were off."""
-    return "does not fit" if not fits else "fits by less" if is_close else "fits"
+    if not fits:
+        return "does not fit"
+    if is_close:
+        return "fits by less"
+    return "fits"
 
 
 def judge_room(taken: int, capacity: int, context: int = 0, is_card: bool = False) -> Fit:
     """Say whether so many bytes fit: reserved beside a context on a card that is named, else allocated."""
-    band = find_card_band(taken, context) if is_card else find_band("allocated").around(taken)
+    if is_card:
+        band = find_card_band(taken, context)
+    else:
+        band = find_band("allocated").around(taken)
     return name_fit(taken <= capacity, band[1] > capacity + context)
 
 

@@ -75,7 +75,9 @@ def draw_changes(changes: Changes) -> Markup:
 
 def _draw_failed(what: str, problem: str) -> Markup:
     """What cannot be run, and why; nothing of what ran."""
-    return html_element("p", html_element("b", said(what)), ": ", said(problem)) if problem else Markup("")
+    if problem:
+        return html_element("p", html_element("b", said(what)), ": ", said(problem))
+    return Markup("")
 
 
 def draw_batches(batch: LargestBatch) -> Markup:
@@ -153,7 +155,9 @@ def _find_line(fit: Fit, following: Fit, side: str) -> str:
     """The look of the line between two sizes: solid where one of them does not fit, dashed where one fits by less."""
     if fit == following:
         return ""
-    return f"dw-end-{side}" if "does not fit" in (fit, following) else f"dw-safe-{side}"
+    if "does not fit" in (fit, following):
+        return f"dw-end-{side}"
+    return f"dw-safe-{side}"
 
 
 _OWN_CARD = Scale(1.25)
@@ -167,7 +171,10 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
     smallest, rungs = find_first(answer.tried), []
     for tried in answer.tried:
         name = join_html(tried.setting.card, " ", html_element("code", format_bytes(tried.room.capacity)))
-        best = say("the smallest that fits by more than plans were off") if tried is smallest else ""
+        if tried is smallest:
+            best = say("the smallest that fits by more than plans were off")
+        else:
+            best = ""
         if not tried.problem:
             rungs.append(draw_rung(_OWN_CARD, tried.room, name, best, tried is smallest))
     heading = draw_heading(

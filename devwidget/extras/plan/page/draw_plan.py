@@ -131,7 +131,9 @@ def size_words(plan: Plan) -> str:
     setting = questions.setting if questions is not None else AskedSize()
     if setting.batch and setting.length:
         return say("batch {batch} × length {length}", batch=f"{setting.batch:,}", length=f"{setting.length:,}")
-    return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""
+    if setting.batch:
+        return say("batch {batch}", batch=f"{setting.batch:,}")
+    return ""
 
 
 def _draw_answer(plan: Plan, is_live: bool = False) -> Markup:

@@ -71,7 +71,9 @@ def _list_batches(own: int, run: set[int]) -> Iterator[int]:
 
 
 def _list_eighths(own: int, run: set[int]) -> list[int]:
-    return sorted({max(own * part // 8, 1) for part in range(1, _EIGHTHS + 1)} | run) if own else []
+    if own:
+        return sorted({max(own * part // 8, 1) for part in range(1, _EIGHTHS + 1)} | run)
+    return []
 
 
 def _list_memory(capacities: set[int], chosen: tuple[int, ...]) -> list[int]:

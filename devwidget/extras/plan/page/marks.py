@@ -24,7 +24,10 @@ GLYPHS: dict[Fit, str] = {"fits": "tried", "fits by less": "warning", "does not 
 
 def draw_glyph(name: str, words: str = "") -> Markup:
     """A glyph; with words it says them to who cannot see it."""
-    spoken = {"role": "img", "aria-label": words} if words else {"aria-hidden": "true"}
+    if words:
+        spoken = {"role": "img", "aria-label": words}
+    else:
+        spoken = {"aria-hidden": "true"}
     look = {"viewBox": "0 0 16 16", "class_": f"dw-icon-{name} dw-glyph"}
     return html_element("svg", html_element("path", d=_SHAPES[name]), **look, **spoken)
 
@@ -59,7 +62,10 @@ class Scale:
 
     def draw_words(self, at: float, *words: str, before: bool = False) -> Markup:
         """Words that begin, or end, at a size."""
-        side = f"right:{draw_percent(1 - at / self.reach)}" if before else f"left:{draw_percent(at / self.reach)}"
+        if before:
+            side = f"right:{draw_percent(1 - at / self.reach)}"
+        else:
+            side = f"left:{draw_percent(at / self.reach)}"
         return html_element("span", *words, style=side)
 
     def draw_ticks(self, capacity: float) -> Markup:

@@ -40,7 +40,10 @@ def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     action = html_element("code", "layout.device_map", class_="dw-action")
     if is_live:
         action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
-    beside = "" if layout.auto is None else auto_sentence_short(layout.auto)
+    if layout.auto is None:
+        beside = ""
+    else:
+        beside = auto_sentence_short(layout.auto)
     verdict = draw_verdict(layout.fit, layout_words(layout), spare_words(layout), beside, action)
     pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
     table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
@@ -105,8 +108,14 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto.problem:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
-    hops = hop_words(auto.hops, auto.crossing) if auto.places else ""
-    told = "" if auto.places else say("its map splits where no block ends")
+    if auto.places:
+        hops = hop_words(auto.hops, auto.crossing)
+    else:
+        hops = ""
+    if auto.places:
+        told = ""
+    else:
+        told = say("its map splits where no block ends")
     yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
 
 

@@ -169,8 +169,14 @@ def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Ma
     held = [point.held for point in device.course]
     at = held.index(max(held))
     place = (at + 1) / len(held)
-    side = f"left:{draw_percent(place)}" if place < 0.6 else f"right:{draw_percent(1 - place)}"
-    where = moment_words(plan, device.peak_at) if held[at] == device.peak else code_word(device.course[at].phase)
+    if place < 0.6:
+        side = f"left:{draw_percent(place)}"
+    else:
+        side = f"right:{draw_percent(1 - place)}"
+    if held[at] == device.peak:
+        where = moment_words(plan, device.peak_at)
+    else:
+        where = code_word(device.course[at].phase)
     words = html_element("b", format_bytes(held[at])), draw_prose(f" {where}")
     yield html_element("span", *words, class_="dw-note", style=f"bottom:{draw_percent(min(held[at] / reach, 0.9))};{side}")
 

@@ -452,7 +452,9 @@ class Changes(Answer, Record):
 
     def saved_by(self, change: Tried) -> int:
         """Return the bytes that a change saves; less than zero if it takes more."""
-        return 0 if change.problem else self.on_card - change.on_card
+        if change.problem:
+            return 0
+        return self.on_card - change.on_card
 
 
 @dataclass(frozen=True, slots=True)

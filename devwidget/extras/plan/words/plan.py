@@ -76,7 +76,9 @@ def _plan_table(plan: Plan) -> Table:
 
 def fits_words(fits: bool) -> str:
     """The answer for a rank, or for all of them."""
-    return say("fits") if fits else say("does not fit")
+    if fits:
+        return say("fits")
+    return say("does not fit")
 
 
 _FITS: dict[Fit, str] = {
@@ -93,7 +95,9 @@ def fit_words(fit: Fit) -> str:
 
 def answer_words(fit: Fit) -> str:
     """The answer for all of them."""
-    return say("fits, by less than plans were off on real cards") if fit == "fits by less" else said(_FITS[fit])
+    if fit == "fits by less":
+        return say("fits, by less than plans were off on real cards")
+    return said(_FITS[fit])
 
 
 def tips_words(plan: Plan, device: DevicePlan) -> str:
@@ -148,7 +152,9 @@ def loop_words(loop: PlannedLoop) -> Iterator[str]:
 
 def _other_loop_words(other: LoopPeak) -> str:
     facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
-    return say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts)
+    if other.fits:
+        return say("{option} allocates {size}", **facts)
+    return say("{option} {size}, too much", **facts)
 
 
 def _guess_words(plan: Plan) -> str:
@@ -167,7 +173,9 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     if moment.site:
         line = f" ({_without_backticks(site_words(moment.site))})"
     if moment.phase == "build":
-        return say("placing `{module}`", module=name) if name else say("placing the model")
+        if name:
+            return say("placing `{module}`", module=name)
+        return say("placing the model")
     if moment.module is None and moment.phase == "optimizer":
         return say("the optimizer's step")
     if moment.module is None:

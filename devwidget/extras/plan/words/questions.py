@@ -139,12 +139,16 @@ def smallest_words(row: CardRow) -> str:
     smallest = find_first(row.cards)
     if smallest is None:
         fits = find_first(row.cards, "fits by less") is not None
-        return say("fits none of these by more than plans were off") if fits else say("fits none of these")
+        if fits:
+            return say("fits none of these by more than plans were off")
+        return say("fits none of these")
     facts = {"card": smallest.setting.card, "change": said(smallest.what)}
     if not smallest.what:
         larger = row.cards[row.cards.index(smallest) + 1 :]
         goes_on = bool(larger) and all(card.fit == "fits" for card in larger)
-        return say("fits {card} and larger", **facts) if goes_on else say("fits {card}", **facts)
+        if goes_on:
+            return say("fits {card} and larger", **facts)
+        return say("fits {card}", **facts)
     plain = find_first([card for card in row.cards if not card.what])
     if plain is None:
         return say("fits {card} with {change}", **facts)
@@ -234,7 +238,9 @@ def layout_sentence(layout: Layout) -> str:
 
 def hop_words(hops: int, crossing: int) -> str:
     """How often activations go to another GPU, and how much."""
-    return row_words((count_words(hops, "hop"), format_bytes(crossing))) if hops else say("no hops")
+    if hops:
+        return row_words((count_words(hops, "hop"), format_bytes(crossing)))
+    return say("no hops")
 
 
 def auto_sentence(auto: AutoProposal) -> str:

@@ -119,7 +119,9 @@ class Cluster(Record):
         """Where a rank stands on the axes; () where it has not said."""
         if len(self.axes) == 1 and rank.said.has_answered:
             return rank.said.coordinates or (rank.number,)
-        return rank.said.coordinates if len(rank.said.coordinates) == len(self.axes) else ()
+        if len(rank.said.coordinates) == len(self.axes):
+            return rank.said.coordinates
+        return ()
 
 
 def innermost_own(stack: tuple[Site, ...]) -> Site | None:

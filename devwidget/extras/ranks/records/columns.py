@@ -55,7 +55,9 @@ class Columns:
     def tensor_path(self, module: int, name: str) -> str:
         """`blocks.0.up.weight`."""
         path = self.modules[module].path
-        return f"{path}.{name}" if path else name
+        if path:
+            return f"{path}.{name}"
+        return name
 
 
 def lay_out_columns(cluster: Cluster) -> Columns:

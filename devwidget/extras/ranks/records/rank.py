@@ -350,7 +350,9 @@ class RankReport(Record):
     @property
     def waits(self) -> Collective | None:
         """The collective in which it waits; None where it waits in none."""
-        return None if self.collective is None or self.collective.finished else self.collective
+        if self.collective is None or self.collective.finished:
+            return None
+        return self.collective
 
 
 def silent_rank(rank: int, pid: int = 0) -> RankReport:

@@ -92,7 +92,9 @@ def format_first(paths: Sequence[str], most: int) -> str:
     """The first of some paths in backticks, and how many more there are."""
     first = ", ".join(f"`{path}`" for path in paths[:most])
     more = len(paths) - most
-    return Message("{first} and {count} more", first=first, count=more) if more > 0 else first
+    if more > 0:
+        return Message("{first} and {count} more", first=first, count=more)
+    return first
 
 
 def peers_in(cluster: Cluster, columns: Columns) -> Iterator[Peers]:
@@ -134,12 +136,16 @@ def are_copies(cluster: Cluster) -> bool:
 
 def severity_among(cluster: Cluster) -> Severity:
     """How grave it is that ranks differ: stages of a pipeline may."""
-    return "error" if are_copies(cluster) else "warning"
+    if are_copies(cluster):
+        return "error"
+    return "warning"
 
 
 def notes_on_stages(cluster: Cluster) -> tuple[str, ...]:
     """That ranks may be stages, where nothing says that they are copies."""
-    return () if are_copies(cluster) else (STAGES_ARE_FINE,)
+    if are_copies(cluster):
+        return ()
+    return (STAGES_ARE_FINE,)
 
 
 Item = TypeVar("Item")

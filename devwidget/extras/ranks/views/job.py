@@ -40,12 +40,16 @@ class Span:
 
 def taken_bytes(rank: Rank) -> int:
     """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
-    return sum(memory.allocated for memory in _counted_memory(rank)) if rank.said.memory else NOWHERE
+    if rank.said.memory:
+        return sum(memory.allocated for memory in _counted_memory(rank))
+    return NOWHERE
 
 
 def peak_taken_bytes(rank: Rank) -> int:
     """The same of the most that was ever allocated."""
-    return sum(memory.peak for memory in _counted_memory(rank)) if rank.said.memory else NOWHERE
+    if rank.said.memory:
+        return sum(memory.peak for memory in _counted_memory(rank))
+    return NOWHERE
 
 
 def _counted_memory(rank: Rank) -> list[RankMemory]:
@@ -55,7 +59,9 @@ def _counted_memory(rank: Rank) -> list[RankMemory]:
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
     """Seconds between what a rank said and the moment of asking; 0 where it has not said, or nobody has asked."""
-    return max(0.0, cluster.asked - rank.said.taken) if cluster.asked and rank.said.has_answered else 0.0
+    if cluster.asked and rank.said.has_answered:
+        return max(0.0, cluster.asked - rank.said.taken)
+    return 0.0
 
 
 def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
@@ -84,7 +90,9 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
     if len(far) < 3:
         return NOWHERE
     first, second = (abs(sizes[number] - median) for number in far[:2])
-    return far[0] if first > max(3 * second, median / 10) else NOWHERE
+    if first > max(3 * second, median / 10):
+        return far[0]
+    return NOWHERE
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
@@ -132,7 +140,9 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     for lane in lay_out_lanes(cluster):
         hosts = {cluster.ranks[number].said.host for number in lane}
         names.append(hosts.pop() if len(hosts) == 1 else "")
-    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
+    if len(set(names)) > 1:
+        return tuple(names)
+    return ("",) * len(names)
 
 
 def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
@@ -159,7 +169,10 @@ def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
     for rank in cluster.ranks:
         if rank.state not in ORDERLY:
             held = rank.said.collective
-            where = (held.kind, held.group, held.sequence) if held is not None else None
+            if held is not None:
+                where = (held.kind, held.group, held.sequence)
+            else:
+                where = None
             found.setdefault((rank.state, rank.step, rank.note, rank.said.stack, where), []).append(rank)
     return tuple(map(tuple, found.values()))
 
@@ -220,7 +233,9 @@ class _Tree:
     def name_below(self, number: int, parent: int) -> str:
         """Its path below a parent."""
         path, above = self.modules[number].path, self.modules[parent].path if parent >= 0 else ""
-        return path[len(above) + 1 :] if above else path
+        if above:
+            return path[len(above) + 1 :]
+        return path
 
     def make_rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
         """Below a parent."""

@@ -47,7 +47,11 @@ class Meeting:
         """In what its ranks do not agree, "" if in nothing."""
         if len({kind for kind, _, _ in self.kinds} - POINT_TO_POINT) > 1:
             return "kind"
-        return "missing" if self.missing else "size" if self.kinds else ""
+        if self.missing:
+            return "missing"
+        if self.kinds:
+            return "size"
+        return ""
 
 
 def find_meetings(job: TracedJob, *, every_group: bool = False) -> tuple[Meeting, ...]:
@@ -151,7 +155,9 @@ class CollectiveRow:
 
 def row_kind(meeting: Meeting) -> str:
     """What a row calls it."""
-    return "message" if meeting.call.kind in POINT_TO_POINT else meeting.call.kind
+    if meeting.call.kind in POINT_TO_POINT:
+        return "message"
+    return meeting.call.kind
 
 
 def collective_rows(met: Iterable[Meeting]) -> tuple[list[CollectiveRow], list[int]]:

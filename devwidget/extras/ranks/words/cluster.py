@@ -74,7 +74,10 @@ def _span_words(least: int, most: int) -> str:
 def cause_words(row: CollectiveRow) -> str:
     """Which part of torch asked, in which phase, for which modules."""
     modules = [module_words(path) for path in row.modules if path is not None]
-    named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1)) if modules else ""
+    if modules:
+        named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1))
+    else:
+        named = ""
     return row_words((row.by or say("your call"), code_word(row.phase), named))
 
 
@@ -116,7 +119,10 @@ def cluster_text(cluster: Cluster) -> str:
 @presents("text", RankReport)
 def report_text(report: RankReport) -> str:
     """One rank alone."""
-    modules = len(report.model.modules) if report.model is not None else 0
+    if report.model is not None:
+        modules = len(report.model.modules)
+    else:
+        modules = 0
     told = say(
         "rank {rank} of {world_size} on {host}, process {pid}, {modules}",
         rank=report.rank,
@@ -180,7 +186,10 @@ def _column_words(column: Column) -> str:
 
 
 def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
-    step = "" if ranks[0].step < 0 else say("step {step}", step=ranks[0].step)
+    if ranks[0].step < 0:
+        step = ""
+    else:
+        step = say("step {step}", step=ranks[0].step)
     return _alike_words(ranks), code_word(ranks[0].state), step, said(ranks[0].note)
 
 
@@ -188,7 +197,9 @@ def _alike_words(ranks: Sequence[Rank]) -> str:
     """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
     runs = runs_of(rank.number for rank in ranks)
     first = ranks_words(runs[:_MOST_RUNS])
-    return first if len(runs) <= _MOST_RUNS else say("{count} ranks, such as {ranks}", count=len(ranks), ranks=first)
+    if len(runs) <= _MOST_RUNS:
+        return first
+    return say("{count} ranks, such as {ranks}", count=len(ranks), ranks=first)
 
 
 def _stack_lines(ranks: Sequence[Rank]) -> Iterator[str]:
@@ -206,9 +217,13 @@ def _where_words(ranks: Sequence[Rank]) -> str:
     is_there = ranks[0].state not in ("dead", "stale", "raised", "terminated")
     if len(ranks) == 1:
         number = ranks[0].number
-        return say("rank {number} is at", number=number) if is_there else say("rank {number} was at", number=number)
+        if is_there:
+            return say("rank {number} is at", number=number)
+        return say("rank {number} was at", number=number)
     words = _alike_words(ranks)
-    return say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words)
+    if is_there:
+        return say("{ranks} are at", ranks=words)
+    return say("{ranks} were at", ranks=words)
 
 
 def _wait_words(ranks: Sequence[Rank], waits: Collective) -> str:

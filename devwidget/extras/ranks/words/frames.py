@@ -12,7 +12,10 @@ from devwidget.report.data_frames import Columns, attribute_columns, frame, site
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
     """Collectives of all ranks: of groups whose ranks did the same one stands for all, with how many there are."""
-    met = find_meetings(cluster.traced) if cluster.traced is not None else ()
+    if cluster.traced is not None:
+        met = find_meetings(cluster.traced)
+    else:
+        met = ()
     calls = [meeting.call for meeting in met]
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
     columns["group"] = [meeting.group.label for meeting in met]

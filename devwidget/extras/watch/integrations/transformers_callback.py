@@ -62,4 +62,6 @@ def _find_trainer(frame: FrameType | None) -> Any:
     """The trainer whose training calls a callback; None where something else does."""
     while frame is not None and not isinstance(locals_of(frame).get("self"), Trainer):
         frame = frame.f_back
-    return locals_of(frame)["self"] if frame is not None else None
+    if frame is not None:
+        return locals_of(frame)["self"]
+    return None

@@ -64,7 +64,9 @@ class WatchedJob(Record):
         )
         step = statistics.median(sum(parts.values()) for parts in means.values())
         longer = found.seconds - found.others
-        return found._replace(line=self._find_line(found)) if longer >= max(LEAST_SECONDS, LEAST_SHARE * step) else None
+        if longer >= max(LEAST_SECONDS, LEAST_SHARE * step):
+            return found._replace(line=self._find_line(found))
+        return None
 
     def _find_line(self, slow: SlowRank) -> LineTime | None:
         own = self.runs[self.ranks.index(slow.rank)].lines
@@ -75,7 +77,9 @@ class WatchedJob(Record):
             if line.part == slow.part
         }
         found = max(longer, key=lambda line: longer[line], default=None)
-        return found if found is not None and longer[found] * 2 >= slow.seconds - slow.others else None
+        if found is not None and longer[found] * 2 >= slow.seconds - slow.others:
+            return found
+        return None
 
 
 def _seconds_at(line: LineTime, lines: Iterable[LineTime]) -> float:

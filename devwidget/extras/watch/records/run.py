@@ -81,7 +81,9 @@ class StepRows:
     @property
     def total(self) -> int:
         """How many steps there were."""
-        return self.first[-1] + self.count[-1] if self.first else 0
+        if self.first:
+            return self.first[-1] + self.count[-1]
+        return 0
 
     @property
     def columns(self) -> dict[str, tuple[int, ...]]:

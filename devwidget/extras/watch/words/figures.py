@@ -123,11 +123,10 @@ def _draw_times(rows: StepRows) -> Iterator[Figure]:
 def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
     """`steps 128 to 135: 8.1 ms`, then what each part took."""
     first, last = rows.first[at], rows.first[at] + rows.count[at] - 1
-    named = (
-        say("step {step}", step=f"{first:,}")
-        if first == last
-        else say("steps {first} to {last}", first=f"{first:,}", last=f"{last:,}")
-    )
+    if first == last:
+        named = say("step {step}", step=f"{first:,}")
+    else:
+        named = say("steps {first} to {last}", first=f"{first:,}", last=f"{last:,}")
     largest = sorted(parts.items(), key=lambda part: -part[1])
     told = "".join(f"<br>{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest if mean)
     return f"<b>{named}  {format_seconds(sum(parts.values()))}</b>{told}"

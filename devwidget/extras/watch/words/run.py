@@ -46,7 +46,10 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
 
 def verdict_words(run: WatchedRun) -> str:
     """`Watched run of GPT2: 300 steps, 2 findings`."""
-    found = count_words(len(run.findings), "finding") if run.findings else say("no findings")
+    if run.findings:
+        found = count_words(len(run.findings), "finding")
+    else:
+        found = say("no findings")
     steps = count_words(run.steps.total, "step")
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
 
@@ -63,7 +66,10 @@ def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, i
     largest = sorted(means.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest)
     held = (f"{device} {format_bytes(size)}" for device, size in memory.items())
-    findings = [count_words(found, "finding")] if found else []
+    if found:
+        findings = [count_words(found, "finding")]
+    else:
+        findings = []
     return "  ".join((say("step {step}", step=f"{step:,}"), format_seconds(sum(means.values())), *held, *findings, parts))
 
 

@@ -148,13 +148,17 @@ _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 def collective_kind(rank: Rank) -> str:
     """The kind of the collective of a rank, with its size where that is the same on every rank."""
     found = rank.said.collective
-    return "" if found is None else word_kind(found.kind, found.bytes)
+    if found is None:
+        return ""
+    return word_kind(found.kind, found.bytes)
 
 
 def word_kind(kind: str, size: int) -> str:
     """`` `all_reduce` of 64 bytes``, `` `all_gather` ``."""
     word = f"`{kind}`"
-    return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}") if kind in _SAME_BYTES else word
+    if kind in _SAME_BYTES:
+        return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}")
+    return word
 
 
 def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
@@ -165,10 +169,16 @@ def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
     if begun:
         return ""
     if rank.state == "raised":
-        return "raised" if raised_itself(rank) else "unknown"
+        if raised_itself(rank):
+            return "raised"
+        return "unknown"
     if begun is None or not _spoke_late_enough(rank, first):
-        return "ended" if rank.state == "ended" else "unknown"
-    return rank.state if rank.state in ("ended", "terminated") else "not begun"
+        if rank.state == "ended":
+            return "ended"
+        return "unknown"
+    if rank.state in ("ended", "terminated"):
+        return rank.state
+    return "not begun"
 
 
 def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
@@ -196,7 +206,9 @@ def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
         return max(begun) >= place.sequence
     # Torch itself names each group in which a busy rank has begun any.
     told_by_torch = rank.state == "busy" and groups and all(each.name for each in groups)
-    return False if told_by_torch else None
+    if told_by_torch:
+        return False
+    return None
 
 
 _FIXES = {
@@ -211,7 +223,10 @@ _FIXES = {
 def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tuple[int, ...]) -> Finding:
     """One collective: who waits, who holds it up, of whom nothing is known, and who waits for those that wait."""
     why, named = holders[0]
-    absent = [] if why == "unknown" else [cluster.ranks[number] for _, numbers in holders for number in numbers]
+    if why == "unknown":
+        absent = []
+    else:
+        absent = [cluster.ranks[number] for _, numbers in holders for number in numbers]
     also_unknown = wait.unknown if absent else []
     roles = _make_roles(wait, "not begun" if why == "terminated" else why, named, behind)
     fixes = [Fix(_FIXES[roles[1].how], "", "choice")]
@@ -240,7 +255,9 @@ def _make_roles(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int
         ranks=tuple(numbers_of(wait.ranks)), how="before" if is_over else "",
     )  # fmt: skip
     absence = replace(waits, kind="absent", how=why, ranks=named)
-    return (waits, absence, RankRole("behind", ranks=behind)) if behind else (waits, absence)
+    if behind:
+        return (waits, absence, RankRole("behind", ranks=behind))
+    return (waits, absence)
 
 
 def _word_wait(waits: RankRole) -> str:
@@ -296,6 +313,9 @@ def _note_unknown(unknown: list[Rank]) -> Iterator[str]:
 
 def _whereabouts(ranks: list[Rank]) -> Iterator[str]:
     for (state, note, line), same in group_by(ranks, lambda rank: (rank.state, rank.note, rank.line)).items():
-        at = "" if line is None else Message("at {place}: {source}", place=str(line), source=line.text)
+        if line is None:
+            at = ""
+        else:
+            at = Message("at {place}: {source}", place=str(line), source=line.text)
         how = in_row((Message(state), note, at))
         yield Message("{what}: {place}", what=format_rank_ranges(numbers_of(same)), place=how)

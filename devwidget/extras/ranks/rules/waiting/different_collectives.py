@@ -60,7 +60,10 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
     """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
-    odd = [cluster.ranks[number].line for number in kinds[ordered[0]]] if _has_fewest(kinds) else []
+    if _has_fewest(kinds):
+        odd = [cluster.ranks[number].line for number in kinds[ordered[0]]]
+    else:
+        odd = []
     found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
