@@ -39,7 +39,7 @@ from devwidget.extras.ranks.job import (
 )
 from devwidget.extras.ranks.rank_tensors import compute_checksums, read_holdings
 from devwidget.extras.ranks.records.rank import LastWord, RankMemory, RankReport
-from devwidget.extras.ranks.records.traced_steps import TracedStep, extract_step
+from devwidget.extras.ranks.records.traced_steps import TracedStep
 from devwidget.extras.ranks.settings import read_place
 from devwidget.extras.ranks.stacks import is_in_step, main_frames, stack_of
 from devwidget.extras.ranks.step_history import StepHistory, Summed
@@ -286,7 +286,7 @@ class RankWriter:
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
         """Write both files; without a model that of the largest that a variable of the main thread holds."""
-        remember_step(extract_step(trace))
+        remember_step(TracedStep(trace.collectives, trace.groups))
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))

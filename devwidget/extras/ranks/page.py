@@ -25,8 +25,7 @@ from devwidget.extras.ranks.views.job import (
     peak_taken_bytes,
     taken_bytes,
 )
-from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, row_kind
-from devwidget.extras.ranks.views.step_lanes import Lane, LaneBand, LaneBox, Link, StepLanes, draw_step_lanes
+from devwidget.extras.ranks.views.meetings import CollectiveRow, collective_rows, find_meetings
 from devwidget.extras.ranks.words.cluster import (
     cause_words,
     cluster_headline,
@@ -45,8 +44,8 @@ from devwidget.report.page.assets import files_of_extra, join_modules, page_word
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
 from devwidget.report.style.safe_text import displays_safely, html_element
-from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.style.words import code_word, first_line, module_words, ranks_words, row_words, site_words, tensor_words
+from devwidget.report.style.units import format_bytes, format_seconds
+from devwidget.report.style.words import code_word, first_line, ranks_words, row_words, site_words, tensor_words
 
 RANKS = (
     "words.js", "dom.js", "tables.js", "edits.js", "findings.js",
@@ -54,7 +53,7 @@ RANKS = (
         "ranks", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_held.js", "ranks_step.js", "ranks_widget.js"
     ),
 )  # fmt: skip
-RANKS_STYLES = ("base.css", "panel.css", *files_of_extra("ranks", "ranks.css", "ranks_step.css"))
+RANKS_STYLES = ("base.css", "panel.css", *files_of_extra("ranks", "ranks.css"))
 
 GONE_OR_STOPPED = GONE | {"stopped"}
 """States that say more than that a rank has not come."""
@@ -114,90 +113,15 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
     ]
 
 
-MOST_LINKS = 1000
-"""Collectives that are drawn; the table tells of all."""
-
-
 def step_content(job: TracedJob) -> dict[str, Any]:
-    """Places are thousandths of the width."""
-    drawn = draw_step_lanes(job)
-    rows, row_of = collective_rows(link.meeting for link in drawn.links)
-    scale = 1000 / max(drawn.width, 1)
-    largest = max((link.meeting.call.bytes for link in drawn.links), default=0)
-    links = zip(drawn.links[:MOST_LINKS], row_of, strict=False)
-    return {
-        "title": step_headline(job, find_meetings(job)),
-        "units": round(drawn.width, 1),
-        "lanes": [_lane_content(lane, scale) for lane in drawn.lanes],
-        "links": [_link_content(link, row, scale, largest) for link, row in links],
-        "rows": [_collective_row(row) for row in rows],
-        "left_out": _left_out(drawn),
-    }
-
-
-def _lane_content(lane: Lane, scale: float) -> dict[str, Any]:
-    return {
-        "name": ranks_words(lane.ranks),
-        "ranks": lane.ranks,
-        "boxes": [_box_content(box, scale) for box in lane.boxes],
-        "bands": [_band_content(band, scale) for band in lane.bands],
-    }
-
-
-def _box_content(box: LaneBox, scale: float) -> list[Any]:
-    return [*_from_to(box.start, box.stop, scale), box.level, module_words(box.span.path), box.span.class_name]
-
-
-def _band_content(band: LaneBand, scale: float) -> list[Any]:
-    return [band.phase, *_from_to(band.start, band.stop, scale), code_word(band.phase)]
-
-
-def _from_to(start: float, stop: float, scale: float) -> tuple[float, float]:
-    return round(start * scale, 1), round((stop - start) * scale, 1)
-
-
-def _link_content(link: Link, row: int, scale: float, largest: int) -> list[Any]:
-    """Its ends, its row, how thick it is from 0 to 1, what is said of it, and whether its ranks do not agree."""
-    ends = [[lane, round(at * scale, 1)] for lane, at in link.ends]
-    if largest:
-        share = round((link.meeting.call.bytes / largest) ** 0.5, 2)
-    else:
-        share = 0
-    return [ends, row, share, _meeting_words(link.meeting), bool(link.meeting.difference)]
-
-
-def _meeting_words(meeting: Meeting) -> str:
-    """`all_gather number 3 of default_pg, 1.1 KiB from each rank, for layers.0`."""
-    call = meeting.call
-    size = format_bytes(call.bytes)
-    if call.module is not None:
-        module = say("for {modules}", modules=module_words(call.module))
-    else:
-        module = ""
-    if row_kind(meeting) == "message":
-        way = " → ".join(str(part.rank) for part in meeting.parts)
-        what = say("message number {number} from rank {way}", number=call.sequence, way=way)
-    else:
-        what = say("{kind} number {number} of {group}", kind=call.kind, number=call.sequence, group=meeting.group.label)
-        size = say("{size} from each rank", size=size)
-    return ", ".join(filter(None, (what, size if call.bytes else "", module)))
+    """The collectives of one step, a row for those of one kind that one line asked for."""
+    met = find_meetings(job)
+    return {"title": step_headline(job, met), "rows": [_collective_row(row) for row in collective_rows(met)]}
 
 
 def _collective_row(row: CollectiveRow) -> list[Any]:
     what = [row.kind, row.count, size_words(row), cause_words(row), group_words(row)]
     return [*what, site_words(row.site), first_line(row.site), difference_words(row.meeting)]
-
-
-def _left_out(drawn: StepLanes) -> list[str]:
-    """What the drawing does not show, in sentences."""
-    found = []
-    if drawn.modules_left_out:
-        found.append(say("Not drawn: {modules} inside others.", modules=count_words(drawn.modules_left_out, "module")))
-    if drawn.kinds_left_out:
-        found.append(say("Without a lane: {kinds} of ranks.", kinds=count_words(drawn.kinds_left_out, "kind")))
-    if len(drawn.links) > MOST_LINKS:
-        found.append(say("Only the first {count} collectives are drawn; the table tells of all.", count=f"{MOST_LINKS:,}"))
-    return found
 
 
 Content = dict[str, Any]

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from devwidget.records.parallel import UNKNOWN, CollectiveCall, ProcessGroup
 from devwidget.records.runs import Runs, runs_of
-from devwidget.records.schema.fields import Duration, Size
-from devwidget.records.site import Phase
-from devwidget.records.trace import Trace
-
-
-@dataclass(frozen=True, slots=True)
-class ModuleSpan:
-    """The first call of a module, from one place in the trace to another."""
-
-    path: str
-    class_name: str
-    start: int
-    stop: int
+from devwidget.records.schema.fields import Size
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +16,12 @@ class TracedStep:
     """What one rank did while it was recorded.
 
     Attributes:
-        modules: that ran, in order.
         collectives: that it began, in order.
         groups: the process groups of them.
-        phases: `(phase, place in the trace)` of each part of the step, in order.
-        seconds: wall time.
-        error: the exception that ended it, "" if none did.
     """
 
-    modules: tuple[ModuleSpan, ...] = ()
     collectives: tuple[CollectiveCall, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
-    phases: tuple[tuple[Phase, int], ...] = ()
-    seconds: Duration = 0.0
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +45,11 @@ class TracedRank:
         number: in the job.
         kind: its place in `TracedJob.kinds`.
         groups: for each group of the step of its kind the place of its own in `TracedJob.groups`.
-        seconds: wall time of its step.
-        error: the exception that ended it, "" if none did.
     """
 
     number: Size
     kind: Size
     groups: tuple[Size, ...]
-    seconds: Duration = 0.0
-    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,24 +67,6 @@ class TracedJob:
     groups: tuple[ProcessGroup, ...]
 
 
-MOST_MODULES = 2_000
-"""Of a step; deeper ones are left out first."""
-
-
-def extract_step(trace: Trace) -> TracedStep:
-    """What of a trace is told of all ranks together."""
-    chosen = trace.modules
-    if len(chosen) > MOST_MODULES:
-        chosen = tuple(sorted(chosen, key=lambda event: (event.path.count("."), event.number))[:MOST_MODULES])
-    spans = (ModuleSpan(each.path, each.class_name, each.number, max(each.stopped, each.number)) for each in chosen)
-    events: list[Any] = [*trace.ops, *trace.collectives]
-    phases = itertools.groupby(sorted((each.number, each.phase) for each in events), key=lambda each: each[1])
-    return TracedStep(
-        tuple(sorted(spans, key=lambda span: (span.start, -span.stop))), trace.collectives, trace.groups,
-        tuple((phase, next(run)[0]) for phase, run in phases), trace.seconds, trace.error,
-    )  # fmt: skip
-
-
 def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     """The steps of ranks by their numbers as one record; None of none."""
     if not steps:
@@ -121,7 +77,7 @@ def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     for number, step in sorted(steps.items()):
         kind = kinds.setdefault(_kind_key(step, number), len(kinds))
         own = tuple(groups.setdefault(group, len(groups)) for group in step.groups)
-        ranks.append(TracedRank(number, kind, own, step.seconds, step.error))
+        ranks.append(TracedRank(number, kind, own))
     alike = [[rank.number for rank in ranks if rank.kind == kind] for kind in kinds.values()]
     return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
 
@@ -136,7 +92,7 @@ def _step_of_rank(job: TracedJob, rank: TracedRank) -> TracedStep:
     step = job.kinds[rank.kind].step
     calls = tuple(replace(call, peer=find_peer(job, rank, call)) for call in step.collectives)
     groups = tuple(job.groups[group] for group in rank.groups)
-    return replace(step, collectives=calls, groups=groups, seconds=rank.seconds, error=rank.error)
+    return TracedStep(calls, groups)
 
 
 def find_peer(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> int:
@@ -152,13 +108,10 @@ def find_peer(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> int:
 def _kind_key(step: TracedStep, rank: int) -> Any:
     """What ranks of a kind have in common: not which ranks are in their groups, nor the places in their traces."""
     groups = tuple((group.label, len(group.ranks)) for group in step.groups)
-    modules = tuple((span.path, span.class_name) for span in step.modules)
-    edges = sorted(edge for span in step.modules for edge in (span.start, span.stop))
     calls = tuple(
-        replace(call, number=bisect.bisect(edges, call.number), peer=ring_distance(step.groups[call.group], rank, call.peer))
-        for call in step.collectives
+        replace(call, number=0, peer=ring_distance(step.groups[call.group], rank, call.peer)) for call in step.collectives
     )
-    return modules, groups, calls
+    return groups, calls
 
 
 def ring_distance(group: ProcessGroup, rank: int, peer: int) -> int:

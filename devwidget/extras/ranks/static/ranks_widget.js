@@ -4,7 +4,7 @@ import { findingsView } from "../../../panel/static/findings.js";
 import { filterRanks } from "./ranks_filter.js";
 import { heldView } from "./ranks_held.js";
 import { RanksMap } from "./ranks_map.js";
-import { StepView } from "./ranks_step.js";
+import { stepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
 import { inRow, say, spoken } from "../../../panel/static/words.js";
 
@@ -19,8 +19,7 @@ async function render({ model, el, host, signal }) {
   const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("the chosen rank") });
   const map = new RanksMap(show);
   const placements = new PlacementTable();
-  const step = new StepView();
-  const [findings, held, troubled, memory] = [h("div"), h("div"), h("div"), h("div")];
+  const [findings, held, troubled, step, memory] = [h("div"), h("div"), h("div"), h("section", { class: "dw-step" }), h("div")];
   const place = h("div", { class: "dw-rank-map" }, map.el, detail);
   let content;
   /** @type {Set<number> | null} */
@@ -35,7 +34,7 @@ async function render({ model, el, host, signal }) {
     findings,
     place,
     troubled,
-    step.el,
+    step,
     h("h4", null, say("Memory")),
     memory,
     h("h4", null, say("What each module holds")),
@@ -67,6 +66,7 @@ async function render({ model, el, host, signal }) {
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
     held.replaceChildren(...heldView(content, show));
     map.show(content);
+    step.replaceChildren(...stepView(content));
     place.style.setProperty("--dw-across", String(map.across));
     const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
     filter();
@@ -90,7 +90,6 @@ async function render({ model, el, host, signal }) {
     }
     map.filter(kept);
     troubled.replaceChildren(...[troubledTable(content, kept, show)].flat().filter(Boolean));
-    step.show(content, kept);
     memory.replaceChildren(...[memoryTable(content, show)].filter(Boolean));
     placements.show(content, kept);
   }

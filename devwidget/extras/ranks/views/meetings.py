@@ -15,13 +15,6 @@ SAME_BYTES = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter"})
 Difference = Literal["", "missing", "kind", "size"]
 
 
-class Part(NamedTuple):
-    """One rank's part: its number, and the place of the call among those of its step."""
-
-    rank: int
-    place: int
-
-
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """One collective of one group, or one message.
@@ -29,7 +22,7 @@ class Meeting:
     Attributes:
         call: as the lowest of its ranks began it.
         group: whose it is; of several groups whose ranks did the same, the first.
-        parts: of the ranks of the group that began it, in the order of the group; of a message who sends it first.
+        ranks: of the group that began it, in the order of the group; of a message who sends it first.
         missing: ranks of the group that were recorded and did not begin it.
         kinds: different kinds, and of one kind that takes equal sizes the different sizes, each with its ranks.
         times: how many groups did this, each with ranks of its own.
@@ -37,7 +30,7 @@ class Meeting:
 
     call: CollectiveCall
     group: ProcessGroup
-    parts: tuple[Part, ...]
+    ranks: tuple[int, ...]
     missing: tuple[int, ...] = ()
     kinds: tuple[tuple[str, int, tuple[int, ...]], ...] = ()
     times: int = 1
@@ -54,12 +47,12 @@ class Meeting:
         return ""
 
 
-def find_meetings(job: TracedJob, *, every_group: bool = False) -> tuple[Meeting, ...]:
-    """All, group by group, each in its order; groups whose ranks did the same are told once, unless every one is asked for."""
+def find_meetings(job: TracedJob) -> tuple[Meeting, ...]:
+    """All, group by group, each in its order; groups whose ranks did the same are told once."""
     ranks = {rank.number: rank for rank in job.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, group in enumerate(job.groups):
-        alike.setdefault((place,) if every_group else _rank_signature(job, ranks, place, group), []).append(place)
+        alike.setdefault(_rank_signature(job, ranks, place, group), []).append(place)
     return tuple(meeting for same in alike.values() for meeting in _of_group(job, ranks, same[0], len(same)))
 
 
@@ -75,20 +68,16 @@ def _rank_signature(job: TracedJob, ranks: Mapping[int, TracedRank], place: int,
 def _of_group(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, times: int) -> Iterator[Meeting]:
     group = job.groups[place]
     members = [ranks[number] for number in group.ranks if number in ranks]
-    met: dict[_Key, dict[Part, CollectiveCall]] = {}
+    met: dict[_Key, dict[int, CollectiveCall]] = {}
     for rank in members:
-        for at, call in enumerate(job.kinds[rank.kind].step.collectives):
+        for call in job.kinds[rank.kind].step.collectives:
             if rank.groups[call.group] == place:
-                met.setdefault(_meeting_key(job, rank, call), {})[Part(rank.number, at)] = call
+                met.setdefault(_meeting_key(job, rank, call), {})[rank.number] = call
     for key, calls in met.items():
         first = next(iter(calls.values()))
-        parts = _order_parts(calls)
-        yield Meeting(first, group, tuple(parts), _missing_ranks(key, members, parts), _differing_kinds(calls), times)
-
-
-def _order_parts(calls: Mapping[Part, CollectiveCall]) -> list[Part]:
-    """In the order of the group; of a message who sends it first."""
-    return sorted(calls, key=lambda part: calls[part].kind == "recv")
+        # Of a message who sends it first.
+        in_order = sorted(calls, key=lambda number: calls[number].kind == "recv")
+        yield Meeting(first, group, tuple(in_order), _missing_ranks(key, members, calls), _differing_kinds(calls), times)
 
 
 class _Key(NamedTuple):
@@ -105,20 +94,20 @@ def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> _Key
     return _Key(call.sequence, (rank.number, peer) if call.kind == "send" else (peer, rank.number))
 
 
-def _missing_ranks(key: _Key, members: Iterable[TracedRank], parts: Iterable[Part]) -> tuple[int, ...]:
+def _missing_ranks(key: _Key, members: Iterable[TracedRank], began: Iterable[int]) -> tuple[int, ...]:
     if UNKNOWN in key.ends:
         return ()
     wanted = {rank.number for rank in members}
     if key.ends:
         wanted &= set(key.ends)
-    return tuple(sorted(wanted - {part.rank for part in parts}))
+    return tuple(sorted(wanted.difference(began)))
 
 
-def _differing_kinds(calls: Mapping[Part, CollectiveCall]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+def _differing_kinds(calls: Mapping[int, CollectiveCall]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
     found: dict[tuple[str, int], list[int]] = {}
-    for part, call in calls.items():
+    for number, call in calls.items():
         size = call.bytes if call.kind in SAME_BYTES | POINT_TO_POINT else UNKNOWN
-        found.setdefault((call.kind, size), []).append(part.rank)
+        found.setdefault((call.kind, size), []).append(number)
     kinds, sizes = {kind for kind, _ in found}, {size for _, size in found}
     if len(found) == 1 or (kinds <= POINT_TO_POINT and len(sizes) == 1):
         return ()
@@ -153,44 +142,25 @@ class CollectiveRow:
     meeting: Meeting
 
 
-def row_kind(meeting: Meeting) -> str:
-    """What a row calls it."""
-    if meeting.call.kind in POINT_TO_POINT:
-        return "message"
-    return meeting.call.kind
-
-
-def collective_rows(met: Iterable[Meeting]) -> tuple[list[CollectiveRow], list[int]]:
-    """The rows, and for each collective the place of its row."""
-    places: dict[object, int] = {}
-    rows: list[CollectiveRow] = []
-    found: list[int] = []
-    for meeting in met:
+def collective_rows(met: Iterable[Meeting]) -> list[CollectiveRow]:
+    """The rows; one on which ranks do not agree has its own."""
+    rows: dict[object, CollectiveRow] = {}
+    for at, meeting in enumerate(met):
         fresh = _make_row(meeting)
-        odd = len(found) if meeting.difference else None
-        key = fresh.kind, meeting.group.label, len(meeting.group.ranks), fresh.by, fresh.phase, fresh.site, odd
-        place = places.setdefault(key, len(rows))
-        if place == len(rows):
-            rows.append(fresh)
-        else:
-            rows[place] = _join_rows(rows[place], fresh)
-        found.append(place)
-    return rows, found
+        key: tuple[object, ...] = fresh.kind, meeting.group.label, len(meeting.group.ranks), fresh.by, fresh.phase, fresh.site
+        if meeting.difference:
+            key = (*key, at)
+        if key in rows:
+            fresh = _join_rows(rows[key], fresh)
+        rows[key] = fresh
+    return list(rows.values())
 
 
 def _make_row(meeting: Meeting) -> CollectiveRow:
     call, groups = meeting.call, ((meeting.group, meeting.times),)
+    kind = "message" if call.kind in POINT_TO_POINT else call.kind
     return CollectiveRow(
-        row_kind(meeting),
-        groups,
-        call.by,
-        call.phase,
-        call.site,
-        (call.module,),
-        call.bytes,
-        call.bytes,
-        meeting.times,
-        meeting,
+        kind, groups, call.by, call.phase, call.site, (call.module,), call.bytes, call.bytes, meeting.times, meeting
     )
 
 

@@ -34,7 +34,7 @@ _MOST_ROWS = 24
 def step_lines(job: TracedJob) -> Iterator[str]:
     """The step below the headline of a cluster."""
     met = find_meetings(job)
-    rows, _ = collective_rows(met)
+    rows = collective_rows(met)
     yield f"  {step_headline(job, met)}"
     cells = [
         (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
@@ -95,7 +95,7 @@ def difference_words(meeting: Meeting) -> str:
     if not meeting.difference:
         return ""
     sized = meeting.difference == "size"
-    kinds = meeting.kinds or ((meeting.call.kind, 0, tuple(part.rank for part in meeting.parts)),)
+    kinds = meeting.kinds or ((meeting.call.kind, 0, meeting.ranks),)
     parts = [
         say("{kind} of {size} on {ranks}", kind=kind, size=format_bytes(size), ranks=ranks_words(runs_of(on)))
         if sized

@@ -19,7 +19,7 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
     calls = [meeting.call for meeting in met]
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
     columns["group"] = [meeting.group.label for meeting in met]
-    columns["ranks"] = [tuple(part.rank for part in meeting.parts) for meeting in met]
+    columns["ranks"] = [meeting.ranks for meeting in met]
     columns["groups"] = [meeting.times for meeting in met]
     columns["differs"] = [difference_words(meeting) for meeting in met]
     return columns | site_columns([call.site for call in calls])

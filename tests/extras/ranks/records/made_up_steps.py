@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from devwidget.extras.ranks.records.traced_steps import ModuleSpan, TracedStep
+from devwidget.extras.ranks.records.traced_steps import TracedStep
 from devwidget.records.parallel import UNKNOWN, CollectiveCall, ProcessGroup
 from devwidget.records.site import Site
 
@@ -22,12 +22,8 @@ def begun(kind: str, number: int, sequence: int = 1, size: int = KIB, **more: An
     return CollectiveCall(kind, sequence=sequence, bytes=size, number=number, **facts)
 
 
-def step(calls: Sequence[CollectiveCall], *groups: ProcessGroup, modules: Sequence[ModuleSpan] | None = None) -> TracedStep:
-    """A model of two layers, unless other modules are given."""
-    spans = [ModuleSpan("", "Block", 0, 90), ModuleSpan("up", "Linear", 10, 30), ModuleSpan("down", "Linear", 50, 80)]
-    return TracedStep(
-        tuple(spans if modules is None else modules), tuple(calls), groups, (("forward", 0), ("backward", 100)), 0.5
-    )
+def step(calls: Sequence[CollectiveCall], *groups: ProcessGroup) -> TracedStep:
+    return TracedStep(tuple(calls), groups)
 
 
 def sharded(ranks: int, *, backward: str = "reduce_scatter") -> TracedStep:
