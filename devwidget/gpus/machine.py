@@ -339,8 +339,6 @@ def list_blocks() -> set[MemoryBlock]:
 class VirtualMemory:
     """The memory of the running simulation, as a recording watches it."""
 
-    exact = True
-
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self.count = ledger, len(ledger.accounts)
         self._gpus = read_memory(self.count)[: self.count]

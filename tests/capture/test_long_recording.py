@@ -11,7 +11,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.memory import curves
 from devwidget.capture.patching import registry
-from devwidget.capture.recording import births, module_tracker, parallel_calls
+from devwidget.capture.recording import births, forward_nodes, parallel_calls
 
 
 class Loop:
@@ -60,12 +60,11 @@ def recorded(loop, steps):
 
 LIMITS = (
     (parallel_calls, "MOST_CALLS"),
-    (module_tracker, "MOST_NODES"),
+    (forward_nodes, "MOST_NODES"),
+    (forward_nodes, "MOST_THREADS"),
     (births, "FIRST_SWEEP"),
-    (curves, "MOST_QUEUED"),
+    (curves, "MOST_EVENTS"),
     (curves, "MOST_POINTS"),
-    (curves, "MOST_SPANS"),
-    (curves, "MOST_REPLICAS"),
 )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture import torch_internals
-from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
+from devwidget.capture.memory.curves import MOST_POINTS, Event, Point, thin_points
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.gpus.state import Ledger
 from devwidget.records.device import DeviceId
@@ -247,11 +247,11 @@ def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():
 
 
 def test_a_long_recording_keeps_few_points_and_its_peak():
-    points = [_Point(Allocation(n, "forward", None, None), n * 7919 % 100_003, ()) for n in range(50_000)]
+    points = [Point(Event(n, "forward", None, None, 0, n * 7919 % 100_003), {}) for n in range(50_000)]
     few = thin_points(points)
     assert len(few) <= MOST_POINTS
-    assert max(point.allocated for point in few) == max(point.allocated for point in points)
-    assert min(point.allocated for point in few) == 0
+    assert max(point.event.held for point in few) == max(point.event.held for point in points)
+    assert min(point.event.held for point in few) == 0
 
 
 def test_without_a_gpu_only_the_tensors_of_the_model_are_counted():

@@ -56,7 +56,8 @@ class Worker:
         """Run the replica; its own faults are written down, and raised."""
         here, state, run = self._state.tracker.here, self._state, self._call.replica_run(self._number)
         own_thread = threading.get_ident() != self._caller
-        started, outer, here.replica = time.perf_counter(), here.replica, self._number
+        started, outer, here.replica = time.perf_counter(), (here.replica, here.nodes), self._number
+        here.nodes = state.tracker.forward_nodes.begin_thread(self._call)
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
         before, fault_count = faults.plain_attributes(self._replica), len(state.log.faults)
         try:
@@ -65,7 +66,8 @@ class Worker:
             run.failed = False
         finally:
             self._explain_objects(fault_count, args, kwargs)
-            here.replica, run.seconds = outer, time.perf_counter() - started
+            here.replica, here.nodes = outer
+            run.seconds = time.perf_counter() - started
         faults.lost_writes(state, self._replica, before)
         return out
 

@@ -38,8 +38,6 @@ class CudaMemory:
     last reset it; the highest of the figures between operators is known always.
     """
 
-    exact = False
-
     def __init__(self) -> None:
         self.count = torch.cuda.device_count()
         self._lock = threading.RLock()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.memory.curves import BackwardModules, Curves
+from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.holders import Holder, find_holders
 from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
@@ -46,11 +45,9 @@ class MemorySource(Protocol):
 
     Attributes:
         count: how many.
-        exact: every block is told of; if not, those of unknown tensors are missing.
     """
 
     count: int
-    exact: bool
 
     def devices(self) -> tuple[DeviceMemory, ...]:
         """The devices as they are now."""
@@ -104,8 +101,7 @@ class MemoryWatch:
     def __init__(self, state: RecordingState, source: MemorySource) -> None:
         self._state, self._source = state, source
         self._ends: tuple[DeviceMemory, ...] = ()
-        self._backward = BackwardModules()
-        self._curves = Curves(state, self._backward, exact=source.exact)
+        self._curves = Curves(state)
         self._roles = Roles(state, source.blocks_of, self._curves.list_in_use)
 
     def begin_watch(self, undo: Undo) -> None:
@@ -153,19 +149,8 @@ class MemoryWatch:
     def list_curves(self) -> tuple[MemoryCurve, ...]:
         """One curve for each device."""
         self._curves.fold_events()
-        return tuple(self._make_curve(index, end) for index, end in enumerate(self._ends or self._source.devices()))
-
-    def _make_curve(self, index: int, end: DeviceMemory) -> MemoryCurve:
-        points = self._curves.list_points(index)
-        if points:
-            last = {role: getattr(points[-1], role) for role in HELD}
-        else:
-            last = {}
-        end = replace(end, **last, activations=end.activations - sum(last.values()))
-        curves = self._curves
-        told = curves.list_refusals(index), curves.list_holdings(index), curves.list_shares(index), curves.list_kept(index)
-        by_lifetime = torch_internals.saved_data is None and any(point.activations for point in points)
-        return MemoryCurve(end, "allocator", points, *told, by_lifetime)
+        ends, by_lifetime = self._ends or self._source.devices(), torch_internals.saved_data is None
+        return tuple(self._curves.make_record(index, end, by_lifetime=by_lifetime) for index, end in enumerate(ends))
 
     @contextlib.contextmanager
     def _guard_reading(self) -> Iterator[None]:
@@ -179,21 +164,14 @@ class MemoryWatch:
     # -- hooks
 
     def _before_module(self, module: nn.Module, args: Any) -> None:
-        if self._state.is_elsewhere():
+        if self._state.is_elsewhere() or len(self._state.tracker.here.stack) != 1:  # not outermost in its thread
             return
-        stack = self._state.tracker.here.stack
-        self._enter_module(stack[-1].path if stack else None)
-        if len(stack) == 1:  # outermost in its thread
-            with self._guard_reading():
-                self._roles.claim_model(part for _, part in walk_modules(module))
-                self._roles.claim_inputs(args)
+        with self._guard_reading():
+            self._roles.claim_model(part for _, part in walk_modules(module))
+            self._roles.claim_inputs(args)
 
     def _after_module(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        if self._state.is_elsewhere():
-            return
-        here = self._state.tracker.here
-        self._enter_module(here.path)
-        if here.stack:
+        if self._state.is_elsewhere() or self._state.tracker.here.stack:
             return
         with self._guard_reading():
             if len(rest) == 1:  # it raised: torch calls hooks without the keyword arguments then
@@ -203,10 +181,6 @@ class MemoryWatch:
             self._roles.claim_outputs(rest[1])
             self._roles.claim_saved(rest[1])
             self._roles.note_walked(rest[1])
-
-    def _enter_module(self, path: str | None) -> None:
-        replica = self._state.tracker.here.replica
-        self._backward.enter_module(path, self._state.parallel.latest_call() if replica >= 0 else None, replica)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._state.is_elsewhere():

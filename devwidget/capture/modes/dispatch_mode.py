@@ -135,7 +135,6 @@ class OperatorMode(DispatchMode):
         self._state = state
         self._tracker = state.tracker
         self._threads = state.tracker.threads
-        self._note_line = state.tracker.forward_lines.note_line
         self._ops, self._op_entry = state.log.ops, state.log.op_entry
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -147,7 +146,6 @@ class OperatorMode(DispatchMode):
 
     def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
         here, tracker, below = self._threads.place, self._tracker, key_threads.place
-        here.running_node = None
         # A function mode above has found the line already, unless autograd runs: then the frames tell, past our own three.
         site = here.site or tracker.find_site(sys._getframe(3))
         here.operator_site = None if is_foreign else site  # what it allocates needs no walk of its own
@@ -161,7 +159,8 @@ class OperatorMode(DispatchMode):
         if phase != "backward":
             number = _next_number()
             if number != here.next_node:  # else no node was made for it
-                self._note_line(here, number, site)
+                here.next_node = number
+                here.nodes.note_node(number, site, here.path)
         inputs = output = asked[1]  # virtual GPUs have found it already
         if inputs is None:
             with _DisableTorchFunction():  # function modes are active while autograd runs: our looking is no call for them

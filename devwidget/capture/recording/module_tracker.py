@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import threading
 import time
 import weakref
@@ -12,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any
 
 import torch
 from torch import nn
@@ -21,53 +19,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
+from devwidget.capture.recording.forward_nodes import ForwardNodes, NumberedNodes
 from devwidget.capture.source_code.call_sites import RawSite, site_of, through
 from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
-
-MOST_NODES = 100_000
-"""Nodes of one thread whose lines are known, the last ones."""
-
-
-class ForwardLines:
-    """Which line made a node. Each thread numbers its own nodes, and an operator runs right after its node was made."""
-
-    def __init__(self) -> None:
-        self._lines: dict[int, dict[int, RawSite | None]] = {}
-
-    def note_line(self, here: ThreadPlace, number: int, site: RawSite | None) -> None:
-        """An operator runs at this line, in this thread. `number` is that of the next node."""
-        here.next_node = number
-        thread = threading.get_ident()
-        lines = self._lines.get(thread)
-        if lines is None:
-            lines = self._lines[thread] = {}
-        elif len(lines) > MOST_NODES:
-            # A new dict: to ask for the first key of one whose first ones are deleted walks past them all.
-            lines = self._lines[thread] = dict(itertools.islice(lines.items(), MOST_NODES // 2, None))
-        lines.setdefault(number - 1, site)
-
-    def find_site(self, here: ThreadPlace) -> RawSite | None:
-        """The line that made the node that runs now; None if there is none, or if threads that count alike leave a doubt."""
-        node: Any = torch_internals.current_autograd_node()  # None outside backward
-        if node is None:
-            return None
-        number = here.running_node = node._sequence_nr()
-        tables = tuple(self._lines.values())
-        if len(tables) == 1:  # as nearly always
-            return _line_of(tables[0], number)
-        found = {site for lines in tables if (site := _line_of(lines, number)) is not None}
-        if len(found) == 1:
-            return found.pop()
-        return None
-
-
-def _line_of(lines: dict[int, RawSite | None], number: int) -> RawSite | None:
-    if number not in lines and number > next(iter(lines), number):
-        # What an operator writes over is copied first where its gradient needs it: the copy has the node that comes next.
-        return lines.get(number + 1)
-    return lines.get(number)
 
 
 @dataclass(slots=True)
@@ -110,8 +66,8 @@ class ThreadPlace:
     Attributes:
         waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
         operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
+        nodes: that this thread has made.
         next_node: the number of the next node of autograd, when an operator was last seen: no other has been made since.
-        running_node: the number of the node of autograd that runs that operator; None where nobody has looked.
         last_operator: when the last operator has ended, or the thread was first seen; of `time.perf_counter`.
     """
 
@@ -120,22 +76,22 @@ class ThreadPlace:
         "failed",
         "last_operator",
         "next_node",
+        "nodes",
         "operator_site",
         "path",
         "replica",
-        "running_node",
         "site",
         "stack",
         "waits",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, nodes: NumberedNodes) -> None:
+        self.nodes = nodes
         self.stack: list[ModuleCall] = []
         self.path: str | None = None
         self.site: RawSite | None = None
         self.operator_site: RawSite | None = None
         self.next_node = -1
-        self.running_node: int | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
@@ -146,8 +102,8 @@ class ThreadPlace:
 class _Threads(threading.local):
     """The place of each thread, in one object: what is read and written for each operator is found once."""
 
-    def __init__(self) -> None:
-        self.place = ThreadPlace()
+    def __init__(self, nodes: ForwardNodes) -> None:
+        self.place = ThreadPlace(nodes.begin_thread())
 
 
 class ModuleTracker:
@@ -160,7 +116,8 @@ class ModuleTracker:
     """
 
     def __init__(self) -> None:
-        self.threads = _Threads()
+        self.forward_nodes = ForwardNodes()
+        self.threads = _Threads(self.forward_nodes)
         self.roots: list[weakref.ref[nn.Module]] = []
         self.model_name = ""
         self.forced: Phase | None = None
@@ -170,7 +127,6 @@ class ModuleTracker:
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
         self._paths: dict[int, _NamedModule] = {}
         self._forget = functools.partial(_forget_module, weakref.ref(self))
-        self.forward_lines = ForwardLines()
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
@@ -315,12 +271,12 @@ class ModuleTracker:
                 return through(site_of(frame), library)
             if owner is STEP:
                 return through(None, library)
-            if owner is ENGINE and (site := self.forward_lines.find_site(self.threads.place)) is not None:
+            if owner is ENGINE and (site := self.forward_nodes.find_site()) is not None:
                 return site
             if owner is LIBRARY and library is None:
                 library = frame
             frame = frame.f_back
-        site = self.forward_lines.find_site(self.threads.place)  # autograd has threads of its own, too
+        site = self.forward_nodes.find_site()  # autograd has threads of its own, too
         return site or through(None, library)
 
     def _late_path(self, module: nn.Module) -> str | None:

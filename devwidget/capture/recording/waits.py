@@ -104,7 +104,7 @@ class Waits:
     def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""
         tracker = self.tracker
-        made = tracker.forward_lines.find_site(tracker.here)
+        made = tracker.forward_nodes.find_site()
         near, library = _find_waiting(frame, (Owner.STEP,) if made is None else (Owner.STEP, Owner.ENGINE))
         site = site_of(near) if near is not None else made
         user = user_frame(near)
