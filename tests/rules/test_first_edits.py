@@ -11,6 +11,47 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
 PROGRAMS = {
+    "a name that the failing call and a test beside it read": """class Best:
+    best = None
+    def is_better(self, current):
+        if self.best is None or torch.lt(current, self.best):
+            self.best = current
+keeper = Best()
+keeper.best = torch.ones(1)
+keeper.is_better(torch.zeros(1, device="cuda"))
+""",
+    "a checkpoint with a dict in it": """import io
+file = io.BytesIO()
+torch.save({"weights": {"w": torch.ones(1)}, "scores": {"best": torch.ones(1)}}, file)
+file.seek(0)
+saved = torch.load(file, map_location="cpu")
+kept = saved["scores"]["best"]
+torch.lt(torch.zeros(1, device="cuda"), kept)
+""",
+    "rows of a table on the host, chosen by a number of the loop": """table = torch.randn(40, 4)
+ties = torch.randint(0, 40, (40, 5), device="cuda")
+net = nn.Linear(4, 2).cuda()
+for seeds in torch.randperm(40, device="cuda").split(20):
+    nodes = ties[seeds].flatten()
+    net(table[nodes].to("cuda")).sum().backward()
+""",
+    "a hand-written gradient under autocast": """class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x.mm(weight.t())
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight = ctx.saved_tensors
+        return grad.mm(weight), grad.t().mm(x)
+class Net(nn.Linear):
+    def forward(self, x):
+        return Product.apply(x, self.weight) + self.bias
+net = nn.Sequential(nn.Linear(6, 8), nn.GELU(), Net(8, 3)).cuda()
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    loss = net(torch.randn(5, 6, device="cuda")).square().mean()
+loss.backward()
+""",
     "what made it shares its line": """class Focal(nn.Module):
     def __init__(self, alpha, gamma=2.0):
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch import nn
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own_tensors, walk_modules
-from devwidget.capture.object_fields import is_among, is_exactly
+from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
-from devwidget.capture.tensors import is_parameter
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.errors import message
 from devwidget.records.trace import FaultDetails
 
@@ -61,7 +63,8 @@ def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
 
 
 def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[torch.dtype]:
-    """What parameters, the running module and the lines of the program say, in the order in which they are asked."""
+    """What an incoming gradient, parameters, the running module and the lines of the program say, in this order."""
+    yield from _only(_dtypes(_incoming_gradients(call.frame)))
     module = call.state.tracker.running
     own, below = _tensors_of(module)
     yield from _dtypes(tensor for tensor in (*floats, *own) if is_parameter(tensor))
@@ -69,6 +72,14 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
     yield from _dtypes(own)
     yield from _only(dtype for dtype in _dtypes(below) if any(dtype == tensor.dtype for tensor in floats))
     yield from _dtypes_named(call, floats)
+
+
+def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
+    """What a hand-written `backward` was given: its gradients have the dtype of the outputs, whatever `forward` has saved."""
+    arguments = list(locals_of(frame).values())[: frame.f_code.co_argcount] if frame is not None else []
+    if not arguments or not is_a(arguments[0], torch.autograd.function.BackwardCFunction):
+        return []
+    return [each for each in arguments[1:] if is_tensor(each)]
 
 
 def _tensors_of(module: nn.Module | None) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -80,9 +80,7 @@ def _kind(value: Any, device: torch.device) -> str:
     parts = _parts(value)
     is_whole = all(map(is_tensor, parts))
     if type(value) is dict:
-        if is_whole:
-            return "dict"
-        return "dict of more"
+        return _kind_of_dict(parts)
     if is_whole:
         if type(value) is list:
             return "list"
@@ -90,6 +88,15 @@ def _kind(value: Any, device: torch.device) -> str:
     if type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts):
         return "list of dicts"
     return ""
+
+
+def _kind_of_dict(parts: list[Any]) -> str:
+    """A dict of dicts of tensors is neither: what moves its values would leave the inner ones where they are."""
+    if all(map(is_tensor, parts)):
+        return "dict"
+    if any(_tensors(part) for part in parts if not is_tensor(part) and not _has_move(part)):
+        return ""
+    return "dict of more"
 
 
 def _name_of(frame: FrameType, target: torch.device) -> str:

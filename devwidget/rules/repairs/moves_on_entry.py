@@ -66,6 +66,8 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
     """
     taken = fault.details.taken
     at = code_at(taken.site) if taken is not None else None
+    if str(fault.target) == "cpu":
+        return None  # what goes to the host is wanted there by one line, not by the whole turn
     if at is not None and taken is not None:
         loop = _loop_around(at[0], at[1], taken.holding)
     else:

@@ -73,7 +73,7 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     others = [o for o in fault.operands[1:] if not o.stray and o.shape]
     if not name or not others:
         return None
-    done = [_inline(draft, statement, other, f".to({name}.device)") for other in others]
+    done = [_inline(draft, statement, fault, other, f".to({name}.device)") for other in others]
     if all(done):
         return fix(Message("move the other to the tensor that is written"), draft)
     return None
@@ -135,14 +135,18 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
         for node in only:
             draft.append(node, move)
         return True
-    if _is_split(fault, stray) and _is_read_below(draft.code, statement, name) and _inline(draft, statement, stray, move):
+    if (
+        _is_split(fault, stray)
+        and _is_read_below(draft.code, statement, name)
+        and _inline(draft, statement, fault, stray, move)
+    ):
         return True  # below it meets others of the stage that it comes from
     if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
         uses = draft.code.alike(statement, name)
         if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
             draft.insert_above(statement, f"{name} = {name}{move}")
             return True
-    return _inline(draft, statement, stray, move)
+    return _inline(draft, statement, fault, stray, move)
 
 
 def _is_split(fault: Fault, stray: Operand) -> bool:
@@ -228,14 +232,14 @@ def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
     return f"{name} = (*{name}[:{index}], {name}[{index}]{move}, *{name}[{index + 1}:])"
 
 
-def _inline(draft: Draft, statement: ast.stmt, operand: Operand, move: str) -> bool:
+def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, move: str) -> bool:
+    """Move an operand where the failing call reads it; all over the statement if the call does not stand there in full."""
+    code = draft.code
+    failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
     for text in (operand.source, operand.expression):
-        if text:
-            nodes = [n for n in draft.code.alike(statement, text) if _is_read(n)]
-        else:
-            nodes = []
+        nodes = [node for node in code.alike(statement, text) if _is_read(node)]
         if nodes:
-            for node in nodes:
+            for node in [each for each in nodes if each in failing] or nodes:
                 draft.append(node, move)
             return True
     return False

@@ -89,7 +89,7 @@ class Code:
 
     def alike(self, statement: ast.stmt, text: str) -> list[ast.expr]:
         """The expressions in a statement that mean the same as a text."""
-        wanted = parsed_expression(text)
+        wanted = parsed_expression(text) if text else None
         if wanted is None:
             return []
         dump = _loaded(wanted)
