@@ -34,7 +34,7 @@ def switches() -> dict[str, Any]:
         "anomaly": torch.is_anomaly_enabled(),
         "cudnn": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.enabled),
         "mkldnn": torch.backends.mkldnn.enabled,
-        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "products": torch.get_float32_matmul_precision(),
         "torch": torch.get_rng_state().tolist(),
         "python": random.getstate(),
         "numpy": str(numpy.random.get_state()),

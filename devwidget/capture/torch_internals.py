@@ -86,9 +86,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "InferenceMode": "torch._C._InferenceMode",
         "ParameterDict": "torch._C.ParameterDict",
         "default_device": "torch._GLOBAL_DEVICE_CONTEXT",
-        "is_multithreading_enabled": "torch._C._is_multithreading_enabled",
         "set_grad_enabled": "torch._C._set_grad_enabled torch.set_grad_enabled",
-        "set_multithreading_enabled": "torch._C._set_multithreading_enabled",
     },
     "explaining an error": {"device_constructors": "torch.utils._device._device_constructors"},
     "answering for a rank": {
@@ -141,7 +139,6 @@ OPTIONAL: Mapping[str, str] = {
     "grouped_mm": "torch.ops.aten._grouped_mm.default",
     "nccl_counts": "torch._C._distributed_c10d._dump_nccl_trace_json",
     "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
-    "print_options": "torch._tensor_str.PRINT_OPTS",
     "process_groups": "torch.distributed.distributed_c10d._world",
     "skipping_function_modes": "torch._C._skip_one_hop_torch_function",
     "queue_callback": "torch.autograd.Variable._execution_engine.queue_callback",
@@ -177,16 +174,8 @@ COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"
 SCRIPTED_MODULE = "torch.jit._script.RecursiveScriptModule"
 """Modules and classes that are only compared by name: where one has moved, nothing is taken for it."""
 
-FLAG_PAIRS = (
-    ("_check_sparse_tensor_invariants", "_set_check_sparse_tensor_invariants"),
-    ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),
-    ("_cuda_get_sync_debug_mode", "_cuda_set_sync_debug_mode"),
-    ("_is_fwd_grad_enabled", "_set_fwd_grad_enabled"),
-    ("_is_grad_layout_enforcement_enabled", "_set_grad_layout_enforcement_enabled"),
-    ("_is_view_replay_enabled", "_set_view_replay_enabled"),
-)
-"""Of `torch._C`: what reads and what sets a setting."""
 PRECISION_PAIR = "_get_fp32_precision_getter", "_set_fp32_precision_setter"
+"""Of `torch._C`: what reads and what sets how products of float32 are computed."""
 _checked: set[str] = set()
 
 

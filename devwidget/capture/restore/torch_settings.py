@@ -4,42 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.nn.modules import module as modules
-from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module, set_default_device
-from devwidget.capture.patching.global_hooks import OUR_KEY, GlobalHook
 from devwidget.capture.restore.settings import Switch
 from devwidget.records.device import KINDS
 
 FLAGS = (
-    "autograd_fallback_mode", "backcompat_broadcast_warn", "backcompat_keepdim_warn", "blas_preferred_backend",
-    "cpu_allow_fp16_reduced_precision_reduction", "cublas_allow_bf16_reduced_precision_reduction",
-    "cublas_allow_fp16_accumulation", "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_tf32",
-    "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_depthwise_kernel", "cudnn_deterministic", "cudnn_enabled",
-    "deterministic_fill_uninitialized_memory", "dtensor_allow_implicit_replication", "float32_matmul_precision",
-    "graph_executor_optimize", "linalg_preferred_backend", "math_sdp_allow_fp16_bf16_reduction", "miopen_immediate",
-    "mkldnn_deterministic", "mkldnn_enabled", "nnpack_enabled", "onednn_allow_tf32", "qengine",
-    "rocm_fa_preferred_backend", "sdp_priority_order", "sm_carveout_experimental", "warnAlways",
+    "cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_tf32",
+    "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_deterministic", "cudnn_enabled", "float32_matmul_precision",
 )  # fmt: skip
 """Of `torch.backends` and beside it. Read in C++: the Python properties warn, and refuse to be set when frozen."""
-PRECISIONS = (
-    ("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"),
-    ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
-)  # fmt: skip
+PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
 """Backends and operations whose float32 may be computed with fewer bits; what is for all comes first."""
-HOOKS = (
-    *("backward_pre_hooks", "backward_hooks", "forward_pre_hooks", "forward_hooks", "forward_hooks_always_called"),
-    *("forward_hooks_with_kwargs", "buffer_registration_hooks", "module_registration_hooks", "parameter_registration_hooks"),
-)
-"""Tables of hooks of all modules."""
-_ATTENTION = ("cudnn", "fa3", "flash", "math", "mem_efficient", "overrideable")
 _held: list[Any] = []
 """What ends an inference mode that was left on; the mode would come back with the end of its object."""
 
@@ -47,7 +28,7 @@ _held: list[Any] = []
 @functools.cache
 def torch_settings() -> tuple[Switch, ...]:
     """Every one of them, those first that all undoing needs."""
-    return *_switches_anywhere(), *_switches_here()
+    return *_switches_anywhere(), Switch("depth of autocast", autocast_depth, _set_autocast_depth)
 
 
 MODES = 2
@@ -79,32 +60,15 @@ def _switches_anywhere() -> Iterator[Switch]:
     yield Switch("default device", _default_device, set_default_device)
     yield Switch("number of threads", torch.get_num_threads, torch.set_num_threads)
     yield Switch("deterministic algorithms", _read_deterministic, _set_deterministic)
-    yield Switch("anomaly detection", _read_anomaly, lambda kept: torch.set_anomaly_enabled(*kept))
-    yield Switch("threads of autograd", torch_internals.is_multithreading_enabled, torch_internals.set_multithreading_enabled)
     yield Switch("current GPU", _current_gpu, _set_current_gpu)
-    for device in dict.fromkeys(("cpu", *KINDS, "ipu", "xla")):
+    for device in ("cpu", *KINDS):
         yield Switch(
             f"autocast on {device}", functools.partial(_autocast_switch, device), functools.partial(_set_autocast, device)
         )
-    yield Switch("autocast's cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled)
-    yield Switch("flushing of denormal numbers", _flushes_denormal, torch.set_flush_denormal)
-    yield Switch("printing", _print_options, lambda kept: vars(torch_internals.print_options).update(kept))
     for name in FLAGS:
         yield Switch(name, *_pair_functions(f"_get_{name}", f"_set_{name}"))
-    for name in _ATTENTION:
-        yield Switch(f"{name} attention", *_pair_functions(f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"))
     for backend, operation in PRECISIONS:  # last: each sets the flags of old with it, which may refuse to be read then
         yield Switch(f"precision of {backend} {operation}", *_precision_switch(backend, operation))
-
-
-def _switches_here() -> Iterator[Switch]:
-    """Settings that cannot be sent to another process, or mean nothing there."""
-    for reader, writer in torch_internals.FLAG_PAIRS:
-        yield Switch(reader, *_pair_functions(reader, writer))
-    yield Switch("depth of autocast", autocast_depth, _set_autocast_depth)
-    for owner, names in ((modules, HOOKS), (optimizers, ("optimizer_pre_hooks", "optimizer_post_hooks"))):
-        for name in names:
-            yield Switch(f"global {name}", *_hooks_switch(vars(owner), f"_global_{name}"))
 
 
 def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
@@ -112,29 +76,6 @@ def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], 
     return lambda: getattr(torch_internals.C, reader)(backend, operation), lambda value: getattr(torch_internals.C, writer)(
         backend, operation, value
     )
-
-
-def _hooks_switch(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """A table of hooks without those of recordings, which come and go in other threads too."""
-
-    def read() -> dict[Any, Any]:
-        return {key: hook for key, hook in list(owner[name].items()) if key != OUR_KEY and not isinstance(hook, GlobalHook)}
-
-    def write(kept: dict[Any, Any]) -> None:
-        for key in read().keys() - kept.keys():
-            del owner[name][key]
-        owner[name].update(kept)
-
-    return read, write
-
-
-def _flushes_denormal() -> bool:
-    """Torch does not tell, but Python computes in the same mode."""
-    return sys.float_info.min / 2 == 0.0
-
-
-def _print_options() -> dict[str, Any]:
-    return dict(vars(torch_internals.print_options))
 
 
 def autocast_depth() -> int:
@@ -185,10 +126,6 @@ def _read_deterministic() -> tuple[bool, bool]:
 
 def _set_deterministic(kept: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(kept[0], warn_only=kept[1])
-
-
-def _read_anomaly() -> tuple[bool, bool]:
-    return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
 
 
 def _current_gpu() -> int | None:

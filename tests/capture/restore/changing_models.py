@@ -115,7 +115,7 @@ def _switch(m, x):
     torch.set_grad_enabled(False)
     torch.set_default_dtype(torch.float64)
     torch.use_deterministic_algorithms(True)
-    torch.backends.cuda.enable_flash_sdp(False)
+    torch.set_float32_matmul_precision("medium")
 
 
 def _thread(m, x):
