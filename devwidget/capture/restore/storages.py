@@ -20,16 +20,14 @@ from devwidget.records.schema.message import Message
 SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
 MOST_SMALL = 4096
-"""Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, by
-through a pointer. Of larger ones only the parts are saved that the step writes, just before it does."""
+"""Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, through a
+pointer. Larger ones are saved just before the step first writes them."""
 _LONGEST_TEXT = 2**31 - 1
 """Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
-_MOST_PIECES = 64
-"""Saved parts of one storage, beyond which the rest of it is saved at once."""
 _BASE: Any = torch_internals.TensorBase
 _size = torch.UntypedStorage.nbytes
-Piece = tuple[int, int, bytes | torch.Tensor]
-"""First byte, the byte after the last one, and the bytes, on the host: device memory may be short."""
+Copy = bytes | torch.Tensor
+"""The bytes of a storage, on the host: device memory may be short."""
 
 
 class SavedStorages:
@@ -38,7 +36,7 @@ class SavedStorages:
     def __init__(self) -> None:
         self._holders: dict[int, Any] = {}
         self._sizes: dict[int, int] = {}
-        self._pieces: dict[int, list[Piece]] = {}
+        self._copies: dict[int, Copy] = {}
         self._seen: set[int] = set()
         self._others: set[int] = set()
         self._reshaped: set[int] = set()
@@ -57,13 +55,13 @@ class SavedStorages:
 
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go."""
-        new = [key for key, size in self._sizes.items() if size and key not in self._pieces]
+        new = [key for key, size in self._sizes.items() if size and key not in self._copies]
         for key in new:
             size = self._sizes[key]
             if size <= min(SMALL_BYTES, self._left_bytes) and self._left_number:
                 self._left_number -= 1
                 self._left_bytes -= size
-                self._save_bytes(key, 0, size)
+                self._save(key)
 
     def before_write(self, tensor: Any) -> None:
         """Save what a write into this tensor may change. Called from any thread."""
@@ -73,7 +71,7 @@ class SavedStorages:
                 self.before_write(part)
         elif key in self._holders:
             self._seen.add(key)
-            self._save_bytes(key, *_written_extent(tensor, self._sizes[key]))
+            self._save(key)
 
     def note_reshaped(self, tensor: Any) -> None:
         """A tensor gets another shape or storage: its version counts on, though nothing is written."""
@@ -81,25 +79,19 @@ class SavedStorages:
         if key is not None:
             self._reshaped.add(key)
 
-    def _save_bytes(self, key: int, first: int, last: int) -> None:
+    def _save(self, key: int) -> None:
+        holder = self._holders[key]
         with self._lock:
-            pieces = self._pieces.setdefault(key, [])
-            if not self._sizes[key] or not _has_memory(self._holders[key]):
+            if key in self._copies or not self._sizes[key] or not _has_memory(holder):
                 return
-            if len(pieces) >= _MOST_PIECES:
-                first, last = 0, self._sizes[key]
             try:
-                still_there = min(last, _bytes_of(self._holders[key]))
-                for start, stop in list(_find_gaps(pieces, first, still_there)):
-                    pieces.append((start, stop, _copy_bytes(self._holders[key], start, stop)))
-                pieces.sort(key=lambda piece: piece[0])
+                self._copies[key] = _copy_bytes(holder, min(self._sizes[key], _bytes_of(holder)))
             except Exception as error:
-                why = Message("it could not be copied: {error}", error=type(error).__name__)
-                self._failed.append((self._holders[key], why))
+                self._failed.append((holder, Message("it could not be copied: {error}", error=type(error).__name__)))
 
     def saved_bytes(self) -> int:
-        """Bytes of all saved parts."""
-        return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
+        """Bytes of all copies."""
+        return sum(map(len, self._copies.values()))
 
     def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
         """A tensor over each storage that was written, but for those of gradients."""
@@ -114,18 +106,19 @@ class SavedStorages:
         """Sizes, then bytes."""
         undoing.lost += self._failed
         resized = [key for key, size in self._sizes.items() if _bytes_of(self._holders[key]) != size]
-        for key in dict.fromkeys([*resized, *self._pieces]):
+        for key in dict.fromkeys([*resized, *self._copies]):
             if key not in self._others:
                 undoing.attempt_step(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
 
     def _write_back(self, key: int) -> None:
-        holder, size, pieces = self._holders[key], self._sizes[key], self._pieces.get(key, [])
-        storage, now = _BASE.untyped_storage(holder), _bytes_of(holder)
-        if now != size:
-            storage.resize_(size)
-        for first, last, copy in pieces:
-            _write_bytes(holder, first, last, copy)
-        if now < size and any(_find_gaps(pieces, now, size)):
+        holder, size, copy = self._holders[key], self._sizes[key], self._copies.get(key)
+        bytes_left = _bytes_of(holder)
+        if bytes_left != size:
+            _BASE.untyped_storage(holder).resize_(size)
+        if copy is not None:
+            _write_bytes(holder, copy)
+            bytes_left = len(copy)
+        if bytes_left < size:
             raise NotRestored(Message("its storage was freed"))
 
     def find_unseen(self, tensors: Iterable[Kept]) -> Iterator[Any]:
@@ -162,31 +155,6 @@ def _bytes_of(tensor: Any) -> int:
     return _size(_BASE.untyped_storage(tensor))
 
 
-def _written_extent(tensor: Any, size: int) -> tuple[int, int]:
-    """First byte of the storage that the tensor may write, and the one after the last; all of it if in doubt."""
-    try:
-        shape, strides = tuple(vars(_BASE)["shape"].__get__(tensor)), _BASE.stride(tensor)
-        width, offset = _BASE.element_size(tensor), _BASE.storage_offset(tensor)
-    except Exception:  # a nested tensor has neither shape nor strides
-        return 0, size
-    if not all(type(number) is int for number in (*shape, *strides)):
-        return 0, size
-    if 0 in shape:
-        return 0, 0
-    length = 1 + sum((count - 1) * stride for count, stride in zip(shape, strides, strict=True))
-    return min(offset * width, size), min((offset + length) * width, size)
-
-
-def _find_gaps(pieces: list[Piece], first: int, last: int) -> Iterator[tuple[int, int]]:
-    """What lies between two bytes and in none of the pieces, which are in order."""
-    for start, stop, _ in pieces:
-        if first < start and first < last:
-            yield first, min(start, last)
-        first = max(first, stop)
-    if first < last:
-        yield first, last
-
-
 def _has_memory(holder: Any) -> bool:
     """False on meta devices, and for tensors that only pretend to have a storage."""
     if vars(_BASE)["device"].__get__(holder).type == "meta":
@@ -202,26 +170,25 @@ def _host_address(holder: Any) -> int:
     return 0
 
 
-def _copy_bytes(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
-    """Some bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
+def _copy_bytes(holder: Any, size: int) -> Copy:
+    """The first bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
     address = _host_address(holder)
     if not address:
-        return _byte_window(holder, first, last).to("cpu")
-    if last - first <= _LONGEST_TEXT:
-        return ctypes.string_at(address + first, last - first)
-    return (ctypes.c_char * (last - first)).from_address(address + first).raw
+        return _byte_window(holder, size).to("cpu")
+    if size <= _LONGEST_TEXT:
+        return ctypes.string_at(address, size)
+    return (ctypes.c_char * size).from_address(address).raw
 
 
-def _write_bytes(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:
+def _write_bytes(holder: Any, copy: Copy) -> None:
     """Put them back; small ones, of which nobody knows whether they were written, only if they were."""
     if isinstance(copy, torch.Tensor):
-        _byte_window(holder, first, last).copy_(copy)
-    elif len(copy) > SMALL_BYTES or _copy_bytes(holder, first, last) != copy:
-        ctypes.memmove(_host_address(holder) + first, copy, len(copy))
+        _byte_window(holder, len(copy)).copy_(copy)
+    elif len(copy) > SMALL_BYTES or _copy_bytes(holder, len(copy)) != copy:
+        ctypes.memmove(_host_address(holder), copy, len(copy))
 
 
-def _byte_window(holder: Any, first: int, last: int) -> torch.Tensor:
-    """Some bytes of a storage, whatever the dtype of the tensors over it."""
-    storage = _BASE.untyped_storage(holder)
+def _byte_window(holder: Any, size: int) -> torch.Tensor:
+    """The first bytes of a storage, whatever the dtype of the tensors over it."""
     empty = torch.empty(0, dtype=torch.uint8, device=vars(_BASE)["device"].__get__(holder))
-    return empty.set_(storage, first, (last - first,), (1,))
+    return empty.set_(_BASE.untyped_storage(holder), 0, (size,), (1,))
