@@ -228,9 +228,8 @@ def record_step(
 
     model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
     seen: dict[str, Any] = {}
-    outside = contextlib.nullcontext() if watch is None else watch
     keeps = keep_state(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
-    with uninterrupted(), outside, keeps as kept, Undo() as undo:
+    with uninterrupted(), keeps as kept, Undo() as undo:
         if kept is not None and source is not None:
             kept.add_roots(batch=source)
         with interruptible():
@@ -240,7 +239,7 @@ def record_step(
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)
             recording._recorder.enter_beside(kept.watch_writes)
             if watch is not None:
-                watch.begin_step()
+                watch.begin_step(undo)
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
         if kept is not None and then is not None:

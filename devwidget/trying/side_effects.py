@@ -10,17 +10,15 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from typing import Any
 
 import torch
 
-from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.other_threads import running_thread
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
@@ -38,7 +36,7 @@ def reasons_around() -> Iterator[str]:
         yield Message("another thread runs, `{name}`", name=thread)
 
 
-def reasons_against_trial(trace: Trace, effects: tuple[str, ...]) -> Iterator[str]:
+def reasons_against_trial(trace: Trace, effects: Iterable[str]) -> Iterator[str]:
     """Why another run of a step could be noticed, or would take long.
 
     Args:
@@ -78,64 +76,33 @@ class OwnThreads:
         return get_ident() in self._idents
 
 
-Describe = Callable[..., str]
-"""What a call has done, given its arguments; "" if nothing that stays."""
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-
 class TrialWatch:
-    """Around a step and its being put back; `begin_step` comes between.
+    """Around a step: what it does outside of the process's memory.
 
     Python's audit events would tell of the same, but their hook stays for ever and makes each `id` six times as slow.
 
     Attributes:
         own: threads that work for the step; each of them is to enter it.
-        effects: sentences on what the step has done outside of the process's memory, each once; complete after the block.
+        effects: sentences on what the step has done, each once.
     """
 
     def __init__(self) -> None:
-        self.own, self.effects = OwnThreads(), tuple[str, ...]()
-        self._seen: dict[str, None] = {}
-        self._undo = Undo()
+        self.own, self.effects = OwnThreads(), list[str]()
 
-    def begin_step(self) -> None:
+    def begin_step(self, undo: Undo) -> None:
         """The step begins."""
-        with contextlib.suppress(FileNotFoundError):
-            tempfile.gettempdir()  # its first call in a process writes a file, and removes it: not the step's doing
         for owner, name, describe in _CALLS:
-            self._undo.enter_context(make_patch(owner, name, functools.partial(self._watch_call, describe)))
+            listen(self.own.are_here, owner, name, functools.partial(self._note_call, describe), undo)
 
-    def _watch_call(self, describe: Describe, below: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.own.are_here():
-                words = describe(*args, **kwargs)
-            else:
-                words = ""
-            if words:
-                self._seen.setdefault(words)
-            return below(*args, **kwargs)
-
-        return call
-
-    def __enter__(self) -> TrialWatch:
-        switch, state = torch_internals.set_function_state, torch_internals.function_state
-        if switch is not None and state is not None:  # our looking is hidden from function modes: it may be cut short
-            self._undo.add_step(switch, state())
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        with self._undo:
-            self.effects = tuple(self._seen)
+    def _note_call(self, describe: Callable[..., str], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        words = describe(*args, **kwargs)
+        if words and words not in self.effects:
+            self.effects.append(words)
+        return original(*args, **kwargs)
 
 
 def _describe_open(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> str:
     if is_a(mode, str) and set(mode) & set("wax+"):
-        return _describe_write(file)
-    return ""
-
-
-def _describe_open_by_flags(file: Any, flags: Any, *args: Any, **kwargs: Any) -> str:
-    if is_a(flags, int) and flags & _WRITES:
         return _describe_write(file)
     return ""
 
@@ -148,24 +115,18 @@ def _describe_write(file: Any) -> str:
     if not issubclass(type(file), (str, bytes, os.PathLike)):
         return Message("the step wrote to an open file")
     path = os.fsdecode(file)
-    if path == os.devnull or _is_compiled(path):
+    if path == os.devnull:
         return ""
     return Message("the step wrote to `{file}`", file=path)
 
 
-def _is_compiled(path: str) -> bool:
-    """Whether a file is what a first import keeps: Python does so unseen, pytest by calls that are watched."""
-    return "__pycache__" in (os.path.basename(path), os.path.basename(os.path.dirname(path)))
-
-
-def _describe_call(name: str) -> Describe:
+def _describe_call(name: str) -> Callable[..., str]:
     return lambda *args, **kwargs: Message("the step called `{name}`", name=name)
 
 
-_CALLS: tuple[tuple[Any, str, Describe], ...] = (
+_CALLS: tuple[tuple[Any, str, Callable[..., str]], ...] = (
     (builtins, "open", _describe_open),
     (io, "open", _describe_open),
-    (os, "open", _describe_open_by_flags),
     (torch, "save", _describe_save),
     (subprocess.Popen, "__init__", _describe_call("subprocess.Popen")),
     *((socket.socket, name, _describe_call(f"socket.{name}")) for name in ("connect", "send", "sendall", "sendto")),

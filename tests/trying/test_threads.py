@@ -128,18 +128,3 @@ def test_three_threads_that_trace_at_once_leave_streams_and_reports_as_they_were
     after = sys.stdout, sys.stderr, sys.stdout.write, warnings.showwarning, logging.Logger.handle, logging.root.manager.disable
     assert after == before
     assert vars(sys.stdout) == own
-
-
-class Streaming(Faulty):
-    def forward(self, x):
-        sys.stdout.encoding.upper()
-        sys.stdout.fileno()
-        sys.stdout.buffer.write(b"raw\n")
-        sys.stdout.flush()
-        shift = torch.zeros(4)
-        return self.layer(x) + shift
-
-
-def test_a_step_may_ask_its_streams_for_all_that_they_have(capfdbinary):
-    assert first_fix(traced(Streaming())).verified
-    assert capfdbinary.readouterr().out == b"raw\n"
