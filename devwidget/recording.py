@@ -198,7 +198,7 @@ class TrialRecording(StepRecording):
     _watches_memory = False
 
     def _judged(self) -> Trace:
-        from devwidget.rules.repairs.edits import without_fixes
+        from devwidget.rules.edits.draft import without_fixes
 
         with without_fixes():
             return super()._judged()

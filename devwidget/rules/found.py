@@ -10,7 +10,7 @@ from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.edits import chosen, without_edit
+from devwidget.rules.edits.draft import chosen, without_edit
 from devwidget.rules.wording import described
 
 

@@ -10,9 +10,9 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Operand, Trace, UserMove
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.source_file import Code, Scope, code_at, root_of
 from devwidget.rules.found import Found
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.source_file import Code, Scope, code_at, root_of
 
 LEAST_BYTES = 4096
 """Of one copy: below a page making it costs as much as copying it, and programs are full of such."""

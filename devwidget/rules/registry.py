@@ -224,7 +224,7 @@ def _cause(finding: Finding) -> object:
 
 def _together(group: list[Finding]) -> tuple[Fix, ...]:
     """The fixes of the first, its edits with those that the same cause needs at other lines."""
-    from devwidget.rules.repairs.edits import code_of_edits, merged  # with the rules, not with `import devwidget`
+    from devwidget.rules.edits.draft import code_of_edits, merged  # with the rules, not with `import devwidget`
 
     fixes = group[0].fixes
     if not fixes or not fixes[0].edits or len(group) == 1:
@@ -238,7 +238,7 @@ def _together(group: list[Finding]) -> tuple[Fix, ...]:
 
 def _in_harmony(found: list[Finding]) -> list[Finding]:
     """First fixes that change the same line in different places become edits that do both."""
-    from devwidget.rules.repairs.edits import code_of_edits, with_others
+    from devwidget.rules.edits.draft import code_of_edits, with_others
 
     firsts = [f.fixes[0].edits if f.fixes else () for f in found]
     result = []

@@ -10,12 +10,12 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.moves_where_made import where_made
+from devwidget.rules.edits.moves_where_used import above_the_loop
+from devwidget.rules.edits.source_file import code_at
 from devwidget.rules.found import Found
-from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.moves_where_made import where_made
-from devwidget.rules.repairs.moves_where_used import above_the_loop
-from devwidget.rules.repairs.source_file import code_at
 
 
 def fillings(crossings: Iterable[UserMove]) -> Iterator[Found]:

@@ -13,8 +13,8 @@ from devwidget.capture.faults import call_arguments
 from devwidget.capture.source_code import classes, expressions, source_files, statements
 from devwidget.capture.source_code.source_files import ClassName
 from devwidget.records.syntax import parsed, parsed_operation
-from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.source_file import code_of
+from devwidget.rules.edits import calls
+from devwidget.rules.edits.source_file import code_of
 
 CODE = """
 LIMIT = 3

@@ -1,8 +1,8 @@
 import ast
 
 from devwidget.records.finding import Edit, apply_edits
-from devwidget.rules.repairs.edits import Draft, merged
-from devwidget.rules.repairs.source_file import code_of
+from devwidget.rules.edits.draft import Draft, merged
+from devwidget.rules.edits.source_file import code_of
 
 FORWARD = """
 class Net(nn.Module):

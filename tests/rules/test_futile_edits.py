@@ -2,8 +2,8 @@
 
 import pytest
 
-from devwidget.rules.repairs.edits import Draft
-from devwidget.rules.repairs.source_file import code_of
+from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.source_file import code_of
 
 IDLE = [
     ("y = x", "x", ".to(x.device)"),

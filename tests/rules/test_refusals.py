@@ -3,7 +3,7 @@ import linecache
 import pytest
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.rules.repairs.refusals import refused
+from devwidget.rules.edits.refusals import refused
 
 
 def why_not(source, line, text, found=None, file="train.py", insert=False):

@@ -6,8 +6,8 @@ import pytest
 
 import devwidget
 from devwidget.records.finding import apply_edits
-from devwidget.rules.repairs.edits import Draft
-from devwidget.rules.repairs.source_file import code_of
+from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.source_file import code_of
 
 WRITTEN = [
     "x[mask] = value",

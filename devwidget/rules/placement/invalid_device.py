@@ -17,10 +17,10 @@ from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.edits.draft import Draft, mended, read_to
+from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended, read_to
-from devwidget.rules.repairs.source_file import Code
 
 
 @rule("invalid-device", "error", needs=("operations",))

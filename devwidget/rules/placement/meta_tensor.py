@@ -15,9 +15,9 @@ from devwidget.records.device import CUDA
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import kept_name_of, strays_in
 
 

@@ -15,9 +15,9 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import path_of, strays_in
 
 

@@ -15,10 +15,10 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.edits import calls
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import name_of, strays_in
 
 

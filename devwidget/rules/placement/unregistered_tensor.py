@@ -17,15 +17,15 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.edits import calls
+from devwidget.rules.edits.attributes import is_taken, register_attribute
+from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.moves_where_made import where_made
+from devwidget.rules.edits.moves_where_used import where_used
+from devwidget.rules.edits.source_file import code_at, root_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.attributes import is_taken, register_attribute
-from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.moves_where_made import where_made
-from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.repairs.source_file import code_at, root_of
 from devwidget.rules.wording import one_target, path_of
 
 

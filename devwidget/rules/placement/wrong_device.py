@@ -16,15 +16,13 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.found import Found
-from devwidget.rules.registry import rule
-from devwidget.rules.repairs.copies import copy_moved, is_moved_away
-from devwidget.rules.repairs.devices import device_for
-from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
-from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
-from devwidget.rules.repairs.moves_left_out import left_in_forward, without_move
-from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module, where_handed_out
-from devwidget.rules.repairs.moves_where_made import (
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
+from devwidget.rules.edits.devices import device_for
+from devwidget.rules.edits.draft import Draft, fix, mended, read_to
+from devwidget.rules.edits.modules import buffers_too, built_at, owner_built, owner_told, where_built
+from devwidget.rules.edits.moves_left_out import left_in_forward, without_move
+from devwidget.rules.edits.moves_on_entry import in_the_loop, on_entry, to_the_module, where_handed_out
+from devwidget.rules.edits.moves_where_made import (
     beside_what_is_kept,
     from_helper,
     is_right_elsewhere,
@@ -32,9 +30,11 @@ from devwidget.rules.repairs.moves_where_made import (
     value_moved,
     where_made,
 )
-from devwidget.rules.repairs.moves_where_used import where_used
-from devwidget.rules.repairs.refusals import refused
-from devwidget.rules.repairs.source_file import code_at
+from devwidget.rules.edits.moves_where_used import where_used
+from devwidget.rules.edits.refusals import refused
+from devwidget.rules.edits.source_file import code_at
+from devwidget.rules.found import Found
+from devwidget.rules.registry import rule
 from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
 
 

@@ -17,10 +17,10 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.edits.draft import Draft, fix, mended
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.source_file import Code, code_at
 
 
 @rule(

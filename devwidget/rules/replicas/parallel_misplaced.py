@@ -16,12 +16,12 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.copies import copy_moved, is_moved_away
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.source_file import Code
 from devwidget.rules.wording import strays_in
 
 

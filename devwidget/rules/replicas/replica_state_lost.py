@@ -15,10 +15,10 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.source_file import Code
 
 
 @rule("replica-state-lost", "error", needs=("replicas",))

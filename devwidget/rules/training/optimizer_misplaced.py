@@ -18,13 +18,13 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.moves_where_made import where_made
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.moves_where_made import where_made
-from devwidget.rules.repairs.source_file import Code, code_at
 from devwidget.rules.wording import first_stray, right_device
 
 

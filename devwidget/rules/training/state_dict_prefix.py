@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, FaultDetails, Trace
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule(

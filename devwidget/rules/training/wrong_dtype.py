@@ -15,11 +15,11 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.moves_where_used import cast_where_used
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.moves_where_used import cast_where_used
 from devwidget.rules.wording import name_of, strays_in
 
 

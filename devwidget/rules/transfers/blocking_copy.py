@@ -16,9 +16,9 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Loading, Trace, UserMove
+from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, code_of_edits, mended, merged
 
 LEAST_BYTES = 4 * 2**20
 """Of one batch: less takes under a millisecond even from memory that is not pinned, of which some 6 GB/s are copied."""

@@ -16,12 +16,12 @@ from devwidget.records.finding import Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.kept_sums import read_after_loop
+from devwidget.rules.edits.loops import index_at_once, run_all_turns
+from devwidget.rules.edits.value_uses import loop_over, uses_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.kept_sums import read_after_loop
-from devwidget.rules.repairs.loops import index_at_once, run_all_turns
-from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 _LISTS = frozenset({"tensor", "as_tensor", "asarray"})

@@ -21,12 +21,12 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Move, Trace, UserMove
 from devwidget.rules import made_on_host, repeated_writes
+from devwidget.rules.edits.attributes import register_attribute
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.moves_left_out import without_move
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.attributes import register_attribute
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.moves_left_out import without_move
-from devwidget.rules.repairs.source_file import Code, code_at
 
 
 @rule(

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace, UserMove
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.moves_left_out import leave_out
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.moves_left_out import leave_out
-from devwidget.rules.repairs.source_file import Code, code_at
 from devwidget.rules.repeated_writes import made_there
 
 _GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")

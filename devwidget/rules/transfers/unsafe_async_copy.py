@@ -17,9 +17,9 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found, SiteInModule
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
 
 
 @rule(

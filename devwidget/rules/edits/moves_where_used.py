@@ -8,8 +8,8 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.source_file import Code, code_at, root_of
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.source_file import Code, code_at, root_of
 
 
 def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:

@@ -10,8 +10,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Trace
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.source_file import Code, root_of
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.source_file import Code, root_of
 
 
 def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:

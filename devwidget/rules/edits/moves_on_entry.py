@@ -9,10 +9,10 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Given, Operand
-from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, fix, mended
-from devwidget.rules.repairs.refusals import IN_WORKERS
-from devwidget.rules.repairs.source_file import Code, Function, code_at, root_of
+from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.draft import Draft, fix, mended
+from devwidget.rules.edits.refusals import IN_WORKERS
+from devwidget.rules.edits.source_file import Code, Function, code_at, root_of
 
 
 def on_entry(fault: Fault, stray: Operand) -> Fix | None:

@@ -12,10 +12,10 @@ from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, targets_of
 from devwidget.records.trace import Held
-from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.modules import spelled
-from devwidget.rules.repairs.source_file import Code, code_at
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.modules import spelled
+from devwidget.rules.edits.source_file import Code, code_at
 
 _RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
 _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.site import Site
-from devwidget.rules.repairs.source_file import Code, code_at, own_lines
+from devwidget.rules.edits.source_file import Code, code_at, own_lines
 
 _PRINTS = frozenset({
     "add_scalar", "add_scalars", "critical", "debug", "error", "format", "info", "log", "log_metrics", "print",

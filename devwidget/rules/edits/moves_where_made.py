@@ -10,10 +10,10 @@ from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
-from devwidget.rules.repairs.devices import device_at_hand, written_device
-from devwidget.rules.repairs.edits import Draft, fix, map_location
-from devwidget.rules.repairs.source_file import Code, code_at, root_of
+from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
+from devwidget.rules.edits.devices import device_at_hand, written_device
+from devwidget.rules.edits.draft import Draft, fix, map_location
+from devwidget.rules.edits.source_file import Code, code_at, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.rules.repairs.edits import Draft
-from devwidget.rules.repairs.source_file import Code
+from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.source_file import Code
 
 _NAMES = ("done", "finished", "has_ended")
 

@@ -13,8 +13,8 @@ from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.refusals import refused
-from devwidget.rules.repairs.source_file import Code, code_of_site, edited_code, own_lines
+from devwidget.rules.edits.refusals import refused
+from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, own_lines
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from devwidget.records.finding import Edit, Fix
 from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.source_file import Code, Function, code_of, edited_code, root_of
+from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")

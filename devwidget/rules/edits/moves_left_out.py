@@ -11,8 +11,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.repairs.source_file import Code, Function, code_at
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.source_file import Code, Function, code_at
 
 _READS_ON_HOST = ("numpy", "tolist", "item", "map_", "apply_")
 

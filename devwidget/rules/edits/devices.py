@@ -8,7 +8,7 @@ import functools
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
-from devwidget.rules.repairs.source_file import Code, Scope, code_at, root_of
+from devwidget.rules.edits.source_file import Code, Scope, code_at, root_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.syntax import targets_of
-from devwidget.rules.repairs.edits import Draft
-from devwidget.rules.repairs.source_file import Code
+from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.source_file import Code
 
 
 def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:

@@ -13,9 +13,9 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand
-from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.source_file import Code, code_at, code_of
+from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.source_file import Code, code_at, code_of
 
 
 def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
