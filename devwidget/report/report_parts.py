@@ -1,4 +1,4 @@
-"""The parts of a report: built once from a record, drawn as text by `text/draw_text.py` and as HTML by `page/draw_page.py`."""
+"""The parts of a report: built once from a record, drawn as text, as Markdown and as HTML, each by one file."""
 
 from __future__ import annotations
 
@@ -11,12 +11,25 @@ Screen = Literal["", "text", "page"]
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """What begins a block of its own."""
+
+    text: str
+    on: Screen = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence on a line of its own; `verdict` is the answer, `over` what does not fit."""
+    """A sentence on a line of its own; `verdict` is the answer, `over` what does not fit; `label` stands before it."""
 
     text: str
     look: Literal["", "verdict", "over"] = ""
     on: Screen = ""
+    label: str = ""
+
+
+GAP = Sentence("")
+"""An empty line of a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +41,8 @@ class Table:
         right: columns whose cells end at one place.
         title: what is said above; a page folds a table that has one.
         only: column -> the only screen that shows it.
-        most: rows that a text shows of a table without heading, whose title then says of how many; 0 for all.
         widest: columns that a line of text may have; 0 for as many as it takes.
+        indent: what a line of text begins with.
     """
 
     rows: Sequence[Sequence[str]]
@@ -39,12 +52,30 @@ class Table:
     look: Literal["", "compared"] = ""
     on: Screen = ""
     only: Mapping[int, Screen] = field(default_factory=dict)
-    most: int = 0
     widest: int = 0
+    indent: str = "  "
 
     def rows_for(self, screen: Screen) -> list[list[str]]:
         """The rows with the columns that a screen shows."""
         return [[cell for at, cell in enumerate(row) if self.only.get(at, screen) == screen] for row in self.rows]
 
 
-Part = Sentence | Table
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of a program, or of a difference, and where they stand."""
+
+    lines: Sequence[str]
+    place: str = ""
+    on: Screen = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Parts that a page folds below a title, which a text leaves out."""
+
+    title: str
+    parts: Sequence[Part]
+    on: Screen = ""
+
+
+Part = Heading | Sentence | Table | Code | Fold

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from devwidget.language.speaking import language, said, say
+from devwidget.language.speaking import said
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
@@ -25,18 +25,21 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.style.safe_text import Markup, html_element, html_image, join_html
+from devwidget.report.page.templates import render
+from devwidget.report.report_parts import GAP
+from devwidget.report.style.safe_text import Markup, text_of
 from devwidget.report.style.units import count_words
+from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.snapshot_text import (
     bar_words,
     placement_cells,
     shown_rows,
     snapshot_headline,
-    snapshot_text,
+    snapshot_parts,
     tree_heads,
     unicode_bar,
 )
-from devwidget.report.text.trace_text import findings_words, trace_blocks, trace_text
+from devwidget.report.text.trace_text import findings_words, trace_parts
 from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
 from devwidget.views.memory import memory_bars
@@ -51,46 +54,46 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
     """The text report of a panel: where everything is, then the last trace."""
     if snapshot is None:
         return said(GONE)
-    parts = [snapshot_text(snapshot, trace=trace), *([trace_text(trace)] if trace else [])]
-    return "\n\n".join(parts)
+    parts = [*snapshot_parts(snapshot, trace)]
+    if trace is not None:
+        parts += [GAP, *trace_parts(trace)]
+    return text_of(draw_lines(parts))
 
 
-def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = True) -> str:
+def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = True) -> Markup:
     """Plain HTML without style or script, which every viewer keeps: pictures, bars as text, what the last step did, a table.
 
     Args:
         drawn: with the pictures; a page that draws them itself needs the words alone.
     """
     if snapshot is None:
-        return html_element("p", said(GONE))
+        return render("gone", words=said(GONE))
     table = tabulate_snapshot(snapshot)
-    bars = [
-        _table_row("td", str(bar.device), html_element("code", unicode_bar(bar)), bar_words(bar))
-        for bar in memory_bars(snapshot.memory, trace)
-    ]
-    blocks = map(_code_block, trace_blocks(trace)) if trace else ()
-    parts = [
-        html_element("p", html_element("b", snapshot_headline(snapshot, table))),
-        _pictures(snapshot, table, trace) if drawn else "",
-        html_element("table", *bars) if bars else "",
-    ]
-    return join_html(*parts, *blocks, _tree_table(table))
+    rows = shown_rows(table, _MOST_ROWS)
+    return render(
+        "panel",
+        headline=snapshot_headline(snapshot, table),
+        images=_draw_images(snapshot, table, trace) if drawn else (),
+        bars=[(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)],
+        report=text_of(draw_lines(trace_parts(trace), "page")) if trace is not None else "",
+        heads=tree_heads(),
+        rows=[(table.depths[row], table.names[row], (table.classes[row], *placement_cells(table, row))) for row in rows],
+        more=count_words(len(table) - len(rows), "row") if len(rows) < len(table) else "",
+    )
 
 
-def _pictures(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Markup:
+def _draw_images(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Iterator[tuple[str, str]]:
     """The verdict and the picture of devices as images: viewers that drop `<svg>` would keep its words in a heap."""
-    trace = with_real_times(trace) if trace is not None else None
-    picture = make_picture(snapshot, table, trace)
     if trace is not None:
-        images = [_make_image(draw_verdict(trace), findings_words(trace))]
-    else:
-        images = []
-    images += [_make_image(draw_devices(picture), picture_words(picture))] if picture.columns else []
-    return join_html(*(html_element("p", image) for image in images))
+        trace = with_real_times(trace)
+        yield _image_source(draw_verdict(trace)), findings_words(trace)
+    picture = make_picture(snapshot, table, trace)
+    if picture.columns:
+        yield _image_source(draw_devices(picture)), picture_words(picture)
 
 
-def _make_image(drawn: Markup, words: str) -> Markup:
-    return html_image("data:image/svg+xml," + quote(drawn, safe=" '/:=;,()!*"), words)
+def _image_source(drawn: Markup) -> str:
+    return "data:image/svg+xml," + quote(drawn, safe=" '/:=;,()!*")
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -100,45 +103,7 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    note = html_element("p", html_element("em", say("The panel as it was saved; run the cell for the live one.")))
-    style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
-    return html_element("div", style, note, html, class_="dw-saved")
-
-
-_STYLE = """
-.jp-OutputArea-child:has(.dw-saved):has(+ .jp-OutputArea-child :is(.dw-panel, .lm-mod-hidden)),
-.jp-OutputArea-child:has(.dw-saved) + .jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets) { display: none }
-body[data-jp-theme-light="true"] .dw-saved img { color-scheme: light }
-body[data-jp-theme-light="false"] .dw-saved img { color-scheme: dark }
-"""
-"""JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone;
-pictures in the colours of its theme."""
-
-
-def _code_block(text: str) -> str:
-    return html_element("pre", html_element("code", text))
-
-
-def _tree_table(table: PlacementTable) -> str:
-    rows = shown_rows(table, _MOST_ROWS)
-    head = _table_row("th", *tree_heads())
-    body = html_element("tbody", *(_module_row(table, row) for row in rows))
-    more = (
-        html_element("p", say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
-        if len(rows) < len(table)
-        else ""
-    )
-    return join_html(html_element("table", html_element("thead", head), body), more)
-
-
-def _module_row(table: PlacementTable, row: int) -> str:
-    name = join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row])
-    return _table_row("td", name, table.classes[row], *placement_cells(table, row))
-
-
-def _table_row(cell: str, *texts: str) -> str:
-    left = {"align": "left", "style": "text-align:left"}  # GitHub keeps the one, nbconvert heeds the other; the indent needs it
-    return html_element("tr", *(html_element(cell, text, **left) for text in texts))
+    return render("saved", html=Markup(html))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -188,13 +153,9 @@ def trace_page(trace: Trace) -> str:
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
     if snapshot.modules:
-        title = snapshot.modules[0].class_name
+        title, plain = snapshot.modules[0].class_name, panel_html(snapshot, trace, drawn=False)
     else:
-        title = "trace"
-    if snapshot.modules:
-        plain = panel_html(snapshot, trace, drawn=False)
-    else:
-        plain = html_element("pre", trace_text(trace or Trace()))
+        title, plain = "trace", render("plain", text=str(trace or Trace()))
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
@@ -218,14 +179,15 @@ def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, 
     """
     style = {"textContent": "\n".join(map(static_text, styles))}
     styled = f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));\n{script}'
-    packed = "".join(map(_packed_script, (*before, gzip.compress(styled.encode(), mtime=0))))
-    return (
-        "<!DOCTYPE html>\n"
-        f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{html_element('title', f'{title} – devwidget')}<style>{static_text('page.css')}</style></head>"
-        f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"{packed}<script>{_UNPACK}</script></body></html>\n"
+    packed = [*before, gzip.compress(styled.encode(), mtime=0)]
+    return render(
+        "standalone",
+        policy=_POLICY,
+        title=title,
+        style=Markup(static_text("page.css")),
+        plain=plain,
+        scripts=[(len(each), _pack_script(each)) for each in packed],
+        unpack=Markup(_UNPACK),
     )
 
 
@@ -260,7 +222,6 @@ def as_text(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
-def _packed_script(packed: bytes) -> str:
+def _pack_script(packed: bytes) -> Markup:
     """A script as data, in which no text of the user can end it."""
-    text = base64.b85encode(packed, pad=True).decode("ascii").replace("<", ",")
-    return f'<script type="application/gzip" data-length="{len(packed)}">{text}</script>'
+    return Markup(base64.b85encode(packed, pad=True).decode("ascii").replace("<", ","))

@@ -57,6 +57,9 @@ class Markup(str):
 
     __slots__ = ()
 
+    def __html__(self) -> Markup:
+        return self
+
 
 def escape_html(text: str) -> Markup:
     """A text made safe for HTML, between tags and in quoted attributes; what is markup already stays as it is."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
 from devwidget.records.comparison import Comparison, HopChange
 from devwidget.records.finding import Finding
 from devwidget.report.page.draw_page import shows
-from devwidget.report.report_parts import Part, Sentence, Table
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.report_parts import Heading, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import and_more, code_word, module_words, row_words
-from devwidget.report.text.finding_text import finding_lines, finding_text
+from devwidget.report.text.finding_text import finding_parts, finding_text
 
 Row = tuple[str, str, str]
 _MOST_HOPS = 20
@@ -44,11 +44,12 @@ def comparison_parts(compared: Comparison) -> Iterator[Part]:
         headline = f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}"
         yield Sentence(say("fixed: {finding}", finding=headline), on="text")
     for finding in compared.new:
-        yield from (Sentence(line, on="text") for line in ("", say("new:"), *finding_lines(finding)))
+        yield Heading(say("new:"), on="text")
+        yield from (replace(part, on="text") for part in finding_parts(finding))
 
 
-def _join_messages(findings: Iterable[Finding]) -> Markup:
-    return join_html(*(html_element("pre", finding_text(finding)) for finding in findings))
+def _join_messages(findings: Iterable[Finding]) -> str:
+    return "\n\n".join(map(finding_text, findings))
 
 
 def verdict_words(compared: Comparison) -> str:

@@ -5,25 +5,44 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from devwidget.report.report_parts import Part, Sentence, Table
+from devwidget.report.report_parts import Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import safe_text
 
 _MARKS = re.compile(r"([\\|<>*_])")
 
 
 def draw_markdown(parts: Iterable[Part]) -> str:
-    """Sentences as paragraphs, the verdict in bold, tables as tables."""
-    return "\n\n".join(_draw_part(part) for part in parts if part.on != "page") + "\n"
+    """Sentences as paragraphs, headings and the verdict in bold, tables as tables, code in fences."""
+    drawn = (_draw_part(part) for part in parts if part.on != "page")
+    return "\n\n".join(filter(None, drawn)) + "\n"
 
 
 def _draw_part(part: Part) -> str:
     match part:
-        case Sentence(look="verdict"):
+        case Heading() | Sentence(look="verdict"):
             return f"**{_escape(part.text)}**"
+        case Sentence(label=""):
+            return _escape(part.text.strip())
         case Sentence():
-            return _escape(part.text)
+            return f"{part.label}: {_escape(part.text)}"
         case Table():
             return "\n".join(_draw_table(part))
+        case Code():
+            return _draw_code(part)
+        case Fold():
+            return draw_markdown(part.parts).strip()
+
+
+def _draw_code(code: Code) -> str:
+    lines = [safe_text(line) for line in code.lines]
+    fence = "```"
+    while any(fence in line for line in lines):
+        fence += "`"
+    kind = "diff" if code.place else "python"
+    drawn = "\n".join([fence + kind, *lines, fence])
+    if code.place:
+        return f"{_escape(code.place)}\n\n{drawn}"
+    return drawn
 
 
 def _draw_table(table: Table) -> Iterator[str]:
@@ -36,7 +55,8 @@ def _draw_table(table: Table) -> Iterator[str]:
         head, body = ([""] * len(rows[0]), rows)
     yield _draw_row(head)
     yield _draw_row("---:" if at in table.right else "---" for at in range(len(head)))
-    yield from map(_draw_row, ([_escape(cell) for cell in row] for row in body))
+    for row in body:
+        yield _draw_row(map(_escape, row))
 
 
 def _draw_row(cells: Iterable[str]) -> str:

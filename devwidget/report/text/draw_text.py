@@ -6,35 +6,54 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import is_wide, say
-from devwidget.report.report_parts import Part, Sentence, Table
-from devwidget.report.style.words import align_columns
+from devwidget.report.report_parts import Code, Fold, Heading, Part, Screen, Sentence, Table
+from devwidget.report.style.words import align_columns, label_line
 
 MOST_COLUMNS = 120
-_MOST_ROWS = 20
+MOST_ROWS = 20
 
 
-def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]) -> Table:
-    """A table of lines of a program, as wide as a terminal."""
-    return Table(rows, right, title, has_heading=False, most=_MOST_ROWS, widest=MOST_COLUMNS)
+def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int], most: int = MOST_ROWS) -> Table:
+    """The first lines of a program, as wide as a terminal, below a title that tells how many there are."""
+    if len(rows) > most:
+        title = say("{title}: {shown} of {count}", title=title, shown=most, count=len(rows))
+    return Table(rows[:most], right, title, has_heading=False, widest=MOST_COLUMNS)
 
 
-def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
-    """The lines."""
+def draw_lines(parts: Iterable[Part], screen: Screen = "text") -> Iterator[str]:
+    """The lines; what begins a block stands behind an empty one, and a page that has text alone has the titles of folds."""
+    is_first = True
     for part in parts:
-        match part:
-            case Sentence(on="" | "text"):
-                yield part.text
-            case Table(on="" | "text"):
-                yield from _draw_table(part)
+        if part.on not in ("", screen):
+            continue
+        if isinstance(part, Heading | Fold) and not is_first:
+            yield ""
+        if isinstance(part, Fold) and screen == "page":
+            yield part.title
+        else:
+            yield from _draw_part(part)
+        is_first = False
 
 
-def _draw_table(table: Table) -> Iterator[str]:
-    rows = table.rows_for("text")
-    shown = rows[: table.most or len(rows)]
-    if table.title:
-        facts = {"title": table.title, "shown": len(shown), "count": len(rows)}
-        yield table.title if len(shown) == len(rows) else say("{title}: {shown} of {count}", **facts)
-    yield from align_columns(shown, right=table.right, indent="  ", widest=table.widest)
+def _draw_part(part: Part) -> Iterator[str]:
+    match part:
+        case Sentence(label=""):
+            yield part.text
+        case Sentence():
+            yield label_line(part.label, part.text)
+        case Heading():
+            yield part.text
+        case Code():
+            if part.place:
+                yield f"         {part.place}"
+            for line in part.lines:
+                yield f"           {line}".rstrip()
+        case Table():
+            if part.title:
+                yield part.title
+            yield from align_columns(part.rows_for("text"), right=part.right, indent=part.indent, widest=part.widest)
+        case Fold():
+            yield from draw_lines(part.parts)
 
 
 def cut_line(text: str, columns: int) -> str:

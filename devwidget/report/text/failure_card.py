@@ -8,8 +8,10 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.explanation import Failure
 from devwidget.records.trace import Trace
-from devwidget.report.style.words import label_line, module_words, row_words, site_words
+from devwidget.report.report_parts import Part, Sentence
+from devwidget.report.style.words import module_words, row_words, site_words
 from devwidget.report.text.advice import Advice, memory_advice, parallel_advice
+from devwidget.report.text.finding_text import help_parts
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 
@@ -45,21 +47,22 @@ def _end_words(failure: Failure) -> str:
     return say("the step ended by {error}", error=failure.kind)
 
 
-def failure_lines(trace: Trace) -> Iterator[str]:
-    """The card of a failure as lines of text."""
+def failure_parts(trace: Trace) -> Iterator[Part]:
+    """The card of a failure as parts of a report."""
     card = failure_card(trace)
     if card is None:
         return
     first, *more = trace.error.splitlines() or [trace.error]
-    yield "  " + say("ended by {error}", error=first)
-    yield from (f"    {line}" for line in more)
+    yield Sentence("  " + say("ended by {error}", error=first))
+    for line in more:
+        yield Sentence(f"    {line}")
     if card["place"]:
-        yield label_line(say("where"), f"{card['module']}, {card['place']}: {' '.join(card['source'].split())}")
-    yield from (label_line(say("note"), note) for note in (*_refusal_lines(trace, trace.failure), *card["notes"]))
+        source = " ".join(card["source"].split())
+        yield Sentence(f"{card['module']}, {card['place']}: {source}", label=say("where"))
+    for note in (*_refusal_lines(trace, trace.failure), *card["notes"]):
+        yield Sentence(note, label=say("note"))
     for cure in card["cures"]:
-        first, *code = cure["code"].splitlines() or [""]
-        yield label_line(say("help"), cure["text"] + (f"  {first}" if first and not code else ""))
-        yield from (f"           {line}" for line in ((first, *code) if code else ()))
+        yield from help_parts(cure["text"], cure["code"])
 
 
 def _split_error(error: str) -> tuple[str, str]:

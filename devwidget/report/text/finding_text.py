@@ -11,12 +11,12 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
+from devwidget.report.page.draw_page import draw_page, writes
+from devwidget.report.report_parts import GAP, Code, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
-    align_columns,
     code_word,
     first_line,
-    label_line,
     mentions_place,
     module_words,
     row_words,
@@ -24,15 +24,15 @@ from devwidget.report.style.words import (
     tensor_words,
     translate_finding,
 )
+from devwidget.report.text.draw_text import draw_lines
 
 _MOST_PATHS = 3
 _CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
 
 
-@presents("text", Finding)
 def finding_text(finding: Finding, class_name: str = "") -> str:
     """The message, without a line break at its end; `class_name` is the class of its module, where known."""
-    return text_of(finding_lines(finding, class_name))
+    return text_of(draw_lines(finding_parts(finding, class_name)))
 
 
 def where_words(finding: Finding, class_name: str = "") -> str:
@@ -71,18 +71,19 @@ def further_places(finding: Finding) -> tuple[str, ...]:
     return (say("the same in {paths}", paths=paths),)
 
 
-def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
-    """The lines of the message."""
+@writes(Finding)
+def finding_parts(finding: Finding, class_name: str = "") -> Iterator[Part]:
+    """What, where, why, what else is known, and each way to change it."""
     finding = translate_finding(finding)
-    yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
+    yield Heading(f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}")
     if where := where_words(finding, class_name):
-        yield label_line(say("where"), where)
+        yield Sentence(where, label=say("where"))
     if finding.why:
-        yield label_line(say("why"), finding.why)
+        yield Sentence(finding.why, label=say("why"))
     for note in (*finding.notes, *extra_notes(finding)):
-        yield label_line(say("note"), note)
+        yield Sentence(note, label=say("note"))
     for fix in finding.fixes:
-        yield from _help_lines(fix)
+        yield from _fix_parts(fix)
 
 
 def confidence_words(fix: Fix) -> str:
@@ -112,40 +113,51 @@ def changed_lines(edit: Edit) -> list[str]:
     return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
 
 
-def _help_lines(fix: Fix) -> Iterator[str]:
+def _fix_parts(fix: Fix) -> Iterator[Part]:
     words = say("({confidence}) {summary}", confidence=confidence_words(fix), summary=fix.summary)
     if fix.edits:
-        yield label_line(say("help"), words)
+        yield Sentence(words, label=say("help"))
         for edit in fix.edits:
-            yield f"         {site_words(edit.site)}"
-            yield from (f"           {line}" for line in changed_lines(edit))
-        return
-    if "\n" not in fix.code:
-        yield label_line(say("help"), say("{label}:", label=words) + f"  {fix.code}" if fix.code else words)
-        return
-    yield label_line(say("help"), say("{label}:", label=words))
-    yield from (f"           {line}".rstrip() for line in fix.code.splitlines())
+            yield Code(changed_lines(edit), site_words(edit.site))
+    else:
+        yield from help_parts(say("{label}:", label=words) if fix.code else words, fix.code)
 
 
-@presents("text", Explanation)
-def explanation_text(explanation: Explanation) -> str:
+def help_parts(words: str, code: str) -> Iterator[Part]:
+    """What to do, and code to write: on the same line, if it is one."""
+    lines = code.splitlines()
+    if len(lines) == 1:
+        words = f"{words}  {code}"
+    yield Sentence(words, label=say("help"))
+    if len(lines) > 1:
+        yield Code(lines)
+
+
+@writes(Explanation)
+def explanation_parts(explanation: Explanation) -> Iterator[Part]:
     """The answer to `why did it fail?`."""
-    return text_of(_explanation_lines(explanation))
-
-
-def _explanation_lines(explanation: Explanation) -> Iterator[str]:
     error, place = of_worker(explanation.error)
     first = next(iter(error.strip().splitlines()), "")
-    yield f"{first} ({place})" if place else first
-    yield said(explanation.verdict)
+    yield Sentence(f"{first} ({place})" if place else first)
+    yield Sentence(said(explanation.verdict), "verdict")
     for finding in explanation.findings:
-        yield ""
-        yield from finding_lines(finding)
+        yield from finding_parts(finding)
     if explanation.site is not None:
-        yield ""
-        yield f"{site_words(explanation.site)}  {first_line(explanation.site)}"
-        rows = [(v.name, tensor_words(v.dtype, v.shape), str(v.device)) for v in explanation.values]
-        yield from align_columns(rows, indent="  ") if rows else ()
+        yield Heading(f"{site_words(explanation.site)}  {first_line(explanation.site)}")
+        rows = [(value.name, tensor_words(value.dtype, value.shape), str(value.device)) for value in explanation.values]
+        if rows:
+            yield Table(rows, has_heading=False)
     if explanation.notes:
-        yield ""
-        yield from (say("note: {note}", note=said(note)) for note in explanation.notes)
+        yield GAP
+    for note in explanation.notes:
+        yield Sentence(say("note: {note}", note=said(note)))
+
+
+@presents("html", Finding)
+def _finding_page(finding: Finding) -> str:
+    return draw_page(finding_parts(finding))
+
+
+@presents("html", Explanation)
+def _explanation_page(explanation: Explanation) -> str:
+    return draw_page(explanation_parts(explanation))

@@ -136,8 +136,8 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     return row_words([*parts, lack])
 
 
-def memory_parts(trace: Trace) -> Iterator[Part]:
-    """Tables of memory, and what did not fit; nothing where no allocator was asked."""
+def memory_parts(trace: Trace, *, with_lines: bool = True) -> Iterator[Part]:
+    """Tables of memory, `with_lines` what lived at the peak, and what did not fit; nothing where no allocator was asked."""
     cards, series = memory_cards(trace), memory_series(trace)
     if not series or _model_only(series):
         return
@@ -145,7 +145,7 @@ def memory_parts(trace: Trace) -> Iterator[Part]:
     yield line_table(say("memory at its peak"), [[card[name] for name in names] for card in cards["peaks"]], (1, 2))
     yield from (Sentence(f"  {text}") for text in (*cards["notes"], *cards["refused"]))
     fullest = max(series, key=lambda each: each.peak.allocated).curve
-    if fullest.holdings:
+    if fullest.holdings and with_lines:
         title = say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
         lines = join_by_line(fullest.holdings, lambda each: each.site or each)
         largest = sorted((_join_holdings(line) for line in lines), key=lambda each: -each[0])

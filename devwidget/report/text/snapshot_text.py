@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from devwidget.language.speaking import both, said, say, say_count
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.style.safe_text import text_of
+from devwidget.report.page.draw_page import writes
+from devwidget.report.report_parts import GAP, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes, format_count
-from devwidget.report.style.words import align_columns, device_list, dtype_words
+from devwidget.report.style.words import device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import PlacementTable, device_order, tabulate_snapshot
 
@@ -20,12 +20,19 @@ _MOST_ROWS = 60
 _BAR_CELLS = 24
 
 
-@presents("text", Snapshot)
-def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | None = None) -> str:
-    """The report of one snapshot; the tree is cut below the depth that fits `most` rows."""
+@writes(Snapshot)
+def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[Part]:
+    """The model, its devices, and its tree, cut below the depth that fits."""
     table = tabulate_snapshot(snapshot)
-    lines = [snapshot_headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
-    return text_of(lines)
+    yield Sentence(snapshot_headline(snapshot, table), "verdict")
+    bars = [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)]
+    if bars:
+        yield Table(bars, has_heading=False)
+    yield GAP
+    rows = shown_rows(table, _MOST_ROWS)
+    yield Table([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
+    if len(rows) < len(table):
+        yield Sentence(say("... and {rows} more", rows=count_words(len(table) - len(rows), "row")))
 
 
 def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
@@ -54,13 +61,6 @@ def bytes_by_device(snapshot: Snapshot) -> dict[DeviceId, int]:
             seen.add(tensor.storage)
             sizes[tensor.device] += tensor.storage_bytes or tensor.bytes
     return dict(sorted(sizes.items(), key=lambda item: device_order(item[0])))
-
-
-def bar_lines(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
-    """`cuda:0  [#####-------]  3.1 GiB of 8.00 GiB`, one for each device."""
-    rows = [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in bars]
-    if rows:
-        yield from align_columns(rows, indent="  ")
 
 
 def unicode_bar(bar: MemoryBar) -> str:
@@ -119,13 +119,6 @@ def shown_rows(table: PlacementTable, most: int) -> list[int]:
 def tree_heads() -> tuple[str, ...]:
     """The heads of the module tree as a plain table."""
     return (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
-
-
-def _tree_lines(table: PlacementTable, most: int) -> Iterator[str]:
-    rows = shown_rows(table, most)
-    yield from align_columns([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5))
-    if len(rows) < len(table):
-        yield say("... and {rows} more", rows=count_words(len(table) - len(rows), "row"))
 
 
 def _tree_cells(table: PlacementTable, row: int) -> tuple[str, ...]:

@@ -8,17 +8,16 @@ from operator import attrgetter
 
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
-from devwidget.report.report_parts import Part, Sentence, Table
-from devwidget.report.style.safe_text import text_of
+from devwidget.report.page.draw_page import writes
+from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
+from devwidget.report.style.safe_text import columns_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import (
     and_more,
     code_word,
     device_list,
     first_line,
-    label_line,
     module_words,
     row_words,
     site_words,
@@ -26,31 +25,44 @@ from devwidget.report.style.words import (
     wrap_list,
 )
 from devwidget.report.text.advice import parallel_advice
-from devwidget.report.text.draw_text import MOST_COLUMNS, draw_lines, line_table
-from devwidget.report.text.failure_card import failure_lines
-from devwidget.report.text.finding_text import finding_text
+from devwidget.report.text.draw_text import MOST_COLUMNS, MOST_ROWS, line_table
+from devwidget.report.text.failure_card import failure_parts
+from devwidget.report.text.finding_text import finding_parts
 from devwidget.report.text.memory_words import memory_parts
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
 
-_MOST_CLEAN = 15
-"""Lines of a report that finds nothing."""
+_FEW_ROWS = 2
+"""Of each table of a trace that has nothing to tell but that all is well."""
 _JOINED = attrgetter("examples"), attrgetter("modules")
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
-@presents("text", Trace)
-def trace_text(trace: Trace) -> str:
+@writes(Trace)
+def trace_parts(trace: Trace) -> Iterator[Part]:
     """The report of one recording."""
-    blocks = filter(None, ["\n\n".join(_report_blocks(trace)), text_of(check_lines(trace))])
-    return "\n\n".join(blocks).rstrip()
-
-
-def trace_blocks(trace: Trace) -> list[str]:
-    """What a step did, block by block, and how many kinds of fault were looked for."""
-    return [*_report_blocks(trace), *([_checked_words(trace)] if trace.checked else [])]
+    trace = with_real_times(trace)
+    classes = {event.path: event.class_name for event in trace.modules}
+    yield Sentence(say("Trace: {summary}", summary=summary_words(trace)), "verdict")
+    yield from failure_parts(trace)
+    for finding in trace.findings:
+        yield from finding_parts(finding, classes.get(finding.module or "", ""))
+    is_clean = _is_clean(trace)
+    for at, table in enumerate(_line_tables(trace, _FEW_ROWS if is_clean else MOST_ROWS)):
+        if not (is_clean and at):
+            yield GAP
+        yield table
+    for call in parallel_calls(trace):
+        yield from _parallel_parts(call)
+    memory = list(memory_parts(trace, with_lines=not is_clean))
+    if memory and not is_clean:
+        yield GAP
+    yield from memory
+    checks = [Sentence(line) for line in check_lines(trace)]
+    if checks:
+        yield Fold(_checked_words(trace), checks)
 
 
 def _checked_words(trace: Trace) -> str:
@@ -101,52 +113,18 @@ def findings_words(trace: Trace) -> str:
     )
 
 
-def _report_blocks(trace: Trace) -> list[str]:
-    """The report without what was checked; the tables of a clean one have as many rows as there is room for."""
-    trace = with_real_times(trace)
-    classes = {event.path: event.class_name for event in trace.modules}
-    blocks = [text_of([say("Trace: {summary}", summary=summary_words(trace)), *failure_lines(trace)])]
-    blocks += [finding_text(finding, classes.get(finding.module or "", "")) for finding in trace.findings]
-    if _is_clean(trace):
-        return [*blocks, *_clean_block(trace)]
-    tables = ([part] for part in (*_line_tables(trace), *_copy_tables(trace)))
-    parallel = map(_parallel_parts, parallel_calls(trace))
-    return [*blocks, *filter(None, (text_of(draw_lines(each)) for each in (*tables, *parallel, memory_parts(trace))))]
-
-
 def _is_clean(trace: Trace) -> bool:
     """Whether a trace has nothing to tell but that all is well."""
     return not (trace.error or trace.findings or trace.parallel or any(curve.refused for curve in trace.memory))
 
 
-def _clean_block(trace: Trace) -> list[str]:
-    """All tables without what lived at the peaks, the first rows of each."""
-    memory = list(memory_parts(trace))
-    notes = [part for part in memory if isinstance(part, Sentence)]
-    tables = [*_line_tables(trace), *_copy_tables(trace), *[part for part in memory if isinstance(part, Table)][:1]]
-    taken = 3 + len(tables) + len(notes) + len(list(check_lines(trace)))  # the summary, two empty lines, and the titles
-    most = _share_rows([len(table.rows) for table in tables], _MOST_CLEAN - taken)
-    cut = [replace(table, most=rows) for table, rows in zip(tables, most, strict=True)]
-    if cut:
-        return [text_of(draw_lines([*cut, *notes]))]
-    return []
-
-
-def _share_rows(counts: Sequence[int], room: int) -> list[int]:
-    """Rows of each table: one at least, then one more for each in turn while there is room."""
-    shown = [1 for _ in counts]
-    for at in (at for _ in range(max(counts, default=0)) for at in range(len(counts))):
-        shown[at] += sum(shown) < room and shown[at] < counts[at]
-    return shown
-
-
 def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
-    if trace.checked:
-        rules = [*wrap_list(say("checked: {rules}", rules=", ".join(trace.checked)), MOST_COLUMNS)]
-    else:
-        rules = []
-    yield from [_checked_words(trace)] if len(rules) > 1 and _is_clean(trace) else rules
+    rules = say("checked: {rules}", rules=", ".join(trace.checked))
+    if trace.checked and _is_clean(trace) and columns_of(rules) > MOST_COLUMNS:
+        yield _checked_words(trace)
+    elif trace.checked:
+        yield from wrap_list(rules, MOST_COLUMNS)
     yield from wait_words(trace)
     for words in not_checked_words(trace):
         yield from wrap_list(say("not checked: {rules}", rules=words), MOST_COLUMNS)
@@ -181,15 +159,17 @@ def not_checked_words(trace: Trace) -> list[str]:
     return [say("{kind}: {reason}", kind=", ".join(names), reason=reason) for reason, names in groups.items()]
 
 
-def _line_tables(trace: Trace) -> Iterator[Table]:
-    """What crossed and what was waited for, each line of the program once."""
+def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
+    """What crossed and what was waited for, each line of the program once; which copies arrived as they were sent."""
     hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
     waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
-    rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -sum(hop.bytes for hop in line))]
-    if rows:
-        yield line_table(say("moves, by line"), rows, (1, 2))
+    if hops:
+        rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -sum(hop.bytes for hop in line))]
+        yield line_table(say("moves, by line"), rows, (1, 2), most)
     if waits:
-        yield line_table(say("waits of the host, by line"), [_wait_cells(line) for line in waits], (1,))
+        yield line_table(say("waits of the host, by line"), [_wait_cells(line) for line in waits], (1,), most)
+    if trace.copy_checks:
+        yield line_table(say("copies between GPUs, checksums at both ends"), _copy_rows(trace), (1,), most)
 
 
 def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
@@ -231,11 +211,10 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
     return and_more(" -> ".join(next(iter(ways))), len(ways) - 1)
 
 
-def _copy_tables(trace: Trace) -> Iterator[Table]:
-    """A row for each pair of GPUs; nothing where no copy was verified."""
-    pairs = dict.fromkeys((each.source, each.target, each.peer_access) for each in trace.copy_checks)
+def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
+    """A row for each pair of GPUs."""
     rows = []
-    for source, target, peer in pairs:
+    for source, target, peer in dict.fromkeys((each.source, each.target, each.peer_access) for each in trace.copy_checks):
         checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
         count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
         if wrong:
@@ -243,12 +222,11 @@ def _copy_tables(trace: Trace) -> Iterator[Table]:
         else:
             arrived = say("as sent")
         rows.append((f"{source} -> {target}", f"{count}x", arrived, said(_PEER_ACCESS[peer])))
-    if rows:
-        yield line_table(say("copies between GPUs, checksums at both ends"), rows, (1,))
+    return rows
 
 
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
-    yield Sentence(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
+    yield Heading(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
     is_timed = any(replica.seconds for replica in call.replicas)
     header = (
         *(say("device"), say("samples"), say("batch in"), say("parameters in")),
@@ -268,5 +246,6 @@ def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
         yield Table([header, *rows], right=range(1, len(header)))
     yield from (Sentence(f"  {words}") for words in parallel_words(replace(call, error="")))  # which was said above
     for each in parallel_advice(call):
-        yield Sentence(label_line(say("help"), each.text))
-        yield from (Sentence(f"        {line}") for line in each.code.splitlines())
+        yield Sentence(each.text, label=say("help"))
+        if each.code:
+            yield Code(each.code.splitlines())

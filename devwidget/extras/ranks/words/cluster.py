@@ -26,7 +26,8 @@ from devwidget.report.style.words import (
     row_words,
     site_words,
 )
-from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.text.draw_text import draw_lines
+from devwidget.report.text.finding_text import finding_parts
 
 _MOST_ROWS = 24
 
@@ -154,7 +155,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
         yield from step_lines(cluster.traced)
     for finding in cluster.findings:
         yield ""
-        yield from finding_lines(finding)
+        yield from draw_lines(finding_parts(finding))
 
 
 def cluster_headline(cluster: Cluster, columns: int) -> str:

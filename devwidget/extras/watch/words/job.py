@@ -12,7 +12,7 @@ from devwidget.report.page.draw_page import shows
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.units import count_words, format_seconds
 from devwidget.report.style.words import first_line, site_words
-from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.text.finding_text import finding_parts
 
 
 @shows(WatchedJob)
@@ -26,7 +26,7 @@ def job_parts(job: WatchedJob) -> Iterator[Part]:
     for rank, run in zip(job.ranks, job.runs, strict=True):
         yield Sentence(say("rank {rank}: {words}", rank=rank, words=verdict_words(run)))
         for finding in run.findings:
-            yield from (Sentence(line) for line in ("", *finding_lines(finding)))
+            yield from finding_parts(finding)
 
 
 def line_words(line: LineTime) -> str:

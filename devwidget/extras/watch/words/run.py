@@ -8,9 +8,9 @@ from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.report.page.draw_page import shows
-from devwidget.report.report_parts import Part, Sentence, Table
+from devwidget.report.report_parts import GAP, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.text.finding_text import finding_parts
 
 PART_NAMES = {
     "data": Message("between the steps"),
@@ -30,9 +30,9 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
     if run.error:
         yield Sentence(say("ended by {error}", error=run.error.partition("\n")[0]), "over")
     for finding in run.findings:
-        yield from (Sentence(line) for line in ("", *finding_lines(finding)))
+        yield from finding_parts(finding)
     if run.steps.total:
-        yield Sentence("", on="text")
+        yield GAP
         yield Table([(say("part"), say("mean of a step"), say("share")), *time_rows(run.steps)], right=(1, 2))
     if run.steps.memory:
         head = (say("device"), say("allocated at first"), say("at the end"), say("most"), say("peak"))

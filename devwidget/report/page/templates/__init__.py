@@ -1,0 +1,39 @@
+"""Templates of pages, in which every text of a model or a file is escaped."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from devwidget.language.speaking import language, say
+from devwidget.report.style.safe_text import Markup, safe_block
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def render(name: str, **facts: Any) -> Markup:
+    """The template `name.html.j2` with its facts."""
+    return Markup(_environment().get_template(f"{name}.html.j2").render(facts, language=language()))
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2  # only whoever makes a page waits for it
+
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("devwidget", "report/page/templates"),
+        autoescape=True,
+        finalize=_make_safe,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.globals.update(say=say, kind_of=lambda part: type(part).__name__)
+    return made
+
+
+def _make_safe(value: Any) -> Any:
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return safe_block(value)
+    return value
