@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
-from devwidget.language.speaking import said
+from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
@@ -78,7 +78,7 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = 
         report=text_of(draw_lines(trace_parts(trace), "page")) if trace is not None else "",
         heads=tree_heads(),
         rows=[(table.depths[row], table.names[row], (table.classes[row], *placement_cells(table, row))) for row in rows],
-        more=count_words(len(table) - len(rows), "row") if len(rows) < len(table) else "",
+        more=say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")) if len(rows) < len(table) else "",
     )
 
 
@@ -103,7 +103,7 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    return render("saved", html=Markup(html))
+    return render("saved", note=say("The panel as it was saved; run the cell for the live one."), html=Markup(html))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
