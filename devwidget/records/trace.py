@@ -184,8 +184,7 @@ class FaultDetails:
         optimizer: its class.
         state: name of the state that is elsewhere.
         history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
-        reason: why the optimizer lacks parameters: `frozen`, `younger`, `later` (they came into the model after it was built,
-            before the recording), `loss`, or `another model` (it has none of the model).
+        reason: why the optimizer lacks parameters: `frozen`, `younger`, `loss`, or `another model` (it has none of the model).
         owner: class of the module.
         key: a name in the checkpoint.
         right: what the module calls it.

@@ -59,17 +59,3 @@ def test_a_layer_that_the_same_line_would_give_is_missing(listed):
 
     (found,) = found_in(program)
     assert "`1.weight, 1.bias`" in found.headline
-
-
-def optimizer_of(parameters):
-    return torch.optim.SGD([*parameters], lr=0.1)
-
-
-def test_where_nobody_knows_what_was_asked_all_else_of_a_model_is_trained():
-    def program():
-        model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2)).to("cuda")
-        optimizer = optimizer_of(model.parameters())
-        model[1] = nn.Linear(8, 3).to("cuda")
-        train(optimizer, model)
-
-    assert len(found_in(program)) == 1

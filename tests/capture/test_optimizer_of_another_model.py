@@ -55,24 +55,6 @@ def test_an_optimizer_built_while_the_recording_runs_is_looked_at_too():
     assert kinds(recording.trace) == ["optimizer-misplaced"]
 
 
-def test_gradients_that_are_left_from_earlier_reach_nobody():
-    old, model = nn.Linear(4, 2), nn.Linear(4, 2)
-    optimizer = torch.optim.SGD(old.parameters(), lr=0.1)
-    old(torch.rand(3, 4)).sum().backward()
-    trace = recorded(optimizer, loss=lambda: model(torch.rand(3, 4)).sum(), steps=2, zero=[model])
-    assert kinds(trace) == ["optimizer-misplaced"]
-
-
-def test_a_layer_replaced_before_the_recording_is_not_in_the_optimizer():
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model[1] = nn.Linear(4, 3)
-    trace = recorded(optimizer, loss=lambda: model(torch.rand(3, 4)).sum())
-    (found,) = trace.findings
-    assert found.headline == "`SGD` does not know `1.weight, 1.bias`, which received gradients"
-    assert found.why.startswith("the parameters came into the model after the optimizer was built")
-
-
 def test_a_copy_made_by_a_wrapper_is_not_in_the_optimizer_of_the_original():
     model = nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -47,7 +47,7 @@ def optimizer_state(context: ErrorContext) -> None:
     if not running or running[0].f_code.co_name in ("__init__", "add_param_group") or any(map(_fills_items, running)):
         return
     optimizer, caller = _self(running[0]), context.caller_of(running[0])
-    optimizers.check_state(context.state, optimizer, {}, {}, caller)
+    optimizers.check_state(context.state, optimizer, None, caller)
     _add_birth(context, optimizer, caller)
 
 

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable
+from types import FrameType
 
 import torch
 from torch import nn
 
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
+from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import named_tensors, registered_entries
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code import classes
-from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.tensors import is_leaf, is_parameter
+from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Held, Operand
+from devwidget.records.trace import Family, Fault, FaultDetails, Held, Operand
+
+
+def describe_operand(name: str, tensor: torch.Tensor) -> Operand:
+    """A tensor that is not where, or in which, it should be."""
+    return operand_of(tensor, name, name, stray=True)
+
+
+def make_fault(
+    state: RecordingState, frame: FrameType, what: Family, error: str, operands: tuple[Operand, ...],
+    details: FaultDetails, birth: Site | None = None, target: DeviceId | None = None,
+) -> Fault:  # fmt: skip
+    """The fault of a step, or of the construction, of an optimizer."""
+    call = "step" if what == "optimizer" else "add_param_group"
+    return fault_at(state.tracker, what, call, raw_site(frame), module=None, error=error, operands=operands, target=target,
+                    healed=state.heal, birth=birth, model_name=Names(state, frame).model_name(), details=details)  # fmt: skip
 
 
 class UntrainedParameters:
@@ -27,8 +44,8 @@ class UntrainedParameters:
 
     def __init__(self) -> None:
         self.trained: set[int] = set()
-        self.older: set[int] = set()
-        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+        self.covered: set[int] = set()
+        self._faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
         self._whole: set[object] = set()
 
     def mark_trained(self, parameters: Iterable[object]) -> None:
@@ -37,7 +54,7 @@ class UntrainedParameters:
 
     def has_fault(self, key: object) -> bool:
         """Whether a fault is known under a key."""
-        return key in self.faults
+        return key in self._faults
 
     def add_fault(self, key: object, fault: Fault, ids: tuple[int, ...], *, only_all: bool = False) -> None:
         """Keep a fault until the recording ends.
@@ -48,33 +65,28 @@ class UntrainedParameters:
             ids: of the parameters.
             only_all: it is none if another optimizer has one of them.
         """
-        self.faults[key] = fault, ids
+        self._faults[key] = fault, ids
         if only_all:
             self._whole.add(key)
 
     def drop_fault(self, key: object) -> None:
         """It was none."""
-        self.faults.pop(key, None)
+        self._faults.pop(key, None)
 
     def write_untrained(self, state: RecordingState) -> None:
-        """The recording is over: every optimizer that there is has been seen."""
-        for fault in self.faults_left():
-            state.log.log_fault(fault)
-
-    def faults_left(self) -> Iterator[Fault]:
-        """One fault for each optimizer that lacks what no other has."""
-        for key, (fault, ids) in self.faults.items():
+        """The recording is over, and every optimizer that there is has been seen: write down what none of them trains."""
+        for key, (fault, ids) in self._faults.items():
             left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
             is_part = key in self._whole and len(left) < len(ids)
             if left and not is_part:
-                yield dataclasses.replace(fault, operands=left)
+                state.log.log_fault(dataclasses.replace(fault, operands=left))
 
 
 def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:
     """At the first step of an optimizer: does something that it should train escape it?"""
-    if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
+    if id(optimizer) in missing.covered or not trains_model(state, optimizer):
         return
-    missing.faults["untrained", id(optimizer)] = (_make_untrained_fault(state, "untrained", None, None, ()), ())
+    missing.covered.add(id(optimizer))
     for module, held, tensor in owners.unregistered_tensors(state.tracker):
         leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
@@ -85,10 +97,11 @@ def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, miss
             fault = _never_trained(state, module, held, tensor)
         else:
             continue
-        missing.faults["untrained", id(leaf)] = (fault, (id(leaf),))
+        missing.add_fault(("untrained", id(leaf)), fault, (id(leaf),))
 
 
-def _trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
+def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer has a parameter of the model."""
     mine = {id(parameter) for parameter in parameters_of(optimizer)}
     return any(
         id(p) in mine for _, module in state.tracker.list_modules() for _, p in registered_entries(module, "_parameters")
@@ -97,11 +110,8 @@ def _trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bo
 
 def _lost_leaf(state: RecordingState, held: Held, tensor: torch.Tensor) -> Fault:
     birth = state.births.find_birth(tensor)
-    if birth is not None:
-        site = to_site(birth.find_root().site)
-    else:
-        site = held.assigned
-    return _make_untrained_fault(state, "leaf", held.module, site, (_describe_untrained(tensor, held, site or held.assigned),))
+    site = to_site(birth.find_root().site) if birth is not None else held.assigned
+    return _make_untrained_fault(state, "leaf", held.module, site, tensor, held, site or held.assigned)
 
 
 def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
@@ -109,9 +119,7 @@ def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor:
     for stranger, (owner, site) in list(state.tracker.strangers.items()):
         if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
-    return _make_untrained_fault(
-        state, "untrained", path, used or held.assigned, (_describe_untrained(tensor, held, held.assigned),)
-    )
+    return _make_untrained_fault(state, "untrained", path, used or held.assigned, tensor, held, held.assigned)
 
 
 def _read_in_class(kind: type, name: str) -> Site | None:
@@ -119,13 +127,11 @@ def _read_in_class(kind: type, name: str) -> Site | None:
     return owners.in_class(kind, lambda filename, owner: classes.attribute_read(filename, owner, attribute))
 
 
-def _describe_untrained(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
-    name = f"self.{held.name}"
-    return operand_of(tensor, name, name, stray=True, birth=birth, held=held)
-
-
 def _make_untrained_fault(
-    state: RecordingState, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]
-) -> Fault:
-    return fault_at(state.tracker, what, "step", site, module=module, phase="optimizer", operands=operands,
+    state: RecordingState, what: Family, module: str | None, site: Site | None, tensor: torch.Tensor, held: Held,
+    birth: Site | None,
+) -> Fault:  # fmt: skip
+    name = f"self.{held.name}"
+    operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
+    return fault_at(state.tracker, what, "step", site, module=module, phase="optimizer", operands=(operand,),
                     model_name=state.tracker.model_name)  # fmt: skip

@@ -112,7 +112,6 @@ def _make_finding(fault: Fault, kernels: list[int]) -> Found:
 _YOUNGER = Message("the parameters are younger than the optimizer, and it only trains those it was given")
 _WHY_IT_LACKS = {
     "frozen": Message("the parameters were frozen when the optimizer was built, and it only trains those it was given"),
-    "later": Message("the parameters came into the model after the optimizer was built, and it only trains those it was given"),
     "loss": Message("the parameters belong to the loss, not to the model, and it only trains those it was given"),
     "another model": Message(
         "it steps the parameters that it was given, and no gradient reaches those: the model does not change"
