@@ -27,9 +27,9 @@ from devwidget.capture.object_fields import (
     parts_of,
 )
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of
-from devwidget.capture.source_code.frames import named_parts
 from devwidget.capture.source_code.statements import MOVES, statement_text
-from devwidget.capture.tensors import is_tensor, read_attribute
+from devwidget.capture.tensors import DEVICE, is_tensor, read_attribute
+from devwidget.capture.walk import children
 from devwidget.records.syntax import arguments_in, name_of_called, parsed_operation, parsed_statement
 
 UNKNOWN = object()
@@ -261,8 +261,10 @@ def _attribute(owner: Any, name: str) -> Any:
         if name in _READABLE:
             return read_attribute(owner, name)
         return UNKNOWN
+    if type(owner) is DEVICE and name in ("type", "index"):
+        return getattr(owner, name)
     if is_a(owner, tuple):
-        return dict(named_parts(owner)).get(name, UNKNOWN)
+        return dict(children(owner)).get(f".{name}", UNKNOWN)
     fields = dict_of(owner)
     for group in (fields, *map(fields.get, ("_parameters", "_buffers", "_modules"))):
         if is_a(group, dict) and dict.__contains__(group, name):
