@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 from types import FrameType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -15,10 +14,10 @@ from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope
+from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.errors import error_text
-from devwidget.records.syntax import parsed
 from devwidget.records.trace import FaultDetails
 
 PROBLEM = "compared"
@@ -42,49 +41,48 @@ def meet_own_check(state: RecordingState, error: BaseException) -> None:
 def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) -> None:
     if frame is None or not isinstance(error, Exception):
         return
-    for sides in _find_disagreeing(frame):
-        name = frame.f_code.co_name
-        check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
-        tensors = {side.name: side.tensor for side in sides if side.tensor is not None}
+    scope, name = Scope(frame), frame.f_code.co_name
+    check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
+    for sides in _compared(frame):
+        answers = [scope.value(side) for side in sides]
+        are_devices = all(type(answer) in (DEVICE, str) for answer in answers)
+        if not are_devices or answers[0] == answers[1]:
+            continue
+        tensors = _tensors_asked(scope, sides)
         call = FailedCall(state, check, (), tensors, error, frame)
-        target = _find_target(call, sides)
-        strays = [tensor for tensor in tensors.values() if tensor.device != target]
+        target = healing.target_device(call.name, call.tensors(), state)
+        if len(tensors) == 1:
+            target = _other_device(answers, *tensors.values())
+        strays = [tensor for tensor in call.tensors() if tensor.device != target]
         if target is not None and strays:
             call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
             return
 
 
-def _find_disagreeing(frame: FrameType) -> Iterator[list[_Side]]:
-    """The comparisons of what tensors are on whose sides differ."""
-    scope = Scope(frame)
-    for pair in _compared(frame):
-        left, right = sides = [_read_side(scope, node) for node in pair]
-        has_tensor = left.tensor is not None or right.tensor is not None
-        is_known = left.answer is not UNKNOWN and right.answer is not UNKNOWN
-        if has_tensor and is_known and left.answer != right.answer:
-            yield sides
+def _other_device(answers: list[Any], tensor: torch.Tensor) -> torch.device | None:
+    """The device with which that of a tensor was compared."""
+    return next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
 
 
-class _Side(NamedTuple):
-    """One side of a comparison: the tensor that it asks, how the line writes that, and what it answers."""
-
-    name: str
-    tensor: torch.Tensor | None
-    answer: Any
-
-
-def _find_target(call: FailedCall, sides: list[_Side]) -> torch.device | None:
-    """The device that a side names, else that of the tensor that decides."""
+def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, torch.Tensor]:
+    """The tensors of which the sides ask `x.device` or `x.device.type`, and how the line writes them."""
+    found = {}
     for side in sides:
-        if side.tensor is None and type(side.answer) is DEVICE:
-            return side.answer
-    return healing.target_device(call.name, list(call.tensors()), call.state)
+        match side:
+            case (
+                ast.Attribute(value=ast.Attribute(value=owner, attr="device"), attr="type")
+                | ast.Attribute(value=owner, attr="device")
+            ):
+                tensor = scope.value(owner)
+                if is_tensor(tensor):
+                    found[ast.unparse(owner)] = tensor
+    return found
 
 
 def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Both sides of what the raising line, or the `if` around it, wants to be equal."""
-    tree = parsed("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)), deep=True)
-    for node in ast.walk(tree) if tree is not None else ():
+    file = read_file(frame.f_code.co_filename)
+    for node in file.statements if file is not None else ():
         match node:
             case ast.Assert() if _is_at(node, frame.f_lineno):
                 yield from _sides(node.test, _AGREE)
@@ -93,7 +91,6 @@ def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _is_at(node: ast.stmt, line: int) -> bool:
-    """Whether a statement has a line."""
     return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
@@ -101,30 +98,3 @@ def _sides(test: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> Iterator[t
     for node in ast.walk(test):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], operators):
             yield node.left, node.comparators[0]
-
-
-def _read_side(scope: Scope, node: ast.expr) -> _Side:
-    """What `x.device`, `x.device.type` or `x.get_device()` asks and answers, or the value of another expression."""
-    match node:
-        case ast.Attribute(value=inner, attr="type" | "index" as name):
-            asked = _read_side(scope, inner)
-            if type(asked.answer) is DEVICE:
-                answer = getattr(asked.answer, name)
-            else:
-                answer = UNKNOWN
-            return _Side(asked.name, asked.tensor, answer)
-        case ast.Call(func=ast.Attribute() as method, args=[]) | (ast.Attribute() as method):
-            tensor = scope.value(method.value)
-            if is_tensor(tensor) and method.attr in ("device", "is_cuda", "get_device"):
-                return _Side(ast.unparse(method.value), tensor, _answer(tensor, method.attr))
-    value = scope.value(node)
-    return _Side("", None, value if type(value) in (DEVICE, str) else UNKNOWN)
-
-
-def _answer(tensor: torch.Tensor, question: str) -> Any:
-    match question:
-        case "device":
-            return tensor.device
-        case "is_cuda":
-            return tensor.is_cuda
-    return tensor.device.index
