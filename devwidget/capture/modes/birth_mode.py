@@ -23,7 +23,7 @@ from devwidget.capture.source_code.arguments import where_left_out
 from devwidget.capture.source_code.call_sites import RawSite, callers, locals_of, site_of
 from devwidget.capture.source_code.stack import caller, frames_at_work
 from devwidget.capture.source_code.statements import MOVES
-from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.errors import error_text
 
 _BACKWARD = frozenset({"backward", "grad"})
@@ -37,8 +37,6 @@ _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.S
 _DisableTorchFunction = torch_internals.DisableTorchFunction
 _SMALL = 16 << 20
 """Bytes of an operand that is kept after its call has failed."""
-MOST_DEVICES = 64
-"""Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
 
 class TorchCall(NamedTuple):
@@ -73,7 +71,6 @@ class BirthMode(FunctionMode):
         super().__init__()
         self._state = state
         self._site, self._threads = state.tracker.find_site, state.tracker.threads
-        self._devices: dict[int, tuple[torch.device, Birth]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         """Make the call; if it fails, perhaps make it again with other arguments."""
@@ -86,8 +83,6 @@ class BirthMode(FunctionMode):
             out = func(*args)
             if out is None:
                 self._nothing_read(func, args[0], frame)
-            elif type(out) is DEVICE:
-                self._device_read(out, args[0])
             return out
         kwargs, here = kwargs or {}, self._threads.place
         site = self._site(frame)
@@ -219,31 +214,11 @@ class BirthMode(FunctionMode):
         else:
             origin = None
         birth = Birth.make_birth(result, number, call.name, call.site, call.is_direct(), is_move, parent, origin)
-        birth.follows = self._followed_birth(call, is_move)
         if call.site is not None and call.site.code.co_name == "__init__":
             birth.built = _find_construction(call.frame)
         if birth.direct and "device" in call.kwargs and call.kwargs["device"] is None:
             birth.asked = tuple(where_left_out(call.frame, "device"))
         return birth
-
-    def _followed_birth(self, call: TorchCall, is_move: bool) -> Birth | None:
-        """The birth of the tensor from which the device was read that a call was given."""
-        given = call.kwargs.get("device")
-        if given is None and is_move:
-            given = next((each for each in call.args if type(each) is DEVICE), None)
-        device, birth = self._devices.get(id(given), (None, None))
-        if birth is not None and device is given:
-            return birth.deciding_birth()
-        return None
-
-    def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
-        """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
-        birth = self._state.births.find_birth(tensor)
-        if birth is None:  # older than the recording, or read before the call that makes it has returned
-            return
-        if len(self._devices) >= MOST_DEVICES:
-            self._devices.pop(next(iter(self._devices)))
-        self._devices[id(device)] = device, birth
 
     def _note_more(self, call: TorchCall) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""

@@ -90,7 +90,6 @@ class Birth(TensorRef):
         is_move: it was moved here.
         parent: what it was computed from, on the same device.
         origin: what it was moved from.
-        follows: the first tensor that a line like `device=x.device` had the device from.
         dtype: of the tensor.
         moved_on: what was born here, a parameter, has got other data since.
         weights: of the parameter whose dtype it shares, for what a layer computed.
@@ -105,7 +104,6 @@ class Birth(TensorRef):
         "depth",
         "direct",
         "dtype",
-        "follows",
         "is_move",
         "moved_on",
         "number",
@@ -122,7 +120,6 @@ class Birth(TensorRef):
     depth: int
     direct: bool
     dtype: torch.dtype
-    follows: Birth | None
     is_move: bool
     moved_on: bool
     number: int
@@ -204,11 +201,6 @@ class Birth(TensorRef):
         """The birth of what this one shows: of the copy, where a tensor that was copied is the root."""
         return next((birth for birth in self.iterate_chain() if birth.call), self.find_root())
 
-    def deciding_birth(self) -> Birth:
-        """The birth of the tensor that this one was put beside; its own root for one that was told a device."""
-        root = self.find_root()
-        return root.follows or root
-
     def dtype_root(self) -> Birth:
         """The birth that decided the dtype: moves between devices are passed through."""
         birth = self
@@ -218,7 +210,7 @@ class Birth(TensorRef):
 
 
 _UNSAID = {"asked": (), "built": None, "call": "", "site": None, "direct": False, "is_move": False, "origin": None,
-           "follows": None, "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
+           "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
 
 
 class _Ref(TensorRef):
