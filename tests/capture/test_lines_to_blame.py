@@ -108,17 +108,6 @@ BLAMED = {
         "return self.head",
         "self.embed = ",
     ),
-    "what has the default dtype is cast to the one that was asked for": (
-        """
-    sample = torch.randn(1, 3, 4, device="cuda", dtype=torch.float16)
-    steps = torch.stack([torch.randn_like(sample), sample], 1)
-    rates = torch.linalg.solve(torch.eye(2, device="cuda"), torch.ones(2, device="cuda"))
-    torch.einsum("k,bkc...->bc...", rates, steps)
-    """,
-        "wrong-dtype",
-        "torch.einsum",
-        "rates = ",
-    ),
     "what a hook takes to the host is no attribute that stayed behind": (
         """
     class Net(nn.Module):

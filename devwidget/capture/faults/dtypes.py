@@ -8,13 +8,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import own_tensors, walk_modules
+from devwidget.capture.modules import own_parameters, walk_modules
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
-from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.tensors import is_parameter, is_tensor
@@ -53,25 +50,26 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
 
 
 def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
-    """That of a parameter that was given, else of the running module's own, else the one of all parameters below it.
-
-    A buffer has a say after them. Where no module has one, the dtype that the program names, else the widest but float64.
-    """
+    """That of a parameter that was given, of the running module or of all below it, else the widest but float64."""
     met = {tensor.dtype for tensor in floats}
-    widest = min(met, key=lambda dtype: (dtype == torch.float64, -dtype.itemsize))
-    return next((dtype for dtype in _dtypes_asked_for(call, floats) if dtype in met), widest)
+    for dtype in _dtypes_asked_for(call, floats):
+        if dtype in met:
+            return dtype
+    return min(met, key=lambda dtype: (dtype == torch.float64, -dtype.itemsize))
 
 
 def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[torch.dtype]:
-    """What an incoming gradient, parameters, the running module and the lines of the program say, in this order."""
-    yield from _only(_dtypes(_incoming_gradients(call.frame)))
+    """What incoming gradients and parameters say, in this order."""
+    incoming = set(_dtypes(_incoming_gradients(call.frame)))
+    if len(incoming) == 1:
+        yield from incoming
+    yield from _dtypes(filter(is_parameter, floats))
     module = call.state.tracker.running
-    own, below = _tensors_of(module)
-    yield from _dtypes(tensor for tensor in (*floats, *own) if is_parameter(tensor))
-    yield from _only(_dtypes(tensor for tensor in below if is_parameter(tensor)))
-    yield from _dtypes(own)
-    yield from _only(dtype for dtype in _dtypes(below) if any(dtype == tensor.dtype for tensor in floats))
-    yield from _dtypes_named(call, floats)
+    if module is not None:
+        yield from _dtypes(own_parameters(module).values())
+        below = {dtype for _, part in walk_modules(module) for dtype in _dtypes(own_parameters(part).values())}
+        if len(below) == 1:
+            yield from below
 
 
 def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
@@ -80,31 +78,6 @@ def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
     if not arguments or not is_a(arguments[0], torch.autograd.function.BackwardCFunction):
         return []
     return [each for each in arguments[1:] if is_tensor(each)]
-
-
-def _tensors_of(module: nn.Module | None) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """A module's own tensors, and those of all its parts."""
-    if module is None:
-        return [], []
-    return list(own_tensors(module).values()), [each for _, part in walk_modules(module) for each in own_tensors(part).values()]
-
-
-def _dtypes_named(call: FailedCall, floats: list[torch.Tensor]) -> list[torch.dtype]:
-    """The one dtype that a line asks for, by `dtype=` or a cast: the others have theirs because nobody said anything."""
-    names, named = Names(call.state, call.frame), []
-    for tensor in floats:
-        operand = names.with_birth(operand_of(tensor, "", "", stray=True), tensor, tensor.device, of_dtype=True)
-        if operand.from_move or "dtype=" in operand.birth_call:
-            named.append(tensor.dtype)
-    return _only(dtype for dtype in named if dtype != torch.float64)
-
-
-def _only(dtypes: Iterable[torch.dtype]) -> list[torch.dtype]:
-    """The dtype, if all are one."""
-    found = set(dtypes)
-    if len(found) == 1:
-        return list(found)
-    return []
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:

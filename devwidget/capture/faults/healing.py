@@ -31,13 +31,11 @@ class _Meeting:
         name: of the torch function.
         tensors: all of them, in their order.
         state: of the recording.
-        is_moved_on: the line of the call moves its result.
     """
 
     name: str
     tensors: Sequence[torch.Tensor]
     state: RecordingState
-    is_moved_on: bool
 
     def on_accelerators(self) -> list[torch.Tensor]:
         """The tensors that are not on the CPU."""
@@ -48,18 +46,12 @@ class _Meeting:
         return [tensor for tensor in self.on_accelerators() if not _is_unnumbered(tensor, self.state)]
 
 
-def target_device(
-    name: str, tensors: Sequence[torch.Tensor], state: RecordingState, *, is_moved_on: bool = False
-) -> torch.device | None:
-    """The device that the call belongs on; None if its tensors agree already or one of them has no data.
-
-    Args:
-        is_moved_on: the line of the call moves its result, as in `table[index].to(device)`.
-    """
+def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingState) -> torch.device | None:
+    """The device that the call belongs on; None if its tensors agree already or one of them has no data."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    meeting = _Meeting(name, tensors, state, is_moved_on)
+    meeting = _Meeting(name, tensors, state)
     votes = (vote(meeting) for vote in _VOTES)
     return next(device for device in votes if device is not None)
 
@@ -70,13 +62,6 @@ def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
     is_written = is_inplace(meeting.name) and first.dim() and is_accelerator(first.device)
     if is_written:
         return first.device
-    return None
-
-
-def _of_rows_moved_on(meeting: _Meeting) -> torch.device | None:
-    """What is indexed stays where it is if the rows taken from it are moved on."""
-    if meeting.name == "__getitem__" and meeting.is_moved_on:
-        return meeting.tensors[0].device
     return None
 
 
@@ -118,8 +103,7 @@ def _of_gradients(meeting: _Meeting) -> torch.device | None:
 def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
     """Indices go where the tensor is."""
     first = meeting.tensors[0]
-    is_placed = meeting.name == "__getitem__" and is_among(first, meeting.placed_by_number())
-    if is_placed:
+    if meeting.name == "__getitem__" and is_among(first, meeting.placed_by_number()):
         return first.device
     return None
 
@@ -132,7 +116,6 @@ def _of_the_youngest(meeting: _Meeting) -> torch.device:
 
 _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
     _of_what_is_written,
-    _of_rows_moved_on,
     _of_the_accelerator,
     _of_what_was_asked_for,
     _of_running_module,

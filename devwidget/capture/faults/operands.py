@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from types import FrameType
 from typing import Any
 
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import is_among
-from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site
-from devwidget.capture.source_code.statements import is_moved_on, statement_text
 from devwidget.records.device import KINDS
 from devwidget.records.errors import message
 from devwidget.records.syntax import is_inplace
@@ -29,7 +26,7 @@ _ON_HOST = frozenset({"batch_sizes", "lengths"})
 def handle_failure(call: FailedCall) -> Any:
     """Heal by moving the strays to their partners. An exception that this cures was one of devices, whatever it said."""
     tensors = call.tensors()
-    target = healing.target_device(call.name, tensors, call.state, is_moved_on=_is_moved_on(call.frame))
+    target = healing.target_device(call.name, tensors, call.state)
     if target is None:
         return NOT_OURS
     on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
@@ -45,11 +42,3 @@ def handle_failure(call: FailedCall) -> Any:
     if out is not NOT_OURS or _DEVICE_WORDS.search(message(call.error)):
         call.report("operands", strays, target, out)
     return out
-
-
-def _is_moved_on(frame: FrameType | None) -> bool:
-    """Whether the line of a frame moves what its running call returns."""
-    raw = raw_site(frame)
-    if raw is None:
-        return False
-    return is_moved_on(call_text(raw), statement_text(raw.code.co_filename, line_of(raw)))

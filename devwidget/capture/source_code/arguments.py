@@ -15,7 +15,7 @@ from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, running_node
 from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
-from devwidget.capture.source_code.stack import is_users_code, user_frame
+from devwidget.capture.source_code.stack import is_users_function, user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import arguments_in, names_in
 from devwidget.records.trace import Given
@@ -187,19 +187,8 @@ def _find_own_variable(node: ast.expr, frame: FrameType, above: FrameType) -> as
 
 
 def _find_made(node: ast.expr, scope: Scope) -> ast.Call | None:
-    """The call of a user's function that is an argument, or the only item of a list that is one."""
-    match node:
-        case ast.BinOp(left=ast.List() | ast.Tuple() as items, op=ast.Mult()):
-            node = items
-    match node:
-        case ast.List(elts=[only]) | ast.Tuple(elts=[only]):
-            node = only
-    if isinstance(node, ast.Call):
-        code = getattr(scope.value(node.func), "__code__", None)
-    else:
-        code = None
-    is_users = type(code) is CodeType and is_users_code(code)
-    if isinstance(node, ast.Call) and is_users:
+    """The call of a user's function that is an argument."""
+    if isinstance(node, ast.Call) and is_users_function(scope.value(node.func)):
         return node
     return None
 

@@ -10,7 +10,7 @@ import textwrap
 from devwidget.capture.source_code.source_files import Function, read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import is_shallow, name_of_called, parsed_expression, parsed_statement
+from devwidget.records.syntax import is_shallow, name_of_called, parsed_statement
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
@@ -80,19 +80,6 @@ def assigned_call(statement: str) -> tuple[str, str]:
     if not isinstance(node, ast.Call):
         return "", ""
     return ast.get_source_segment(statement, node) or "", name_of_called(node)
-
-
-def is_moved_on(expression: str, statement: str) -> bool:
-    """Whether a statement moves what an expression in it gives: `table[index].to(device)`."""
-    wanted, tree = parsed_expression(expression), parsed_statement(statement)
-    if wanted is None or tree is None:
-        return False
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(func=ast.Attribute(value=moved, attr=name)) if name in MOVES:
-                if ast.dump(moved) == ast.dump(wanted):
-                    return True
-    return False
 
 
 def first_parameter(filename: str, line: int) -> str:
