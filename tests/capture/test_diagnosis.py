@@ -1,6 +1,5 @@
 """Which line is blamed, and for what: programs that once were told wrongly."""
 
-import copy
 import inspect
 import runpy
 
@@ -202,51 +201,6 @@ def test_what_is_computed_from_parameters_alone_is_astray_because_of_them(told):
     assert found.fixes[0].edits[0].text.strip() == "self.blocks = nn.ModuleList([Scan() for _ in range(2)])"
 
 
-class Noisy(nn.Linear):
-    def __init__(self, width, bias):
-        super().__init__(width, width, bias=bias)
-        self.register_buffer("noise", torch.randn(width, width))
-
-    def forward(self, x):
-        return nn.functional.linear(x, self.weight + self.weight * self.noise, self.bias)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_layers_of_one_forgotten_copy_are_one_finding_even_where_they_compute_their_weights(bias):
-    with devwidget.record(heal=True) as recording:
-        online = nn.Sequential(nn.Linear(3, 3), Noisy(3, bias), Noisy(3, bias))
-        target = copy.deepcopy(online)
-        recording.attach(online.to("cuda:0"))
-        x = torch.ones(2, 3, device="cuda:0")
-        for layer in target:
-            x = layer(x)
-    (found,) = recording.trace.findings
-    assert (found.kind, found.birth.text) == ("wrong-device", "target = copy.deepcopy(online)")
-
-
-class Looked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-        self.register_buffer("table", torch.ones(4, 3))
-
-    def forward(self, x):
-        places = torch.arange(3)
-        device = places.device
-        mask = torch.zeros(3, device=device)
-        rows = self.rows(places)
-        return self.layer(x) + (rows if mask is None else rows + mask)
-
-    def rows(self, places):
-        return self.table.to(places.device)[places]
-
-
-def test_a_tensor_that_was_put_beside_another_is_astray_because_of_that_one():
-    (found,) = devwidget.trace(Looked().to("cuda:0"), torch.ones(3, 3, device="cuda:0")).findings
-    assert found.birth.text == "places = torch.arange(3)"
-    assert found.fixes[0].edits[0].text.strip() == "places = torch.arange(3, device=x.device)"
-
-
 def counted(x):
     return x.cpu().cumsum(0).cuda()
 
@@ -376,20 +330,3 @@ def test_a_buffer_that_is_written_anew_is_where_the_writing_put_it():
     model.forward = model.smooth
     (found,) = explained(model, torch.ones(4, 3, device="cuda:0")).findings
     assert found.birth.line == line_of(BuiltLater, "self.mean =")
-
-
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(3, 3)
-        self.scale = torch.ones(3, device="cuda:0")
-
-    def forward(self, x):
-        return self.inner(x) * self.scale
-
-
-def test_no_replica_is_told_a_gpu_by_number():
-    (found,) = explained(nn.DataParallel(Scaled().to("cuda:0")), torch.ones(4, 3, device="cuda:0")).findings
-    codes = [fix.code for fix in found.fixes]
-    assert "return self.inner(x) * self.scale.to(x.device)" in codes
-    assert not any("cuda:1" in code for code in codes)

@@ -29,6 +29,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import ClassName, definition_of, statements_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor, node_of
@@ -196,11 +197,11 @@ def wrong_gradient(context: ErrorContext) -> None:
     if found is None or kind is None or context.user is None:
         return
     birth = _line_of_gradient(kind)
-    operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True, birth=birth)
+    operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True)
     if birth is not None:
         call, op = statements.assigned_call(birth.text)
         partner = statements.first_parameter(birth.file, birth.line)
-        operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
+        operand = Origin(birth, (), call, op, direct=True, partners=(partner,)).add_to(operand)
     fault = fault_at(
         context.state.tracker,
         "operands",

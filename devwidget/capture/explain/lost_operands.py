@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from dataclasses import dataclass
 from types import FrameType
@@ -20,6 +19,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call, operands_of, running_node
 from devwidget.capture.source_code.factories import factory_of
+from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
@@ -124,16 +124,8 @@ class _FailingLine:
             factory = factory_of(node, scope)
             if factory is None or factory.device not in self.wrong:
                 continue
-            stray = dataclasses.replace(
-                _stray(node, factory.device),
-                birth=site,
-                birth_call=factory.text,
-                birth_op=factory.name,
-                birth_direct=True,
-                birth_partner=next(iter(at_hand), ""),
-                birth_partners=at_hand,
-            )
-            strays.append(stray)
+            origin = Origin(site, (), factory.text, factory.name, direct=True, partners=at_hand)
+            strays.append(origin.add_to(_stray(node, factory.device)))
         return strays
 
     def find_other_side(self) -> list[Operand]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.faults.story import Asked, find_story, list_family
+from devwidget.capture.faults.story import Asked, add_story, list_family
 from devwidget.capture.modules import own_tensors
 from devwidget.capture.object_fields import format_value, is_among
 from devwidget.capture.recording.births import Birth
@@ -74,9 +74,9 @@ class Names:
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
-        story = find_story(Asked(self._state, self._frames, tensor, target, "dtype" if of_dtype else "device"))
+        asked = Asked(self._state, self._frames, tensor, target, "dtype" if of_dtype else "device")
         return dataclasses.replace(
-            story.add_to(operand),
+            add_story(operand, asked),
             ineffective=self._ineffective(family),
             field=self._find_field(family),
             given=None if of_dtype else where_given(self._at_work, family, target),
@@ -126,10 +126,7 @@ class Names:
         found = {}
         for operand in operands:
             name = path_of(operand.expression)[0]
-            if self._frame is not None and name:
-                value = lookup(self._frame, name)
-            else:
-                value = None
+            value = self._value_of(name)
             if type(value) is tuple:
                 found[name] = len(value)
         return tuple(found.items())
@@ -137,14 +134,16 @@ class Names:
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
         """The variables of the failing line that are on the right device."""
         node, found = parsed_expression(text), []
-        for name in names_in(node) if node is not None and self._frame is not None else ():
-            if self._frame is not None:
-                value = lookup(self._frame, name)
-            else:
-                value = None
+        for name in names_in(node) if node is not None else ():
+            value = self._value_of(name)
             if is_tensor(value) and value.device == target:
                 found.append(name)
         return tuple(found)
+
+    def _value_of(self, name: str) -> Any:
+        if self._frame is None:
+            return None
+        return lookup(self._frame, name)
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
@@ -156,45 +155,38 @@ class Names:
                     return site
             for frame in self._frames:
                 name = name_in(frame, tensor)
-                if name:
-                    site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno)
-                else:
-                    site = None
+                site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
                 if site is not None:
                     return site
         return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:
         """The expression that named a device in the failing call, and the line that gave it its value."""
-        if self._frame is None:
-            return "", None
         here = to_site(self._site)
         for node in _argument_nodes(call_text(self._site)):
-            text = ast.unparse(node)
-            if isinstance(node, ast.Constant) and _is_requested(node.value, requested):
-                return text, here
-            if isinstance(node, ast.Name) and _is_requested(lookup(self._frame, node.id), requested):
-                given = self._assigned(node.id)
-                return text, statements.returned_by(given) or given or here
+            match node:
+                case ast.Constant(value=value) if _is_requested(value, requested):
+                    return ast.unparse(node), here
+                case ast.Name(id=name) if _is_requested(self._value_of(name), requested):
+                    given = self._assigned(name)
+                    return name, statements.returned_by(given) or given or here
         return "", here
 
     def argument_of(self, value: Any) -> tuple[str, Site | None]:
         """The variable that holds an argument of the failing call, and the line that assigned it."""
-        if self._frame is None:
-            return "", None
-        name = name_in(self._frame, value)
-        return name, self._assigned(path_of(name)[0]) if name else None
+        name = self.expression(value)
+        return name, self._assigned(path_of(name)[0])
 
     def made_by_call(self, value: Any, factory: str) -> Site | None:
         """The line that made an object which is no tensor: where the file calls its factory and assigns the result."""
-        _, site = self.argument_of(value)
+        site = self.argument_of(value)[1]
         if site is not None or self._frame is None:
             return site
         return statements.made_by(self._frame.f_code.co_filename, factory)
 
     def _assigned(self, name: str) -> Site | None:
         frame = self._frame
-        if frame is None:
+        if frame is None or not name:
             return None
         return statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
 

@@ -86,18 +86,6 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
             yield name, tensor
 
 
-def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
-    for name, whole in _modules_named(frames):
-        for path, module in walk_modules(whole):
-            for key, value in own(module).items() if _moves_along(type(module)) else ():
-                if is_among(value, family):
-                    kept = ".".join(part for part in (name, path, key) if part)
-                    owner, left_class = class_name(type(module)), class_name(type(whole))
-                    return Held(None, kept, "attribute", owner, left_class=left_class, moves_along=True)
-    return None
-
-
 def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
     """The modules that the variables of frames are, and those in the fields of an object that is none."""
     for frame in frames:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -12,52 +11,20 @@ from types import CodeType, FrameType
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_class, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code import classes, provenance, statements
+from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_of, to_site
 from devwidget.capture.source_code.classes import functions_of
-from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors
-from devwidget.capture.source_code.provenance import Aspect
-from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
+from devwidget.capture.source_code.provenance import Aspect, Origin, find_origin
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand, Promotion
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What decided about a tensor: fields of `Operand`, which has most of them under names that begin with `birth`."""
-
-    site: Site | None = None
-    call: str = ""
-    op: str = ""
-    direct: bool = False
-    partner: str = ""
-    partners: tuple[str, ...] = ()
-    from_move: bool = False
-    held: Held | None = None
-    promotion: Promotion | None = None
-
-    def add_to(self, operand: Operand) -> Operand:
-        """The operand with its story."""
-        return dataclasses.replace(
-            operand,
-            birth=self.site,
-            birth_call=self.call,
-            birth_op=self.op,
-            birth_direct=self.direct,
-            birth_partner=self.partner,
-            birth_partners=self.partners,
-            from_move=self.from_move,
-            held=self.held,
-            promotion=self.promotion,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,29 +46,28 @@ class Asked:
     aspect: Aspect
 
 
-def find_story(asked: Asked) -> Story:
-    """Why a tensor is where it is, or of its dtype."""
+def add_story(operand: Operand, asked: Asked) -> Operand:
+    """The operand with the line that decided where it is, or its dtype, and who keeps it."""
     birth = asked.state.births.find_birth(asked.tensor)
     family = list_family(asked.tensor, birth)
-    if birth is None:
-        return _read_story(asked, family)
-    if asked.aspect == "dtype":
+    root = promotion = None
+    if birth is not None and asked.aspect == "dtype":
         root = _find_cast(asked, birth)
+    elif birth is not None:
+        root = left_behind(birth) or birth.find_root()
+    if root is None or root.site is None:
+        origin, held = _read_origin(asked, family)
     else:
-        root, family = _find_placing(asked, birth, family)
-    if root.site is None:
-        return _read_story(asked, family)
-    return _recorded_story(asked, family, root, root.site)
+        origin, held = _recorded_origin(asked, root, root.site), _find_holder(asked, root, family)
+        promotion = _promotion_at(root) if asked.aspect == "dtype" else None
+    return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion)
 
 
 def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:
-    """A tensor and those that it is, or was made of: what it views or wraps, and what a recording saw of its past."""
+    """A tensor and those that it is, or was made of: what it views, and what a recording saw of its past."""
     family = [tensor, *viewed_base(tensor)]
     if birth is not None:
         family = [older for each in birth.iterate_chain() if (older := each()) is not None] or family
-    wrapped = wrapped_tensor(tensor)
-    if wrapped is not None and not is_among(wrapped, family):
-        family.append(wrapped)
     for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
         if is_parameter(each) and not is_among(each, family):
             family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
@@ -123,18 +89,6 @@ def _find_cast(asked: Asked, birth: Birth) -> Birth:
     return root
 
 
-def _find_placing(asked: Asked, birth: Birth, family: list[torch.Tensor]) -> tuple[Birth, list[torch.Tensor]]:
-    """The birth that decided a device, which may be that of another tensor, and the tensors that it is about."""
-    root = left_behind(birth) or birth.find_root()
-    giver = _find_followed(root, asked)
-    if giver is not None and in_optimizer(asked.frames, family) is None:
-        return giver, _living(giver) or family
-    weights = _find_weights(root, asked)
-    if weights is not None:
-        return left_behind(weights) or weights.find_root(), _living(weights) or family
-    return root, family
-
-
 def left_behind(birth: Birth) -> Birth | None:
     """The copy that stayed where it was when what it copies, a parameter, moved on."""
     copy = None
@@ -146,62 +100,14 @@ def left_behind(birth: Birth) -> Birth | None:
     return None
 
 
-def _living(birth: Birth) -> list[torch.Tensor]:
-    tensor = birth()
-    if tensor is not None:
-        return [tensor]
-    return []
-
-
-def _find_followed(root: Birth, asked: Asked) -> Birth | None:
-    """What `device=labels.device` followed to the wrong place. Between two GPUs either may be right."""
-    is_between_gpus = (asked.tensor.device.type == "cpu") == (asked.target.type == "cpu")
-    if root.follows is not None and root.follows.site is not None and not is_between_gpus:
-        return root.follows
-    return None
-
-
-def _find_weights(root: Birth, asked: Asked) -> Birth | None:
-    """The parameter that decided where a value of the failing function is, computed of what its module registers alone."""
-    frame, module = next(iter(asked.frames), None), asked.state.tracker.running
-    if frame is None or module is None or root.weights is None or root.site is None or frame.f_code is not root.site.code:
-        return None
-    node = parsed_expression(call_text(root.site))
-    if node is None:
-        return None
-    scope, registered = Scope(frame), list(own_tensors(module).values())
-    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
-    has_place_of_its_own = any(not _tensors_named(part, scope) for part in [node, *calls])  # `torch.randn(3)`
-    if has_place_of_its_own or not all(is_among(tensor, registered) for tensor in _tensors_named(node, scope)):
-        return None
-    return root.weights
-
-
-def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
-    named = [scope.value(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)]
-    return [value for value in named if is_tensor(value)]
-
-
-def _recorded_story(asked: Asked, family: list[torch.Tensor], root: Birth, site: RawSite) -> Story:
+def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
     """What a recording saw of the birth that decided."""
-    is_by_default = asked.aspect == "device" and not root.is_move
-    if is_by_default:
-        left_out = next(iter(root.asked), None)
-    else:
-        left_out = None
-    site = left_out or site
+    left_out = next(iter(root.asked), None)
+    if asked.aspect == "device" and not root.is_move and left_out is not None:
+        partners = tuple(_find_partners(asked, root, left_out.code))
+        return Origin(to_site(left_out), call=call_text(left_out), partners=partners)
     partners = tuple(_find_partners(asked, root, site.code))
-    return Story(
-        to_site(site),
-        call_text(site),
-        op=root.call if left_out is None else "",
-        direct=root.direct and left_out is None,
-        partner=next((name for name in partners if name.isidentifier()), ""),
-        partners=partners,
-        from_move=root.is_move,
-        held=_find_holder(asked, root, family),
-        promotion=_promotion_at(root) if asked.aspect == "dtype" else None,
-    )
+    return Origin(to_site(site), (), call_text(site), root.call, root.direct, partners, root.is_move)
 
 
 def _promotion_at(root: Birth) -> Promotion | None:
@@ -216,7 +122,7 @@ def _find_holder(asked: Asked, root: Birth, family: list[torch.Tensor]) -> Held 
     """Who keeps a tensor, or what decided where it is."""
     held = holder(asked.state.tracker, asked.frames, family)
     if held is None:
-        return in_module_beside(asked.frames, family)
+        return None
     built = to_site(root.built) if held.left_behind is not None and held.built is None else None
     if built is not None and statements.assigned_call(built.text)[1] == held.left_class:  # and no module around it
         return dataclasses.replace(held, built=built)
@@ -260,38 +166,30 @@ def _module_of(state: RecordingState, code: CodeType) -> nn.Module | None:
 # As living frames tell it.
 
 
-def _read_story(asked: Asked, family: list[torch.Tensor]) -> Story:
-    """The story of a tensor that is older than the recording, as the source tells it."""
+def _read_origin(asked: Asked, family: list[torch.Tensor]) -> tuple[Origin, Held | None]:
+    """The origin of a tensor that is older than the recording, as the source tells it, and who keeps it."""
     found = _find_origin(asked, family)
     tracker = asked.state.tracker
     held = holder(tracker, asked.frames, [*family, *found.tensors])
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
-        return Story(registered or found.site, held=held)
+        return Origin(registered or found.site), held
     if not found.call:  # `model = parts["model"]` has only handed on what holds it
         stored = _find_line_of_object(asked, family) or (held.assigned if held is not None else None)
         if stored is not None:
-            return _story_of_line(stored, held)
-    partners = found.partners if asked.aspect == "device" else ()
-    is_move = found.op in statements.MOVES
-    partner = next(iter(partners), "")
-    return Story(found.site, found.call, found.op, found.direct, partner, partners, is_move, held)
+            call, op = statements.assigned_call(stored.text)
+            return Origin(stored, (), call, op, call.startswith(f"torch.{op}(")), held
+    return found, held
 
 
-def _story_of_line(site: Site, held: Held | None) -> Story:
-    """The story that a line tells by the call that it makes."""
-    call, op = statements.assigned_call(site.text)
-    return Story(site, call, op, direct=call.rpartition(f".{op}(")[0] == "torch", held=held)
-
-
-def _find_origin(asked: Asked, family: list[torch.Tensor]) -> provenance.Origin:
+def _find_origin(asked: Asked, family: list[torch.Tensor]) -> Origin:
     """The origin of the first of a tensor and those it was computed from that has a name."""
-    first = provenance.find_origin(asked.frames, family[0], asked.target, asked.aspect)
+    first = find_origin(asked.frames, family[0], asked.target, asked.aspect)
     if first.site is not None:
         return first
     for each in family[1:]:
         if getattr(each, asked.aspect) == getattr(family[0], asked.aspect):
-            found = provenance.find_origin(asked.frames, each, asked.target, asked.aspect)
+            found = find_origin(asked.frames, each, asked.target, asked.aspect)
             if found.site is not None:
                 return found
     return first

@@ -21,8 +21,8 @@ from devwidget.records.syntax import parsed_expression
 MOST_ITEMS = 64
 """Items of a container in which a value is looked for."""
 MOST_OBJECTS = 20_000
-DEEPEST = 8
-"""Modules and containers inside one another in which it is looked for."""
+DEEPEST = 3
+"""Containers inside one another in which it is looked for."""
 
 
 def name_in(frame: FrameType, wanted: object) -> str:
@@ -37,12 +37,16 @@ def holds(value: Any, wanted: object) -> bool:
 
 
 def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
-    """Attributes of any object are looked at, those of parts of modules and containers only."""
+    """Attributes of any object are looked at, items of containers in containers, and the tensors of parts of modules."""
     with contextlib.suppress(TooManyObjects):
-        for enter, deepest in ((_has_attributes, 1), (_has_parts, DEEPEST)):
+        for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
             for place in walk(variables, enter=enter, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS):
                 if place.value is wanted and "<" not in place.path:
-                    return _as_written(place.path)
+                    return place.path
+    for name, value in variables:
+        for path, tensor in deep_tensors(value) if is_module(value) else ():
+            if tensor is wanted:
+                return name + path
     return ""
 
 
@@ -50,22 +54,18 @@ def _has_attributes(value: Any) -> bool:
     return not is_a(value, (type, FunctionType, MethodType))
 
 
-def _has_parts(value: Any) -> bool:
-    return is_module(value) or is_a(value, (dict, tuple)) or type(value) is list or type(value) is functools.partial
+def _is_container(value: Any) -> bool:
+    return is_a(value, (dict, tuple)) or type(value) is list or type(value) is functools.partial
 
 
 def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Parameters and buffers of a module and of those below it, as code would write them: `.layers[0].weight`."""
     found = []
-    for path, part in sorted(walk_modules(module), key=lambda each: each[0].count(".") + bool(each[0])):
+    for path, part in sorted(walk_modules(module), key=lambda named: named[0].count(".")):
         for name, tensor in own_tensors(part).items():
-            found.append((_as_written(f".{path}.{name}".replace("..", ".")), tensor))
+            written = re.sub(r"\.(\d+)(?=\.)", r"[\1]", f".{path}.{name}".replace("..", "."))
+            found.append((written, tensor))
     return found
-
-
-def _as_written(path: str) -> str:
-    """`.layers[0].weight` for `.layers.0.weight`."""
-    return re.sub(r"\.(\d+)(?=[.[]|$)", r"[\1]", path)
 
 
 def lookup(frame: FrameType, name: str) -> Any:

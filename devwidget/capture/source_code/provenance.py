@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Literal
 
@@ -18,11 +18,11 @@ from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, is_of_torch
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.source_code.frames import holds, name_in, path_of
-from devwidget.capture.source_code.source_files import definition_of, statements_of
-from devwidget.capture.source_code.stack import user_frame
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.source_code.source_files import definition_of, read_file
+from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, names_in, parsed_statement, targets_of
+from devwidget.records.syntax import name_of_called, parsed_statement, targets_of
+from devwidget.records.trace import Operand
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]
@@ -31,21 +31,36 @@ Aspect = Literal["device", "dtype"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The assignment that decided where a tensor is, as far as the frames that still exist tell it.
+    """The line that decided where a tensor is.
 
     Attributes:
         site: that line.
-        tensors: the tensor and those on the same device that it was computed from.
+        tensors: the tensor and those on the same device that it was computed from, as far as living frames tell.
         call, op, direct: source of the call on that line, its function, and whether that is torch's own.
         partners: names of tensors on the right device that are at hand there.
+        is_move: the call is a move or a cast.
     """
 
     site: Site | None
-    tensors: tuple[torch.Tensor, ...]
+    tensors: tuple[torch.Tensor, ...] = ()
     call: str = ""
     op: str = ""
     direct: bool = False
     partners: tuple[str, ...] = ()
+    is_move: bool = False
+
+    def add_to(self, operand: Operand) -> Operand:
+        """The operand with its line."""
+        return replace(
+            operand,
+            birth=self.site,
+            birth_call=self.call,
+            birth_op=self.op,
+            birth_direct=self.direct,
+            birth_partner=next((name for name in self.partners if name.isidentifier()), ""),
+            birth_partners=self.partners,
+            from_move=self.is_move,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +86,34 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
     tensors: list[torch.Tensor] = [tensor]
     last: _Assignment | None = None
     while len(tensors) < MOST_STEPS:
-        assigned = _find_assignment(frames, tensors[-1], last, aspect)
+        assigned = _find_assignment(frames, tensors[-1], last)
         if assigned is None:
             break
         last = assigned
-        older = [each for each in _parents(assigned, tensor, aspect) if not any(each is known for known in tensors)]
+        older = [each for each in _parents(assigned, tensors[-1], aspect) if not any(each is known for known in tensors)]
         if not older:
             break
         tensors.append(older[0])
     if last is None:
         return Origin(None, tuple(tensors))
+    partners = _partners(last, target) if aspect == "device" else ()
     if last.keys:
-        return Origin(_line_of_keyword(last) or last.site, tuple(tensors), partners=_partners(last, target))
-    return Origin(last.site, tuple(tensors), *_call_of(last), _partners(last, target))
+        return Origin(_line_of_keyword(last) or last.site, tuple(tensors), partners=partners)
+    call, op, direct = _call_of(last)
+    return Origin(last.site, tuple(tensors), call, op, direct, partners, op in statements.MOVES)
 
 
 def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
     """The line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
     for frame in frames:
         name = path_of(name_in(frame, made))[0]
-        if name:
-            site = _line_that_assigned(frame, name, frame.f_lineno)
-        else:
-            site = None
+        site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
         if site is not None and statements.assigned_call(site.text)[1] == class_name(type(made)):
             return site
     return None
 
 
-def _find_assignment(
-    frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None, aspect: Aspect
-) -> _Assignment | None:
+def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None) -> _Assignment | None:
     """The line that gave a tensor its name, in the innermost frame in which it was not handed on from elsewhere."""
     for frame in frames:
         before = last.site.line if last is not None and last.frame is frame else frame.f_lineno
@@ -109,38 +121,24 @@ def _find_assignment(
         name, _ = path_of(text)
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
-        assigned = _assigned_above(frame, text, before)
-        while assigned is not None and aspect == "device" and _made_elsewhere(assigned, tensor.device):
-            assigned = _assigned_above(frame, text, assigned.site.line)  # that branch did not run
-        if assigned is None:
-            assigned = _find_default(frame, text)
+        site = _line_that_assigned(frame, text, before)
+        assigned = _read_assignment(frame, text, site) if site is not None else _find_default(frame, text)
         if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
             continue
-        if _is_empty(assigned.value):
+        if ast.unparse(assigned.value) in ("[]", "{}"):  # what is in it now came later
             return None
         return assigned
     return None
 
 
-def _assigned_above(frame: FrameType, text: str, before: int) -> _Assignment | None:
-    return _read_assignment(frame, text, _line_that_assigned(frame, text, before))
-
-
-def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignment | None:
-    if site is not None:
-        statement = parsed_statement(site.text, site.line)
-    else:
-        statement = None
-    if site is None or not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | None:
+    statement, (name, keys) = parsed_statement(site.text, site.line), path_of(text)
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return None
-    name, keys = path_of(text)
     if keys and text in map(ast.unparse, targets_of(statement)):
         return _Assignment(frame, name, site, (), statement.value)
     for target in getattr(statement, "targets", ()):
-        if isinstance(target, ast.Tuple | ast.List):
-            names = list(map(ast.unparse, target.elts))
-        else:
-            names = []
+        names = [ast.unparse(each) for each in getattr(target, "elts", ())]
         if name not in names:
             continue
         index = names.index(name)
@@ -149,18 +147,6 @@ def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignm
                 return _Assignment(frame, name, site, keys, values[index])
         return _Assignment(frame, name, site, (index, *keys), statement.value)
     return _Assignment(frame, name, site, keys, statement.value)
-
-
-def _made_elsewhere(assigned: _Assignment, device: torch.device) -> bool:
-    """Whether what a line computes with is all on another device than its result, so that it has not made that one."""
-    if assigned.keys:
-        return False
-    scope = Scope(assigned.frame)
-    factory = factory_of(assigned.value, scope)
-    devices = {each.device for each in scope.leaves(assigned.value) if each.dim()}
-    if factory is not None:
-        devices.add(factory.device)
-    return bool(devices) and device not in devices
 
 
 def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
@@ -209,38 +195,15 @@ def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
     return holds(Scope(assigned.frame).value(assigned.value), tensor)
 
 
-def _is_empty(value: ast.expr) -> bool:
-    """`parts = []`: what is in it now came later."""
-    match value:
-        case ast.List(elts=[]) | ast.Dict(keys=[]):
-            return True
-    return False
-
-
 def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:
     """What a value was computed from and shares its place with; an activation is where its layer's weights are."""
     scope = Scope(assigned.frame)
-    found = [*scope.leaves(assigned.value), *_given_by_caller(assigned)]
+    found = [*scope.leaves(assigned.value), *viewed_base(tensor)]  # of `ids = ids.unsqueeze(0)` what a caller gave
     alike = [each for each in found if getattr(each, aspect) == getattr(tensor, aspect)]
     weights = [each for each in alike if is_parameter(each)]
     if weights and (len(weights) < len(found) or _calls_module(assigned.value, scope)):
         return []
     return alike
-
-
-def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
-    """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`."""
-    above = user_frame(assigned.frame.f_back)
-    if above is None or assigned.name not in names_in(assigned.value):
-        return []
-    written = (arguments_of(assigned.frame) or {}).get(assigned.name)
-    if written is not None:
-        value = Scope(above).value(written)
-    else:
-        value = None
-    if is_tensor(value):
-        return [value]
-    return []
 
 
 def _calls_module(value: ast.expr, scope: Scope) -> bool:
@@ -262,23 +225,14 @@ def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:
 
 def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
     """Tensors on the right device that the function has before that line, its arguments first."""
-    frame, site = assigned.frame, assigned.site
-    code, variables = frame.f_code, locals_of(frame)
-    if site.function != code.co_name or site.function == "<module>":
+    site, code = assigned.site, assigned.frame.f_code
+    file, scope = read_file(code.co_filename), definition_of(code)
+    if file is None or scope is None or site.function != scope.name:
         return ()
-    names = dict.fromkeys([*code.co_varnames[: code.co_argcount], *_loop_variables(frame, site)])
-    names |= dict.fromkeys(name for name in variables if _is_assigned_above(frame, name, site))
-    return tuple(name for name in names if is_tensor(held := variables.get(name)) and held.device == target)
-
-
-def _loop_variables(frame: FrameType, site: Site) -> Iterator[str]:
-    """The variables of the loops around a line."""
-    node = definition_of(frame.f_code)
-    for loop in statements_of(node) if node is not None else ():
-        if isinstance(loop, ast.For) and loop.lineno < site.line <= (loop.end_lineno or 0):
-            yield from names_in(loop.target)
-
-
-def _is_assigned_above(frame: FrameType, name: str, site: Site) -> bool:
-    found = statements.assignment(frame.f_code.co_filename, name, site.line)
-    return found is not None and found.function == site.function
+    found, arguments = [], code.co_varnames[: code.co_argcount]
+    for name, value in locals_of(assigned.frame).items():
+        lines = file.assigned_lines(scope, name)
+        comes_later = name not in arguments and bool(lines) and lines[0] >= site.line
+        if is_tensor(value) and value.device == target and not comes_later:
+            found.append(name)
+    return tuple(found)
