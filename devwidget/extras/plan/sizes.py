@@ -1,11 +1,10 @@
-"""Questions along sizes: the largest that fits, and what a step takes between batches and lengths that were planned."""
+"""Questions along sizes: the largest that fits, and what a step takes with other batches and lengths."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -91,20 +90,14 @@ def _meet_capacity(rooms: dict[int, list[int]], low: int, high: int) -> int:
     return min(crossings, default=2 * high)
 
 
-# Share by which an estimate may be off; where it is more, sizes in between are run too, once.
-MOST_OFF = 0.01
 LARGEST = 4
 """Times the batch of the step that was asked for."""
-BATCH_KNOTS, LENGTH_KNOTS = 2, 3
-"""Knots that an estimate is made of: what a step takes grows along lines with the batch, and with attention as a square with
-the length of texts."""
-
 Grid: TypeAlias = dict[tuple[int, int], Plan]
 """Plans by batch and length."""
 
 
-def fit_plans(first: Plan, setting: AskedSize) -> Question[Fitted]:
-    """Fit as many plans around a step as it takes to be close between them."""
+def plan_sizes(first: Plan, setting: AskedSize) -> Question[Fitted]:
+    """Plan several batches and lengths of texts around a step."""
     batch, length = setting.batch, setting.length
     plans: Grid = {(batch, length): first}
     batches = sorted({1, batch, 2 * batch, LARGEST * batch})
@@ -112,12 +105,11 @@ def fit_plans(first: Plan, setting: AskedSize) -> Question[Fitted]:
     for each in sorted({length // 2, length, 2 * length}):
         if each == length or (each and (yield from _can_run(plans, batch, each))):
             lengths.append(each)
-    found = yield from _fit_through(plans, batches, lengths, setting)
-    if found.off <= MOST_OFF:
-        return found
-    batches = sorted([*batches, *_find_middles(batches)])
-    lengths = sorted([*lengths, *_find_middles(lengths)])
-    return (yield from _fit_through(plans, batches, lengths, setting))
+    tried = []
+    for samples, tokens in itertools.product(batches, lengths):
+        plan = yield from _plan_at(plans, samples, tokens)
+        tried.append(Tried("", plan.room, setting=replace(setting, batch=samples, length=tokens)))
+    return Fitted(first.model, tuple(tried), (batch, length))
 
 
 def _plan_at(plans: Grid, batch: int, length: int) -> Question[Plan]:
@@ -133,45 +125,3 @@ def _can_run(plans: Grid, batch: int, length: int) -> Question[bool]:
     except DevwidgetError:
         return False
     return True
-
-
-def _fit_through(plans: Grid, batches: list[int], lengths: list[int], setting: AskedSize) -> Question[Fitted]:
-    """Fit through the plans of these sizes, and measure how far the fit is off in between."""
-    tried = []
-    for batch, length in itertools.product(batches, lengths):
-        plan = yield from _plan_at(plans, batch, length)
-        tried.append(Tried("", plan.room, setting=replace(setting, batch=batch, length=length)))
-    found = Fitted(plan.model, tuple(tried), (setting.batch, setting.length))
-    between, off = _sizes_between(batches, lengths), 0.0
-    for batch, length in between:
-        taken = (yield from _plan_at(plans, batch, length)).room.on_card
-        off = max(off, abs(estimate_at(found, batch, length) - taken) / max(taken, 1))
-    return replace(found, checked=len(between), off=off)
-
-
-def estimate_at(fitted: Fitted, batch: int, length: int) -> int:
-    """Return what the fullest GPU takes, estimated between the plans."""
-    rows = weigh_knots(fitted.batches, batch, BATCH_KNOTS)
-    columns = weigh_knots(fitted.lengths, length, LENGTH_KNOTS)
-    wide, taken = len(fitted.lengths), [each.on_card for each in fitted.tried]
-    return round(sum(taken[row * wide + column] * share * part for row, share in rows for column, part in columns))
-
-
-def weigh_knots(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
-    """Return how much each of the nearest knots counts, by Lagrange's polynomial through them."""
-    above = min(bisect_right(knots, at), len(knots) - 1)
-    first = max(min(above - 1, len(knots) - most), 0)
-    near = range(first, min(first + most, len(knots)))
-    return [(n, math.prod((at - knots[m]) / (knots[n] - knots[m]) for m in near if m != n)) for n in near]
-
-
-def _sizes_between(batches: list[int], lengths: list[int]) -> list[tuple[int, int]]:
-    """Return a size within each interval of lengths, and of batches."""
-    some, others = _find_middles(batches) or batches, _find_middles(lengths) or lengths
-    count = max(len(_find_middles(batches)), len(_find_middles(lengths)))
-    return list(dict.fromkeys(itertools.islice(zip(itertools.cycle(some), itertools.cycle(others)), count)))
-
-
-def _find_middles(knots: list[int]) -> list[int]:
-    middles = [(low, (low + high) // 2) for low, high in itertools.pairwise(knots)]
-    return [middle for low, middle in middles if middle > low]

@@ -1,4 +1,4 @@
-"""Questions about the step of a plan: each answer is a plan that was run, or stands on a fit through plans of several sizes."""
+"""Questions about the step of a plan: each answer is a plan that was run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from devwidget.extras.plan.placement import find_step_sizes
 from devwidget.extras.plan.questions import Question, answer_at_once, answer_in_pieces, rank_tried, try_option
 from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
-from devwidget.extras.plan.sizes import WantSize, fit_plans, largest_fitting, least_rooms, search_largest
+from devwidget.extras.plan.sizes import WantSize, largest_fitting, least_rooms, plan_sizes, search_largest
 from devwidget.gpus.card_models import CARDS, find_card
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
@@ -200,8 +200,7 @@ def _find_largest_batch(step: WhatIf) -> Question[LargestBatch]:
 
 
 def _fit_sizes(step: WhatIf) -> Question[Fitted]:
-    """Plan several batches and lengths of texts, and fit what lies between them."""
-    return (yield from fit_plans(step.first, _require_batch(step)))
+    return (yield from plan_sizes(step.first, _require_batch(step)))
 
 
 def _require_batch(step: WhatIf) -> AskedSize:

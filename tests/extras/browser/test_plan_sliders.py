@@ -1,6 +1,7 @@
-"""The live page of a plan, over real plans: sliders answer at once, new plans come beside them, axe is silent, keys suffice."""
+"""The live page of a plan, over real plans: where a slider stands a plan is shown, axe is silent, keys suffice."""
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -102,7 +103,7 @@ def test_nothing_sticks_out_and_axe_is_silent(live):
         check_widths_and_schemes(page, f"live-asked-{at}")
     page.get_by_role("radio").first.check()
     live_page.slide("batch", "20", end=False)
-    check_widths_and_schemes(page, "live-estimated")
+    check_widths_and_schemes(page, "live-moving")
     for kind, text in (("busy", "planning: 3 plans run"), ("refused", "error: the forward fails " + "x " * 90)):
         page.evaluate("(status) => window.models.plan.update('status', status)", {"kind": kind, "text": text})
         check_widths_and_schemes(page, f"live-{kind}")
@@ -120,18 +121,13 @@ def test_what_was_not_asked_yet_can_be_asked_on_its_tab(live):
 
 
 @pytest.mark.slow
-def test_a_slider_answers_before_anybody_is_asked_and_as_plans_say(live):
+def test_a_slider_that_moves_asks_nobody_and_what_is_shown_is_faint(live):
     page = live(plan_asked())
+    before = page.said()
     page.slide("batch", "20", end=False)
+    expect(page.page.locator(".dw-plan")).to_have_class(re.compile("dw-other"))
     assert page.asked() == 0
-    words = page.said()
-    about = float(words.split("About ")[1].split()[0])
-    assert about == pytest.approx(make_plan(20).tightest.on_card / (1 << 30), rel=0.01)
-    assert "estimated between plans that were run" in words
-    page.slide("batch", "64", end=False)
-    assert "this size was planned" in page.said()
-    assert "does not fit" in page.said()
-    assert page.asked() == 0
+    assert page.said() == before
 
 
 def test_where_a_slider_stands_a_plan_is_run_and_shown_and_known_from_then_on(live):
@@ -152,8 +148,8 @@ def test_where_a_slider_stands_a_plan_is_run_and_shown_and_known_from_then_on(li
 def test_a_card_has_its_own_memory_and_without_one_memory_slides(live):
     page = live(make_plan(2, card=None, memory="6GiB"))
     expect(page.page.get_by_role("slider", name="memory")).to_be_visible()
-    page.slide("memory", "3.00 GiB", end=False)
-    assert "this size was planned" in page.said()
+    page.slide("memory", "3.00 GiB")
+    expect(page.page.locator(".dw-verdict")).to_contain_text("of 3.00 GiB")
     page.page.get_by_role("combobox", name="card").select_option("A100-40GB")
     expect(page.page.locator(".dw-facts")).to_contain_text("A100-40GB")
     expect(page.page.get_by_role("slider", name="memory")).to_be_hidden()

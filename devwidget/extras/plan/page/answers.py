@@ -108,18 +108,7 @@ def draw_sizes(fitted: Fitted) -> Markup:
     cells += [html_element("span", f"{length:,}" if length else "", class_="dw-size-of") for length in fitted.lengths]
     heading = draw_heading(say("Batch × length"), say("samples upwards, length to the right; each cell is a plan that was run"))
     grid = html_element("div", *cells, class_="dw-sizes", style=f"--dw-across:{wide}")
-    return join_html(heading, draw_keys(_list_size_keys(fitted)), grid, _describe_error(fitted))
-
-
-def _describe_error(fitted: Fitted) -> Markup:
-    """How far it is off what the sliders say between these sizes."""
-    if not fitted.checked:
-        return Markup("")
-    facts = {"count": fitted.checked, "off": f"{fitted.off:.1%}"}
-    words = say(
-        "Between these sizes sliders estimate: {count} more were planned there, and estimates were at most {off} off.", **facts
-    )
-    return html_element("p", words)
+    return join_html(heading, draw_keys(_list_size_keys(fitted)), grid)
 
 
 _SIZE_LOOKS: dict[Fit, str] = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}

@@ -1,18 +1,14 @@
-"""The form above a live page of a plan: what its sliders reach, and the plans that were run, from which it answers at once."""
+"""The form above a live page of a plan: what its sliders reach, and the sizes that were run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.records.answers import Answer, AskedSize, Room
-from devwidget.extras.plan.records.plan import Plan, may_be_asked
+from devwidget.extras.plan.records.answers import AskedSize, Fitted, LargestBatch
 from devwidget.report.style.safe_text import displays_safely
 
-Figure = dict[str, Any]
-_FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
-"""Answer -> its name in the script."""
+Content = dict[str, Any]
 _ONE_BY_ONE, _GROWTH, _LEAST = 16, 1.125, 64
 _EIGHTHS = 32
 """A slider reaches up to four times what was asked for, in steps of an eighth."""
@@ -29,24 +25,23 @@ def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
         questions: the `WhatIf` of the plan that was asked for.
         setting: what is shown now.
     """
-    plans = {questions.setting: may_be_asked(questions.first, questions), **questions.tried}
-    figures = list(_list_figures(plans))
-    own, shown = questions.setting, plans[setting]
-    fullest = shown.tightest
+    own = questions.setting
+    run = {own, *questions.tried, *_list_planned(questions.answers.values())}
+    shown = questions.first if setting == own else questions.tried[setting]
+    batches, lengths = {each.batch for each in run}, {each.length for each in run}
     return {
         "shown": _setting_content(setting),
-        "batches": list(_list_batches(own.batch, {figure["batch"] for figure in figures})),
-        "lengths": _list_eighths(own.length, {figure["length"] for figure in figures}),
+        "batches": list(_list_batches(own.batch, batches)),
+        "lengths": _list_eighths(own.length, lengths),
         "cards": list(questions.cards),
         "memory": _list_memory({device.capacity for device in shown.devices}, setting.memory),
+        "own": shown.devices[0].capacity,
         "gpus": len(shown.devices),
-        "maps": shown.placement in ("auto", "device map"),
-        "band": fullest.on_card_band[1] / max(fullest.on_card, 1),
-        "figures": figures,
+        "run": {"batch": sorted(batches), "length": sorted(lengths)},
     }
 
 
-def _setting_content(setting: AskedSize) -> Figure:
+def _setting_content(setting: AskedSize) -> Content:
     return {"batch": setting.batch, "length": setting.length, "card": setting.card, "memory": list(setting.memory)}
 
 
@@ -86,16 +81,8 @@ def _list_memory(capacities: set[int], chosen: tuple[int, ...]) -> list[int]:
     return sorted(stops - {round(own / unit) * unit} | {own} | set(chosen[:1]))
 
 
-def _list_figures(plans: dict[AskedSize, Plan]) -> Iterator[Figure]:
-    """Every plan that was run with nothing changed but its sizes and cards."""
-    for setting, plan in plans.items():
-        yield _make_figure(setting, plan.room)
-        for answer in plan.answers:
-            for tried in answer.tried if isinstance(answer, Answer) else ():
-                if not (tried.what or tried.problem):
-                    yield _make_figure(tried.setting, tried.room)
-
-
-def _make_figure(setting: AskedSize, room: Room) -> Figure:
-    """What is taken of the GPU that has the least room."""
-    return {**_setting_content(setting), "taken": room.on_card, "capacity": room.capacity, "fit": _FITS[room.fit]}
+def _list_planned(answers: Iterable[object]) -> Iterator[AskedSize]:
+    """The sizes that were planned with nothing else changed."""
+    for answer in answers:
+        if isinstance(answer, Fitted | LargestBatch):
+            yield from (tried.setting for tried in answer.tried)

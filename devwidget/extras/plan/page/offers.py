@@ -20,7 +20,7 @@ _OFFERS = {
     ),
     "sizes": (
         Message("Batch × length"),
-        Message("some 12 sizes around this one are planned; between them the sliders then answer at once"),
+        Message("some 12 sizes around this one are planned"),
         Message("Plan sizes around it"),
     ),
     "cards": (

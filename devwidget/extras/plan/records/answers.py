@@ -118,13 +118,9 @@ class Fitted(Answer):
 
     Attributes:
         asked: batch and length of the step itself.
-        checked: plans that were run between them.
-        off: the most that an estimate was off there, as a share.
     """
 
     asked: tuple[Size, Size] = (0, 0)
-    checked: Size = 0
-    off: float = 0.0
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -300,9 +300,7 @@ class Plan(Record):
         return found
 
     def sliders(self) -> Any:
-        """The page of the plan, with sizes around it planned before it is there, so that its sliders answer at once.
-
-        Between the plans that are run for it is told what a fit through them says, and how far that is off.
+        """The page of the plan, with sizes around it planned before it is there.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.

@@ -1,4 +1,4 @@
-"""PlanWidget: the page of a plan with sliders; it answers at once from plans that were run, and runs new ones between cells."""
+"""PlanWidget: the page of a plan with sliders; where they stand a plan is run between cells, or shown if it was run before."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from devwidget.report.page.html import as_saved
 from devwidget.report.style.safe_text import safe_block
 
 PLAN = (
-    "words.js", "dom.js", "edits.js", *files_of_extra("plan", "knots.js", "plan_form.js", "plan_widget.js"),
+    "words.js", "dom.js", "edits.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
 )  # fmt: skip
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 

@@ -1,57 +1,16 @@
-// The form of a plan's page: what its sliders stand on, and what the plans that were run say of that at once.
+// The form of a plan's page: its sliders stand on sizes, and those that were run are their ticks.
 import { h } from "../../../panel/static/dom.js";
-import { sizeWords, weights } from "./knots.js";
-import { say, word } from "../../../panel/static/words.js";
+import { say } from "../../../panel/static/words.js";
 
-const FITS = { fits: word("fits"), close: word("fits, closely"), over: word("does not fit") };
+const MIB = 2 ** 20;
+const GIB = 2 ** 30;
 let lists = 0;
 
-const isSame = (one, other) => one.batch === other.batch && one.length === other.length && one.card === other.card;
-const hasMemory = (one, other) => one.memory.length === other.memory.length && one.memory.every((size, at) => size === other.memory[at]);
-
-function nameFit(taken, most, capacity) {
-  if (taken > capacity) return "over";
-  return most > capacity ? "close" : "fits";
-}
-
-// What was run with just this setting; without a card what is taken does not depend on the memory, unless a map does.
-function findRun(form, setting) {
-  const run = form.figures.find((figure) => isSame(figure, setting) && hasMemory(figure, setting));
-  if (run || setting.card || form.maps) return run;
-  const other = form.figures.find((figure) => isSame(figure, setting));
-  return other && { ...other, capacity: setting.memory[0], fit: nameFit(other.taken, other.taken * form.band, setting.memory[0]) };
-}
-
-// Between the nearest sizes, along lines with the batch, and as a square with the length of texts.
-function along(points, at, most) {
-  const knots = [...points.keys()].sort((a, b) => a - b);
-  if (points.has(at)) return points.get(at);
-  if (knots.length < 2) return undefined;
-  return weights(knots, at, Math.min(most, knots.length)).reduce((sum, [n, weight]) => sum + weight * points.get(knots[n]), 0);
-}
-
-function estimateRun(form, setting) {
-  const near = form.figures.filter((figure) => figure.card === setting.card && (setting.card || !form.maps || hasMemory(figure, setting)));
-  if (!near.length) return undefined;
-  const lengths = new Map();
-  for (const length of new Set(near.map((figure) => figure.length))) {
-    const batches = new Map(near.filter((figure) => figure.length === length).map((figure) => [figure.batch, figure.taken]));
-    const taken = along(batches, setting.batch, 2);
-    if (taken !== undefined) lengths.set(length, taken);
-  }
-  const taken = along(lengths, setting.length, 3);
-  const capacity = setting.card ? near[0].capacity : setting.memory[0];
-  return taken > 0 ? { taken, capacity, fit: nameFit(taken, taken * form.band, capacity) } : undefined;
-}
-
-// The answer that needs no kernel.
-export function answerAtOnce(form, setting) {
-  const run = findRun(form, setting);
-  const found = run ?? estimateRun(form, setting);
-  if (!found) return { fit: "", words: say("Not planned yet"), more: say("no plan near it was run") };
-  const facts = { taken: sizeWords(found.taken), capacity: sizeWords(found.capacity), answer: say(FITS[found.fit]) };
-  if (run) return { fit: found.fit, words: say("{taken} of {capacity}: {answer}", facts), more: say("this size was planned") };
-  return { fit: found.fit, words: say("About {taken} of {capacity}: {answer}", facts), more: say("estimated between plans that were run") };
+// `3.00 GiB`, three digits as everywhere.
+function sizeWords(bytes) {
+  const unit = bytes < GIB ? MIB : GIB;
+  const number = bytes / unit;
+  return `${number.toFixed(number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2)} ${unit === MIB ? "MiB" : "GiB"}`;
 }
 
 // A slider over stops; those that were run are its ticks.
@@ -71,7 +30,7 @@ function slider(label, stops, value, run, words, act) {
   });
   input.addEventListener("change", act.chosen);
   show();
-  const ticks = h("datalist", { id: list }, stops.map((stop, index) => run.has(stop) && h("option", { value: String(index) })));
+  const ticks = h("datalist", { id: list }, stops.map((stop, index) => run.includes(stop) && h("option", { value: String(index) })));
   return { el: h("label", { class: "dw-knob" }, h("span", null, label), input, ticks, output), get };
 }
 
@@ -84,17 +43,15 @@ export class PlanForm {
 
   show(form) {
     this.form = form;
-    const { shown, figures } = form;
-    const runs = (key) => new Set(figures.map((figure) => figure[key]));
+    const { shown, run } = form;
     const count = (value) => value.toLocaleString("en");
-    this.batch = form.batches.length ? slider(say("batch"), form.batches, shown.batch, runs("batch"), count, this.act) : null;
-    this.length = form.lengths.length ? slider(say("length"), form.lengths, shown.length, runs("length"), count, this.act) : null;
+    this.batch = form.batches.length ? slider(say("batch"), form.batches, shown.batch, run.batch, count, this.act) : null;
+    this.length = form.lengths.length ? slider(say("length"), form.lengths, shown.length, run.length, count, this.act) : null;
     const card = (name) => h("option", { value: name, selected: name === shown.card }, name || say("by memory alone"));
     const none = form.memory.length || !shown.card ? [""] : [];
     this.card = h("select", { class: "dw-input", "aria-label": say("card"), onchange: this.act.chosen }, [...none, ...form.cards].map(card));
     this.card.addEventListener("change", () => this.hold());
-    const own = shown.memory[0] ?? form.memory.find((size) => size === figures[0].capacity) ?? form.memory[Math.floor(form.memory.length / 4)];
-    this.memory = form.memory.length ? slider(say("memory"), form.memory, own, new Set(), sizeWords, this.act) : null;
+    this.memory = form.memory.length ? slider(say("memory"), form.memory, shown.memory[0] ?? form.own, [], sizeWords, this.act) : null;
     const focused = this.el.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     this.el.replaceChildren(...[this.batch?.el, this.length?.el, h("label", { class: "dw-field" }, h("span", null, say("card")), this.card), this.memory?.el].filter(Boolean));
     this.hold();

@@ -1,10 +1,8 @@
-// The page of a plan in a notebook: Python draws its parts, the form stands between them, and answers before Python does.
+// The page of a plan in a notebook: Python draws its parts, and the form stands between them.
 import { ask, h, keepKeys, watchKernel } from "../../../panel/static/dom.js";
-import { icon } from "../../../panel/static/edits.js";
-import { answerAtOnce, PlanForm } from "./plan_form.js";
+import { PlanForm } from "./plan_form.js";
 import { say, spoken } from "../../../panel/static/words.js";
 
-const ANSWERS = { fits: ["clean", "tried"], close: ["warning", "warning"], over: ["error", "error"], "": ["info", "info"] };
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it
 
 // What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`).
@@ -19,7 +17,7 @@ async function render({ model, el, host, signal }) {
   const [head, verdict, body] = [h("div"), h("div"), h("div", { class: "dw-plan-body" })];
   const status = h("span", { class: "dw-status", role: "status" });
   const cancel = h("button", { class: "dw-button", type: "button", hidden: true, onclick: () => ask(control, { ask: "cancel" }, complain) }, say("Cancel"));
-  const form = new PlanForm({ moved: answer, chosen });
+  const form = new PlanForm({ moved: fade, chosen });
   const work = h("span", { class: "dw-work" }, status, cancel);
   const root = h("form", { class: "dw dw-panel dw-plan", "aria-label": say("plan"), onsubmit: (event) => event.preventDefault() }, head, h("div", { class: "dw-knob-row" }, form.el, work), verdict, body);
   let timer = 0;
@@ -47,19 +45,12 @@ async function render({ model, el, host, signal }) {
     if (answered.error) tell({ kind: "refused", text: answered.error });
   }
   const isShown = (setting) => JSON.stringify(setting) === JSON.stringify(model.get("page").setting);
-  // While a slider moves: what plans say that were run, before anybody is asked.
-  function answer() {
-    const setting = form.read();
-    root.classList.toggle("dw-other", !isShown(setting));
-    if (isShown(setting)) return verdict.replaceChildren(parse(model.get("page").verdict));
-    const { fit, words, more } = answerAtOnce(model.get("form"), setting);
-    const [look, glyph] = ANSWERS[fit];
-    const sentence = h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, more));
-    const line = h("div", { class: "dw-verdict-line" }, icon(glyph), sentence, h("span", { class: "dw-tried" }, say("below: what was planned last")));
-    verdict.replaceChildren(h("section", { class: "dw-verdict", "aria-label": say("verdict") }, h("div", { class: `dw-verdict-part dw-verdict-${look}` }, line)));
+  // What is shown is faint while the form says something else.
+  function fade() {
+    root.classList.toggle("dw-other", !isShown(form.read()));
   }
   function chosen() {
-    answer();
+    fade();
     clearTimeout(timer);
     timer = setTimeout(() => {
       const setting = form.read();
@@ -73,8 +64,9 @@ async function render({ model, el, host, signal }) {
     const held = body.contains(document.activeElement);
     head.replaceChildren(parse(page.head));
     body.replaceChildren(parse(page.body));
+    verdict.replaceChildren(parse(page.verdict));
     form.show(model.get("form"));
-    answer();
+    fade();
     const tab = [...body.querySelectorAll(".dw-tab")].find((each) => each.textContent === picked)?.querySelector("input");
     if (tab) tab.checked = true;
     if (held) body.querySelector(".dw-pick:checked")?.focus();
