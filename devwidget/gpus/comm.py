@@ -36,13 +36,13 @@ def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
     return labels.move_tensor(tensor, labels.CPU if index == -1 else label)
 
 
-def check_on_gpus(tensors: Tensors, kind: str) -> None:
+def check_on_gpus(tensors: Tensors) -> None:
     """Refuse tensors that are on no GPU. Source: `comm.cpp`."""
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
+            device = labels.device_of(tensor)
             raise RuntimeError(
-                f"Expected all {kind} tensors to be CUDA tensors, "
-                f"but {'' if kind == 'input' else kind + ' '}tensor at index {place} has device '{labels.device_of(tensor)}'"
+                f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device '{device}'"
             )
 
 
@@ -59,18 +59,6 @@ def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: i
 def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
     """A copy on each device."""
     return [_copy_to_gpu(tensor, index) for index in devices]
-
-
-def broadcast_out(tensor: torch.Tensor, outs: Tensors) -> list[torch.Tensor]:
-    """Copy into given tensors."""
-    check_on_gpus(outs, "output")
-    for place, out in enumerate(outs):
-        if out.shape != tensor.shape:
-            raise RuntimeError(
-                f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, "
-                f"but output tensor at index {place} has shape {list(out.shape)}"
-            )
-    return [out.copy_(tensor) for out in outs]
 
 
 def scatter(
@@ -91,27 +79,6 @@ def scatter(
     return [_copy_to_gpu(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
-def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
-    """Consecutive parts into given tensors."""
-    if not outs:
-        raise RuntimeError("Expected at least one output tensor to scatter to")
-    dim %= tensor.dim()
-    check_on_gpus(outs, "output")
-    for place, out in enumerate(outs):
-        if out.dim() != tensor.dim() or sizes_without(out.shape, dim) != sizes_without(tensor.shape, dim):
-            raise RuntimeError(
-                f"Output tensor at index {place} has incorrect shape: {list(out.shape)}. Expected same "
-                f"shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
-            )
-    sizes = [out.size(dim) for out in outs]
-    if sum(sizes) != tensor.size(dim):
-        raise RuntimeError(
-            f"Total size for output tensors along scatter dim {dim} does not match the source tensor "
-            f"size at dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
-        )
-    return [out.copy_(part) for out, part in zip(outs, torch.split(tensor, sizes, dim), strict=True)]
-
-
 def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     shape = joined_shape(tensors, dim)
@@ -122,14 +89,7 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
         device = labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
-    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)
-
-
-def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
-    """All tensors joined along `dim` into a given one."""
-    shape = joined_shape(tensors, dim)
-    if list(out.shape) != shape:
-        raise RuntimeError(f"Expected out tensor to have shape {shape}, but got {list(out.shape)}")
+    out = torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
     sizes = [tensor.size(dim) for tensor in tensors]
     for part, tensor in zip(torch.split(out, sizes, dim), tensors, strict=True):
         part.copy_(tensor)
@@ -144,7 +104,7 @@ def joined_shape(tensors: Tensors, dim: int) -> list[int]:
     """
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
-    check_on_gpus(tensors, "input")
+    check_on_gpus(tensors)
     shape = list(tensors[0].shape)
     for place, tensor in enumerate(tensors):
         if tensor.dim() != len(shape):
@@ -167,9 +127,6 @@ def sizes_without(shape: Sequence[int], dim: int) -> list[int]:
 FUNCTIONS: dict[str, Any] = {
     "_broadcast_coalesced": broadcast_coalesced,
     "_broadcast": broadcast,
-    "_broadcast_out": broadcast_out,
     "_scatter": scatter,
-    "_scatter_out": scatter_out,
     "_gather": gather,
-    "_gather_out": gather_out,
 }

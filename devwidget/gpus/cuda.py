@@ -408,8 +408,6 @@ def install_functions(patches: Patches) -> None:
         "Event": VirtualEvent,
         "_is_in_bad_fork": _is_in_bad_fork,
         "is_initialized": is_initialized,
-        **dict.fromkeys(SENSORS, _read_sensor),
-        "list_gpu_processes": _list_processes,
     }.items():
         patches.set(torch.cuda, name, value)
     # Read by parts of torch that hold the real `is_initialized`.
@@ -435,7 +433,6 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch, "Event", _event)
 
 
-SENSORS = "utilization", "memory_usage", "temperature", "power_draw", "clock_rate"
 ACTIVITIES = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
 CUDNN_VERSION = 91002
 
@@ -489,20 +486,6 @@ def _return_answer(answer: object, *args: Any) -> object:
 
 def _current_accelerator(check: Any = None) -> torch.device:
     return torch.device("cuda")
-
-
-def _read_sensor(device: Any = None) -> int:
-    """What NVML would measure: nothing is warm, and nothing runs."""
-    return 0
-
-
-def _list_processes(device: Any = None) -> str:
-    """As torch prints a GPU on which none is seen."""
-    if device is None:
-        index = machine.current_index()
-    else:
-        index = tensors.label_of_device(device)
-    return f"GPU:{index}\nno processes are running"
 
 
 def _do_nothing(*args: Any) -> None:
@@ -568,6 +551,8 @@ ACCELERATOR: dict[str, Any] = {
 """Behind `_accelerator_`."""
 
 
+INTO_GIVEN = "_broadcast_out", "_scatter_out", "_gather_out"
+"""What `torch.cuda.comm` calls where it is given tensors to fill."""
 CLASSES = {"memory": "MemPool", "streams": "ExternalStream"}
 
 
@@ -592,7 +577,7 @@ _no_graph = wrap_with_refusal(
 
 def _find_absent(name: str) -> Any:
     """A function of C++ that only a build for CUDA has, which refuses."""
-    if not name.startswith(("_cuda_", "_nccl_")):
+    if not name.startswith(("_cuda_", "_nccl_")) and name not in INTO_GIVEN:
         raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
     return _refuse_name(name)(_do_nothing)
 

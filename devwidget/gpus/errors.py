@@ -51,11 +51,6 @@ def forked_child() -> RuntimeError:
     )
 
 
-def lost_by_fork() -> RuntimeError:
-    """A tensor on a GPU in such a child: the memory is not there."""
-    return _failed_call("initialization error")
-
-
 def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
     """An operator without a kernel for a dtype; how kernels are called in there, nothing but CUDA's sources say."""
     name = operator.partition(".")[0].removesuffix("_")

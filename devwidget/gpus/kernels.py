@@ -339,7 +339,6 @@ BATCH_NORM_KERNELS: dict[str, Callable[..., Any]] = {
 
 
 aten: Any = torch.ops.aten
-_SVD = "_linalg_svd"
 
 
 class NoKernel(SimulationError, NotImplementedError):
@@ -365,49 +364,15 @@ def refuse_kernel(name: str) -> NoKernel:
     )
 
 
-def _in_dtype(product: Callable[..., torch.Tensor], count: int) -> Callable[..., torch.Tensor]:
-    """A product that is summed and returned in a wider dtype. Source: `cuda/Blas.cpp`."""
-
-    def in_dtype(*args: Any, **kwargs: Any) -> torch.Tensor:
-        tensors, dtype = args[:count], args[count]
-        if dtype != tensors[-1].dtype and (dtype != torch.float32 or tensors[-1].dtype not in (torch.half, torch.bfloat16)):
-            raise RuntimeError("out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs")
-        return product(*(tensor.to(dtype) for tensor in tensors), **kwargs)
-
-    return in_dtype
-
-
-def _write_into(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """The same with a tensor for its result."""
-
-    def into(*args: Any, out: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        return out.copy_(kernel(*args, **kwargs))
-
-    return into
-
-
 def _sum_without_nan(tensor: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     """Complex numbers too."""
     found: torch.Tensor = aten.sum(tensor.masked_fill(tensor.isnan(), 0), dim, keepdim, dtype=dtype)
     return found
 
 
-def _narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> torch.Tensor:
-    """A copy of a part: the CPU has a kernel of its own, which words errors in its own way."""
-    return tensor.narrow(dim, start, length).clone(memory_format=torch.contiguous_format)
-
-
-def _decompose_by_driver(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
-    """Singular values by the CPU's one way, whichever of cuSOLVER's is named.
-
-    Source: `svd_cusolver` in `BatchLinearAlgebraLib.cpp`.
-    """
-    if driver not in (None, "gesvd", "gesvdj", "gesvda"):
-        raise RuntimeError(
-            f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. "
-            "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
-        )
-    decompose = getattr(aten, _SVD)
+def _decompose(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+    """Singular values by the CPU's one way, whichever of cuSOLVER's is named."""
+    decompose = aten._linalg_svd
     return (decompose.U if "U" in kwargs else decompose.default)(matrix, *args, **kwargs)
 
 
@@ -438,19 +403,10 @@ GPU_FORMS: dict[str, Callable[..., Any]] = {
     "_log_softmax": _soften_halves("_log_softmax"),
     "_softmax_backward_data": _narrow_gradient("_softmax_backward_data"),
     "_log_softmax_backward_data": _narrow_gradient("_log_softmax_backward_data"),
-    "narrow_copy": _narrow_copy,
-    **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),
+    **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""
-_PRODUCTS = {
-    "mm.dtype": _in_dtype(aten.mm, 2),
-    "bmm.dtype": _in_dtype(aten.bmm, 2),
-    "addmm.dtype": _in_dtype(aten.addmm, 3),
-    "baddbmm.dtype": _in_dtype(aten.baddbmm, 3),
-}
 KERNELS: dict[str, Callable[..., Any]] = {
-    **_PRODUCTS,
-    **{f"{name}_out": _write_into(kernel) for name, kernel in _PRODUCTS.items()},
     **BATCH_NORM_KERNELS,
     "nansum": _sum_without_nan,
 }

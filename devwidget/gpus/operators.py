@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +37,6 @@ from devwidget.gpus.torch_internals import (
     graph_task,
     has_kernel,
     storage_holders,
-    tree_leaves,
 )
 
 _Tensor = torch.Tensor
@@ -542,27 +540,6 @@ def _label_if_strided(value: Any) -> int | None:
     if isinstance(value, torch.Tensor) and layout_of(value) is STRIDED:
         return TEMPORARY
     return None
-
-
-def _after_fork() -> None:
-    """In a child that was forked after its parent had used a GPU, tensors on GPUs are of no use."""
-    if simulation.is_forked:
-        # In the child alone: a check in the mode itself would cost every operator of every program.
-        VirtualMode.__torch_dispatch__ = _without_gpus(VirtualMode.__torch_dispatch__)  # type: ignore[method-assign]
-
-
-def _without_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def __torch_dispatch__(self: Any, func: Any, args: Any, kwargs: Any) -> Any:
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if simulation.is_forked and any(labels.label_of(tensor) >= 0 for tensor in tensors):
-            raise errors.lost_by_fork()
-        return original(self, func, args, kwargs)
-
-    return __torch_dispatch__
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class VirtualMode(DispatchMode):

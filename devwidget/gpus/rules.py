@@ -245,8 +245,7 @@ def by_refusal(call: Call, text: str, after: Rule | None = None) -> Target:
 
     Args:
         call: what is called.
-        text: the words, in which `{first}` is where the first tensor is, `{other}` where the one is that is elsewhere, which is
-            called `{name}` and has `{place}` tensors before it.
+        text: the words, in which `{first}` is where the first tensor is, and `{other}` where the one is that is elsewhere.
         after: a rule that looks at the tensors before.
 
     Raises:
@@ -255,9 +254,8 @@ def by_refusal(call: Call, text: str, after: Rule | None = None) -> Target:
     if after is not None:
         after(call)
     found = call.settled()
-    place = next(place for place, operand in enumerate(found) if operand.label != found[0].label)
-    other = found[place]
-    raise RuntimeError(text.format(first=found[0].device, other=other.device, name=other.name, place=place))
+    other = next(operand for operand in found if operand.label != found[0].label)
+    raise RuntimeError(text.format(first=found[0].device, other=other.device))
 
 
 MARK = "devwidget: gradient stays on"
@@ -299,20 +297,11 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
 # Which operators follow which rule; what is not here follows `rule_by_table`.
 
 REFUSED = {
-    "block_diag": (
-        "torch.block_diag: input tensors must all be on the same device. Input 0 is on device {first} and input {place} is on "
-        "device {other}"
-    ),
-    "cholesky_solve": "Expected b and A to be on the same device, but found b on {first} and A on {other} instead.",
     "embedding": str(errors.checked_argument("index", "{other}", "{first}", "_index_select")),
     "mv": str(errors.checked_argument("mat", "{first}", "{other}", "addmv_")),
-    "segment_reduce": (
-        "Expected data.get_device() == {name}_value.get_device() to be true, but got false.  "
-        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
-    ),
     "set_.source_Tensor": str(errors.other_memory("{first}", "{other}")),
 }
-"""Source: `TensorShape.cpp`, `LinearAlgebraUtils.h`, `Embedding.cpp`, `Blas.cpp`, `SegmentReduce.cpp`, `Resize.h`."""
+"""Source: `Embedding.cpp`, `Blas.cpp`, `Resize.h`."""
 RUN_AS = {
     "complex": "out_complex_out",
     "linalg_lstsq": "out_linalg_lstsq_out",

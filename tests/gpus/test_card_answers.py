@@ -12,6 +12,13 @@ JIT = (
     "b = io.BytesIO(); torch.jit.save(torch.jit.script(nn.Linear(2, 2).cuda()), b); b.seek(0); y = torch.jit.load(b)"
     ".weight.device",
 )
+SENSORS = (
+    "torch.cuda.temperature().__class__",
+    "torch.cuda.memory_usage().__class__",
+    "torch.cuda.utilization() >= 0",
+    "torch.cuda.power_draw().__class__",
+    "torch.cuda.clock_rate().__class__",
+)
 OTHERWISE = {
     "torch.cuda.set_rng_state(torch.get_rng_state())": "random numbers are those of the CPU, and so are their states",
     "torch.cuda.get_rng_state().shape": "random numbers are those of the CPU, and so are their states",
@@ -32,6 +39,10 @@ OTHERWISE = {
     "torch._int_mm(z(8, 8).to(torch.int8), z(8, 8).to(torch.int8))": "the kernel of the CPU takes more",
     **dict.fromkeys(JIT, "TorchScript is refused, and what comes from its files is on the CPU"),
     "torch.linalg.lstsq(r(4, 2), o(4, 1), driver='gelsd')": "the kernel of the CPU takes more",
+    "torch.linalg.svd(r(3, 3), driver='nonsense')": "the kernel of the CPU takes more",
+    **dict.fromkeys(SENSORS, "nothing is measured: torch asks for NVIDIA's library"),
+    "next(iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(o(4)), num_workers=1)))": "a worker that was forked"
+    " is told so where it asks for a GPU",
 }
 """Why a program ends otherwise, in whether it raises, what, or what it gives; docs/virtual-gpus.md says so too."""
 MEANT_FOR_CPU = "the kernel of the CPU names its own tensors"
@@ -53,6 +64,7 @@ IN_OTHER_WORDS = {
     "torch.autograd.grad(o(2).requires_grad_().sum(), torch.ones(2, requires_grad=True))": SINCE,
     "np.sum(o(2))": SINCE,
     "torch.fft.fft(r(6).half())": MEANT_FOR_CPU,
+    "torch.block_diag(o(2, 2), torch.ones(2, 2))": GENERAL,
     "F.conv1d(torch.ones(1, 1, 3), o(1, 1, 2))": GENERAL,
     "nn.Conv1d(1, 1, 1).cuda()(torch.ones(1, 1, 2))": GENERAL,
     "nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))": GENERAL,

@@ -8,18 +8,6 @@ FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-def test_products_are_returned_in_a_wider_dtype():
-    x = torch.full((2, 2), 300.0, dtype=torch.half, device=SECOND)
-    found = torch.mm(x, x, out_dtype=torch.float32)
-    assert (found.dtype, found.device, found[0, 0].item()) == (torch.float32, SECOND, 180000.0)
-    wide = torch.empty(2, 2, device=SECOND)
-    assert torch.mm(x, x, out_dtype=torch.float32, out=wide) is wide
-    assert wide[0, 0].item() == 180000.0
-    assert torch.bmm(x[None], x[None], out_dtype=torch.float32).device == SECOND
-    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
-        torch.mm(x, x, out_dtype=torch.float64)
-
-
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_complex_numbers_in_half_precision_are_computed_where_gpus_do_and_refused_where_they_do_not():
     x = torch.full((2, 2), 1 + 1j, dtype=torch.complex32, device=SECOND)
@@ -50,8 +38,3 @@ def test_a_gradient_of_zeros_is_where_its_tensor_is():
     assert torch.autograd.grad(torch.copysign(x, y).sum(), y)[0].device == SECOND
     torch.copysign(x, y).sum().backward()
     assert y.grad.device == SECOND
-
-
-def test_a_part_is_copied_with_the_errors_of_gpus():
-    with pytest.raises(IndexError, match="Dimension out of range"):
-        torch.narrow_copy(torch.ones(2, device=SECOND), 3, 0, 1)

@@ -39,7 +39,6 @@ REFUSED = [
      "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor at cpu"),
     (lambda x: F.scaled_dot_product_attention(x[None], HOST[None], HOST[None]),
      "Expected query, key, and value to have the same device type, but got query.device: cuda:0 key.device: cpu"),
-    (lambda x: torch.block_diag(x, x, HOST), "same device. Input 0 is on device cuda:0 and input 2 is on device cpu"),
     (lambda x: torch.addcdiv(x, torch.tensor(1.0), torch.tensor(2.0)), "pass too many CPU scalars to non-CPU kernel!"),
     (lambda x: x + torch.ones(2, 3, device="meta"), "Tensor on device meta is not on the expected device cuda:0!"),
     (lambda x: nn.Linear(3, 2).cuda()(x.double()), "mat1 and mat2 must have the same dtype, but got Double and Float"),
