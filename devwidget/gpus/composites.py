@@ -328,21 +328,3 @@ def _refuse_gradients(results: tuple[torch.Tensor, ...]) -> None:
 
 def _refuse_backward(gradients: tuple[torch.Tensor | None, ...]) -> None:
     raise RuntimeError(TRAINING_ONLY)
-
-
-def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
-    """A mask that is added to the scores, for one that says what is seen."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
-    """Whether a fused kernel takes these."""
-    if query.dtype == torch.float64:  # GPUs have none
-        return False
-    three = (query, key, value)
-    plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
-    shared = 1 if grouped else 2
-    alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
-    return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
