@@ -269,7 +269,8 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         by_cudnn = _is_run_by_cudnn(given)
         with _casts_of_autocast(by_cudnn) as cast:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
-            results = simulation.values.run_recurrent(original, given, sizes, hidden, weights, *rest, **kwargs)
+            read_sizes = map(simulation.values.read_values, sizes)
+            results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
             if not train:

@@ -313,19 +313,6 @@ class Values:
         """Return the result of `scaled_dot_product_attention`; None for what torch does itself."""
         return None
 
-    def run_recurrent(self, original: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any) -> Any:
-        """Run a recurrent layer.
-
-        Args:
-            original: torch's own function.
-            given: what goes in.
-            sizes: of the steps of a packed input, one tensor; nothing for one that is not packed.
-            hidden: the first state.
-            weights: of all layers.
-            rest: of the arguments, with `kwargs`.
-        """
-        return original(given, *sizes, hidden, weights, *rest, **kwargs)
-
 
 @dataclass(slots=True)
 class Simulation:

@@ -58,12 +58,10 @@ MIXED = [
     (lambda: F.binary_cross_entropy_with_logits(ones(), one), TWO),
     (lambda: F.smooth_l1_loss(ones(), one), TWO),
     (lambda: one.index_fill(0, index.to(SECOND), 1.0), TWO),
-    (lambda: torch.cholesky_solve(ones(1, 1), torch.ones(1, 1)), "found b on cuda:1 and A on cpu instead."),
     (lambda: torch.linalg.lstsq(torch.ones(2, 1), ones(2, 1)), "b " + WRAPPER.format("cuda:1", "cpu", "out_linalg_lstsq_out")),
     (lambda: here.put(index.to(SECOND), one[None]), "index " + WRAPPER.format("cuda:1", "cpu", "_put_")),
     (lambda: ones(3).masked_scatter(here > 2, here), "mask " + WRAPPER.format("cpu", "cuda:1", "_masked_scatter_")),
     (lambda: F.conv3d(torch.ones(1, 1, 2, 2, 2), ones(1, 1, 2, 2, 2)), "weight type (torch.cuda.FloatTensor) should be "),
-    (lambda: torch.segment_reduce(ones(2), "max", lengths=torch.tensor([2])), "data.get_device() == lengths_value.get_devic"),
     (lambda: torch._native_batch_norm_legit(ones(2, 3), here, None, True, 0.1, 1e-5),
      "weight " + WRAPPER.format("cpu", "cuda:1", "no_stats__native_batch_norm_legit")),
 ]  # fmt: skip

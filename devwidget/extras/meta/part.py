@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -32,12 +31,6 @@ class UnknownValues(Values):
     forget_values = staticmethod(known_values.forget_values)
     copy_known = staticmethod(known_values.copy_known)
     run_attention = staticmethod(meta_kernels.run_attention)
-
-    def run_recurrent(self, original: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any) -> Any:
-        """Run a recurrent layer as other operators."""
-        steps = sizes[0].tolist() if sizes else None
-        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return meta_kernels.run_recurrent(original.__name__, given, steps, states, weights, *rest, **kwargs)
 
 
 def install_without_values(patches: Patches, machine: VirtualMachine) -> None:
