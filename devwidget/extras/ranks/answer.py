@@ -184,7 +184,7 @@ class Reporter:
         step, (collective, groups) = self._read_steady_progress()
         summed = self.history.summed
         if checksums and model is not None:
-            summed = Summed(step, compute_checksums(model), summed.sums)
+            summed = Summed(step, compute_checksums(model))
         return replace(
             self.announce_rank(who),
             announced=False,
@@ -201,7 +201,6 @@ class Reporter:
             settings=read_place(),
             steps=self.history.list_settings(),
             ends=self.history.list_ends(),
-            sums=summed.sums,
             checksums_step=summed.step,
             last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
             **held,

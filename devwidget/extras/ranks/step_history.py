@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import weakref
-import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,8 +27,6 @@ MOST_STEPS = 32
 """Steps of which the ends, and runs of steps of which the settings are remembered."""
 _EARLY, _EACH = frozenset({1, 2, 4}), 64
 """Steps after which all modules are walked, the same on every rank: only what is of one step can be compared."""
-_MOST_SUMS = 14
-"""Steps of which the checksum is kept, beside the first and the newest."""
 
 
 class Summed(NamedTuple):
@@ -38,12 +35,10 @@ class Summed(NamedTuple):
     Attributes:
         step: after which they were looked at, -1 if they were not.
         checksums: `(path, checksum)` of each.
-        sums: `(step, checksum)` of all of them together, for this step and some before.
     """
 
     step: int
     checksums: tuple[tuple[str, str], ...]
-    sums: tuple[tuple[int, str], ...]
 
 
 class StepHistory:
@@ -68,7 +63,7 @@ class StepHistory:
         self._ends: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)
         self._runs: deque[tuple[int, int, Raw, Setting | None]] = deque(maxlen=MOST_STEPS)
         self._modes: deque[StepSettings] = deque(maxlen=4)
-        self.summed = Summed(-1, (), ())
+        self.summed = Summed(-1, ())
         self.fault = ""
 
     def note_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
@@ -96,19 +91,18 @@ class StepHistory:
     def list_settings(self) -> tuple[StepSettings, ...]:
         """List by what the last steps were taken, and after some of them which modules train."""
         done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
-        told = (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
-        return tuple(run for run in told if run.first <= done)
-
-    def _word_run(self, first: int, last: int, read: Raw, mode: Setting | None) -> StepSettings:
-        return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
+        found = list(self._modes)
+        for first, last, read, mode in list(self._runs):
+            settings = list(word_optimizers(read))
+            if mode is not None:
+                settings.append(mode)
+            found.append(StepSettings(first, last, tuple(settings)))
+        return tuple(run for run in found if run.first <= done)
 
     def _remember_step(self, step: int) -> None:
+        model = self._model() if self._model is not None else None
         if is_due(step):
             model = self._find_model()
-        elif self._model is not None:
-            model = self._model()
-        else:
-            model = None
         mode = read_mode(model) if model is not None else None
         if self._ends and step < self._ends[-1][0]:
             # Another training: what was read of the modules of the last is no step of this one.
@@ -136,10 +130,7 @@ class StepHistory:
         self._model = weakref.ref(model)
         self._modes.append(StepSettings(step, step, (*read_modes(model), *read_policies(model))))
         if self._checksums:
-            checksums = compute_checksums(model)
-            whole = f"{zlib.crc32(repr(checksums).encode()):08x}"
-            before = tuple(each for each in self.summed.sums if each[0] != step)
-            self.summed = Summed(step, checksums, (*before[:1], *before[1:][-_MOST_SUMS:], (step, whole)))
+            self.summed = Summed(step, compute_checksums(model))
 
 
 def is_due(step: int) -> bool:

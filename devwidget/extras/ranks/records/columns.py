@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.records.rank import Holding, RankModel, RankModule
+from devwidget.extras.ranks.records.rank import Holding, LocalTensor, RankModel, RankModule
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,11 @@ class Column:
         return [(module, holding) for module, holding in enumerate(self.held) if holding is not None]
 
     @property
+    def tensors(self) -> list[LocalTensor]:
+        """All that one of these ranks holds."""
+        return [tensor for holding in self.held for tensor in holding or ()]
+
+    @property
     def modules(self) -> frozenset[int]:
         """The numbers of the modules that these ranks have."""
         return frozenset(module for module, _ in self.holdings)
@@ -33,7 +38,7 @@ class Column:
     @property
     def bytes(self) -> int:
         """Of all that one of these ranks holds."""
-        return sum(tensor.local_bytes for _, holding in self.holdings for tensor in holding)
+        return sum(tensor.local_bytes for tensor in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,6 @@ class RankReport(Record):
         settings: by what it trains from the first step to the last, and where it runs.
         steps: by what it has trained in its last steps.
         ends: `(step, seconds since the epoch)` of its last steps.
-        sums: `(step, checksum)` of all that `checksums` names, for some of its steps.
         checksums_step: after which step `checksums` were taken; -1 where that is not known.
         last: collectives that it has begun, the newest last.
     """
@@ -338,7 +337,6 @@ class RankReport(Record):
     settings: tuple[Setting, ...] = field(default=(), metadata=SHARED)
     steps: tuple[StepSettings, ...] = field(default=(), metadata=SHARED)
     ends: tuple[tuple[Size, float], ...] = ()
-    sums: tuple[tuple[Size, str], ...] = ()
     checksums_step: int = -1
     last: tuple[PastCollective, ...] = ()
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.rank import Setting, SettingKind, StepSettings
-from devwidget.extras.ranks.rules.over_ranks import format_rank_ranges, group_by, numbers_of, peers_in
-from devwidget.records.schema.message import Message, in_row
+from devwidget.extras.ranks.rules.over_ranks import format_values, group_by, numbers_of, peers_in
+from devwidget.records.schema.message import Message
 
 Values = tuple[tuple[str, tuple[int, ...]], ...]
 """Each value with the ranks that have it, the rarest first."""
@@ -38,8 +38,8 @@ class SettingDifference:
         return frozenset(ranks for _, ranks in self.values)
 
     def word_values(self) -> str:
-        """`0.02 on rank 3, 0.01 on ranks 0-2`."""
-        return in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks)) for value, ranks in self.values)
+        """The values with their ranks."""
+        return format_values(self.values)
 
 
 def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:

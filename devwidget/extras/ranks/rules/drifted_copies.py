@@ -46,7 +46,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         for step, ranks in group_by(summed, _step_of).items():
             drifted = _find_drifted(ranks)
             if drifted:
-                yield _make_finding(cluster, drifted, step, [*_tell_since(ranks), *_tell_cause(drifted, ranks)])
+                yield _make_finding(cluster, drifted, step, list(_tell_cause(drifted, ranks)))
 
 
 def _step_of(rank: Rank) -> int:
@@ -62,20 +62,6 @@ def _find_drifted(ranks: list[Rank]) -> Drifted:
         for path, checksum in rank.said.checksums:
             copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
     return {path: sorted(map(tuple, values.values()), key=len) for path, values in copies.items() if len(values) > 1}
-
-
-def _tell_since(ranks: list[Rank]) -> Iterator[str]:
-    """Since when they differ, by the steps that all of them know."""
-    sums = [dict(rank.said.sums) for rank in ranks]
-    common = sorted(set.intersection(*(set(each) for each in sums)))
-    apart = [step for step in common if len({each[step] for each in sums}) > 1]
-    if not apart:
-        return
-    before = [step for step in common if step < apart[0]]
-    if before:
-        yield Message("they were equal after step {step}, and not after step {next}", step=before[-1], next=apart[0])
-    else:
-        yield Message("they differ after step {step}, the first that was compared", step=apart[0])
 
 
 def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:

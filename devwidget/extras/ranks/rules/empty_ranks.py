@@ -22,7 +22,10 @@ from devwidget.records.schema.message import Message
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for all of them."""
     columns = lay_out_columns(cluster).each
-    empty = [rank for column in columns if _is_empty(column) for rank in column.ranks]
+    empty: list[int] = []
+    for column in columns:
+        if _is_empty(column):
+            empty += column.ranks
     if not empty or not any(map(_held_bytes, columns)):
         return
     rows = max(map(_count_rows, columns))
@@ -39,7 +42,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _parameters(column: Column) -> list[LocalTensor]:
-    return [tensor for _, holding in column.holdings for tensor in holding if tensor.role == "parameter"]
+    return [tensor for tensor in column.tensors if tensor.role == "parameter"]
 
 
 def _held_bytes(column: Column) -> int:
@@ -52,5 +55,8 @@ def _is_empty(column: Column) -> bool:
 
 
 def _count_rows(column: Column) -> int:
-    held = [tensor for _, holding in column.holdings for tensor in holding if tensor.is_sharded]
-    return max((tensor.shape[0] for tensor in held if tensor.shape), default=0)
+    rows = 0
+    for tensor in column.tensors:
+        if tensor.is_sharded and tensor.shape:
+            rows = max(rows, tensor.shape[0])
+    return rows

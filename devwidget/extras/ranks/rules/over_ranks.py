@@ -11,7 +11,7 @@ from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank
 from devwidget.extras.ranks.records.columns import Columns
 from devwidget.records.finding import Finding, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.registry import import_rules, run_rule, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
@@ -81,6 +81,11 @@ def format_rank_ranges(ranks: Iterable[int]) -> str:
     if len(runs) <= _MOST_RUNS:
         return format_runs(runs)
     return Message("{count} ranks, such as {ranks}", count=len(numbers), ranks=format_runs(runs[:_MOST_RUNS]))
+
+
+def format_values(values: Iterable[tuple[str, Iterable[int]]]) -> str:
+    """`0.02 on rank 3, 0.01 on ranks 0-2`."""
+    return in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks)) for value, ranks in values)
 
 
 def format_paths(paths: list[str]) -> str:

@@ -20,6 +20,7 @@ from devwidget.extras.ranks.rules.over_ranks import (
     cluster_rule,
     format_first,
     format_rank_ranges,
+    format_values,
     notes_on_stages,
     peers_in,
     severity_among,
@@ -106,7 +107,7 @@ def _make_finding(
     else:
         # Those that differ from most are named first.
         fewest = sorted(ranks, key=lambda value: len(ranks[value]))
-        values = in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks[value])) for value in fewest)
+        values = format_values((value, ranks[value]) for value in fewest)
         told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
     same = (Message("the same of {others}", others=_list_others(others)),) if others else ()
     return Finding(

@@ -26,7 +26,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     columns = lay_out_columns(cluster)
     for same in group_by(columns.each, lambda column: column.modules).values():
         # Those without any share are a finding of their own.
-        sized = [column for column in same if _sharded_bytes(column)]
+        sized = list(filter(_sharded_bytes, same))
         if not sized:
             continue
         most, least = max(sized, key=_sharded_bytes), min(sized, key=_sharded_bytes)
@@ -36,7 +36,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _sharded_bytes(column: Column) -> int:
-    return sum(tensor.local_bytes for _, holding in column.holdings for tensor in holding if tensor.is_sharded)
+    return sum(tensor.local_bytes for tensor in column.tensors if tensor.is_sharded)
 
 
 def _make_finding(columns: Columns, most: Column, least: Column) -> Finding:

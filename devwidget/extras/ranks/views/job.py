@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
@@ -196,71 +195,50 @@ class ModuleRow:
 
 def module_rows(columns: Columns) -> list[ModuleRow]:
     """The rows, in pre-order."""
-    return _Tree(columns).make_rows()
+    return list(_Tree(columns).list_rows(0, len(columns.modules)))
 
 
 class _Tree:
-    """The modules with their children, which the record tells by their paths alone."""
+    """The modules in pre-order: what is below one follows it, as long as paths begin with its own."""
 
     def __init__(self, columns: Columns) -> None:
         self.modules = columns.modules
-        self.held = tuple(zip(*(column.held for column in columns.each), strict=True))
-        self.alike: dict[Any, int] = {}
+        self.held = [tuple(column.held[number] for column in columns.each) for number in range(len(columns.modules))]
 
-    @cached_property
-    def children(self) -> dict[int, list[int]]:
-        """Of each module, and of none: -1."""
-        children: dict[int, list[int]] = {-1: []}
-        open_: list[int] = []
-        for number, module in enumerate(self.modules):
-            while open_ and not _is_below(module.path, self.modules[open_[-1]].path):
-                open_.pop()
-            children.setdefault(open_[-1] if open_ else -1, []).append(number)
-            open_.append(number)
-        return children
+    def find_end(self, number: int) -> int:
+        """The first module behind one that is not below it."""
+        path = self.modules[number].path
+        end = number + 1
+        while end < len(self.modules) and (not path or self.modules[end].path.startswith(f"{path}.")):
+            end += 1
+        return end
 
-    @cached_property
-    def kinds(self) -> list[int]:
-        """Of each module a number that those share which are alike, with all that is below them."""
-        kinds = [0] * len(self.modules)
-        for number in reversed(range(len(self.modules))):
-            module = self.modules[number]
-            below = tuple((self.name_below(child, number), kinds[child]) for child in self.children.get(number, ()))
-            kind = (module.class_name, module.wrapper, self.held[number] if self.held else (), below)
-            kinds[number] = self.alike.setdefault(kind, len(self.alike))
-        return kinds
+    def list_rows(self, start: int, stop: int, above: str = "", depth: int = 0) -> Iterator[ModuleRow]:
+        """The rows of the modules from one place to another, which stand below a path."""
+        while start < stop:
+            module, end = self.modules[start], self.find_end(start)
+            look, last, times, following = self._look_of(start, end), start, 1, end
+            while following < stop and self._is_next(last, following):
+                if self._look_of(following, self.find_end(following)) != look:
+                    break
+                last, times, following = following, times + 1, self.find_end(following)
+            name = module.path.removeprefix(f"{above}.")
+            if times > 1:
+                name = f"{name}–{self.modules[last].path.rpartition('.')[2]}"
+            yield ModuleRow(start, name, depth, times)
+            yield from self.list_rows(start + 1, end, module.path, depth + 1)
+            start = following
 
-    def name_below(self, number: int, parent: int) -> str:
-        """Its path below a parent."""
-        path, above = self.modules[number].path, self.modules[parent].path if parent >= 0 else ""
-        if above:
-            return path[len(above) + 1 :]
-        return path
+    def _look_of(self, start: int, end: int) -> list[tuple[object, ...]]:
+        """What is alike of modules that share a row, with all that is below them."""
+        cut = len(self.modules[start].path)
+        return [
+            (module.path[cut:], module.class_name, module.wrapper, held)
+            for module, held in zip(self.modules[start:end], self.held[start:end], strict=True)
+        ]
 
-    def make_rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
-        """Below a parent."""
-        found: list[ModuleRow] = []
-        numbers = self.children.get(parent, [])
-        at = 0
-        while at < len(numbers):
-            end = at + 1
-            while end < len(numbers) and self._continues_run(numbers[at], numbers[end - 1], numbers[end], parent):
-                end += 1
-            name = self.name_below(numbers[at], parent)
-            if end - at > 1:
-                name = f"{name}–{self.name_below(numbers[end - 1], parent).rpartition('.')[2]}"
-            found.append(ModuleRow(numbers[at], name, depth, end - at))
-            found += self.make_rows(numbers[at], depth + 1)
-            at = end
-        return found
-
-    def _continues_run(self, first: int, last: int, number: int, parent: int) -> bool:
-        """Whether a module is the next of a run: alike, and one number on in the same list."""
-        before, _, one = self.name_below(last, parent).rpartition(".")
-        after, _, other = self.name_below(number, parent).rpartition(".")
-        numbered = one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1
-        return numbered and before == after and self.kinds[first] == self.kinds[number]
-
-
-def _is_below(path: str, above: str) -> bool:
-    return not above or path.startswith(f"{above}.")
+    def _is_next(self, number: int, following: int) -> bool:
+        """Whether a module is one number on in the same list."""
+        before, _, one = self.modules[number].path.rpartition(".")
+        after, _, other = self.modules[following].path.rpartition(".")
+        return one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1 and before == after

@@ -180,7 +180,7 @@ def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
 
 def _column_words(column: Column) -> str:
     """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
-    tensors = [tensor for _, holding in column.holdings for tensor in holding]
+    tensors = column.tensors
     kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))
     held = say("{size} in {tensors}", size=format_bytes(column.bytes), tensors=count_words(len(tensors), "tensor"))
     return f"{held}; {' | '.join(kinds[:3])}"

@@ -86,25 +86,22 @@ def test_seeds_may_differ():
     assert found(said) == []
 
 
-def summed(value: str, *sums: tuple[int, str]) -> dict[str, Any]:
-    return {"checksums": (("blocks.0.up.bias", value),), "checksums_step": 64, "sums": sums}
+def summed(value: str, step: int = 64) -> dict[str, Any]:
+    return {"checksums": (("blocks.0.up.bias", value),), "checksums_step": step}
 
 
-def test_drift_is_named_with_its_cause_and_when_it_began():
-    said = [replace(each, **summed("a", (1, "x"), (64, "y"))) for each in job(steps=steps(lr="0.02"))]
-    said[2] = replace(said[2], **summed("b", (1, "x"), (64, "z")))
+def test_drift_is_named_with_its_cause():
+    said = [replace(each, **summed("a")) for each in job(steps=steps(lr="0.02"))]
+    said[2] = replace(said[2], **summed("b"))
     drifted, settings = found(said)
     assert (drifted.kind, settings.kind) == ("drifted-copies", "settings-differ")
     assert drifted.headline == "`blocks.0.up.bias` on rank 2 differs from the others after step 64"
-    assert drifted.notes == (
-        "they were equal after step 1, and not after step 64",
-        "the same ranks differ in `optimizer.lr`: 0.02 on rank 2, 0.01 on ranks 0-1, 3",
-    )
+    assert drifted.notes == ("the same ranks differ in `optimizer.lr`: 0.02 on rank 2, 0.01 on ranks 0-1, 3",)
 
 
 def test_copies_are_compared_after_one_step_alone():
-    said = [replace(each, **summed("a", (64, "y"))) for each in job()]
-    said[2] = replace(said[2], **{**summed("b", (128, "z")), "checksums_step": 128})
+    said = [replace(each, **summed("a")) for each in job()]
+    said[2] = replace(said[2], **summed("b", 128))
     assert found(said) == []
 
 

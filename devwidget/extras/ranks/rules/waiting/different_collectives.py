@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import CollectivePlace
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_values, group_by, numbers_of
 from devwidget.extras.ranks.rules.waiting.absent_from_collective import collective_kind, waiting, word_kind
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.schema.message import Message, in_row
+from devwidget.records.schema.message import Message
 
 
 @cluster_rule("different-collectives")
@@ -64,7 +64,7 @@ def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, 
         odd = [cluster.ranks[number].line for number in kinds[ordered[0]]]
     else:
         odd = []
-    found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
+    found = format_values((kind, sorted(kinds[kind])) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
         Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
