@@ -13,7 +13,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.object_paths import ObjectPaths
+from devwidget.capture.restore.object_paths import name_objects
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import Settings, process_settings
@@ -121,9 +121,17 @@ class SavedState:
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
             return ()
-        paths = ObjectPaths(self._search.states, self._search.tensors, self._roots)
-        named = [(what if isinstance(what, str) else paths.find_path(what), why) for what, why in lost]
-        return tuple(dict.fromkeys(Message("`{what}` ({why})", what=what, why=why) for what, why in named))
+        owners = {id(kept.before.alias): kept.owner for kept in self._search.tensors}
+        found = [(owners.get(id(what), what), why) for what, why in lost]
+        names = name_objects([what for what, _ in found], [*self._roots, *self._search.list_globals()])
+        lines: list[str] = []
+        for what, why in found:
+            if isinstance(what, str):
+                name = what
+            else:
+                name = names[id(what)]
+            lines.append(Message("`{what}` ({why})", what=name, why=why))
+        return tuple(dict.fromkeys(lines))
 
 
 @contextlib.contextmanager

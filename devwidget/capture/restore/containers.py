@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict, deque
+from itertools import chain
 from typing import Any
 
-from devwidget.capture.restore.keepers import Entries, Keeper
+from devwidget.capture.restore.keepers import Keeper
 
 ALL = slice(None)
 
@@ -53,23 +54,20 @@ def _write_list(owner: Any, items: list[Any]) -> None:
     list.__setitem__(owner, ALL, items)
 
 
-def _members(before: set[Any]) -> Entries:
-    return ((None, each) for each in before)
-
-
 def _make_pairs_keeper(base: Any) -> Keeper:
-    return Keeper(lambda owner: list(base.items(owner)), functools.partial(_write_pairs, base), _same_pairs, iter)
+    write = functools.partial(_write_pairs, base)
+    return Keeper(lambda owner: list(base.items(owner)), write, _same_pairs, chain.from_iterable)
 
 
-_ENTRIES = Keeper(dict.copy, _write_entries, _same_entries, dict.items)
+_ENTRIES = Keeper(dict.copy, _write_entries, _same_entries, lambda before: chain(before, before.values()))
 _KINDS: tuple[tuple[type, Keeper], ...] = (
     (OrderedDict, _make_pairs_keeper(OrderedDict)),
     (dict, _make_pairs_keeper(dict)),
-    (list, Keeper(lambda owner: list.__getitem__(owner, ALL), _write_list, _same_items, enumerate)),
-    (tuple, Keeper(lambda owner: tuple.__getitem__(owner, ALL), entries=enumerate)),
-    (deque, Keeper(lambda owner: list(deque.__iter__(owner)), _write_deque, _same_items, enumerate)),
-    (set, Keeper(lambda owner: set().union(owner), _write_set, _same_members, _members)),
-    (frozenset, Keeper(lambda owner: set().union(owner), entries=_members)),
+    (list, Keeper(lambda owner: list.__getitem__(owner, ALL), _write_list, _same_items, iter)),
+    (tuple, Keeper(lambda owner: tuple.__getitem__(owner, ALL), parts=iter)),
+    (deque, Keeper(lambda owner: list(deque.__iter__(owner)), _write_deque, _same_items, iter)),
+    (set, Keeper(lambda owner: set().union(owner), _write_set, _same_members, iter)),
+    (frozenset, Keeper(lambda owner: set().union(owner), parts=iter)),
 )
 """Subclasses before their bases."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, fields_of, module_name, mro_of, names_of
-from devwidget.capture.restore.keepers import Entries, Keeper
+from devwidget.capture.restore.keepers import Keeper
 
 _HEAP_TYPE = 1 << 9
 """Flag of classes that are not built into the interpreter (Py_TPFLAGS_HEAPTYPE)."""
@@ -81,18 +81,11 @@ def _same_fields(now: FieldValues, before: FieldValues) -> bool:
     return all(now.slots[name] is value for name, value in before.slots.items())
 
 
-def _list_fields(before: FieldValues) -> Entries:
-    return ("__dict__", before.namespace), ("__class__", before.kind), *before.slots.items()
+def _list_values(before: FieldValues) -> Iterable[Any]:
+    return before.namespace, before.kind, *before.slots.values()
 
 
-def attribute_label(name: Any) -> str:
-    """How an attribute is written behind the name of its object."""
-    if name == "__dict__":
-        return ""
-    return f".{name}"
-
-
-FIELDS = Keeper(_read_fields, _write_fields, _same_fields, _list_fields, attribute_label)
+FIELDS = Keeper(_read_fields, _write_fields, _same_fields, _list_values)
 """The class, the `__dict__` and the slots of an object."""
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.fields import is_own_package
-from devwidget.capture.restore.keepers import Entries, Keeper
+from devwidget.capture.restore.keepers import Keeper
 
 _UNSET = object()
 
@@ -86,9 +86,9 @@ def _write_variables(function: types.FunctionType, before: list[Variable]) -> No
         each.write()
 
 
-def _list_values(before: list[Variable]) -> Entries:
-    return [(each.name, each.value) for each in before if each.value is not _UNSET]
+def _list_values(before: list[Variable]) -> list[Any]:
+    return [each.value for each in before if each.value is not _UNSET]
 
 
-GLOBALS = Keeper(_read_variables, _write_variables, _same_variables, _list_values, str)
+GLOBALS = Keeper(_read_variables, _write_variables, _same_variables, _list_values)
 """The global variables that a function uses."""

@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from devwidget.capture.object_fields import class_name, is_exactly
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.restore.undoing import NotRestored
 from devwidget.records.schema.message import Message
-
-Entries = Iterable[tuple[Any, Any]]
-"""Key or name of each part, and the part."""
 
 
 def always_same(now: Any, before: Any) -> bool:
@@ -19,16 +16,9 @@ def always_same(now: Any, before: Any) -> bool:
     return True
 
 
-def no_entries(before: Any) -> Entries:
+def no_parts(before: Any) -> Iterable[Any]:
     """Of what holds no objects."""
     return ()
-
-
-def item_label(key: Any) -> str:
-    """How an item is written behind the name of its container."""
-    if is_exactly(key, (str, int, bool)):
-        return f"[{key!r}]"
-    return f"[a {type(key).__name__}]"
 
 
 class Keeper(NamedTuple):
@@ -38,15 +28,13 @@ class Keeper(NamedTuple):
         read: what an object holds, as a value that stays what it is.
         write: make it hold that again; None for what is only named when it has changed.
         same: whether what is read now is what was read before.
-        entries: objects in what was read, for the search to go on.
-        label: how a part is written behind the name of the object, from its key.
+        parts: objects in what was read, for the search to go on.
     """
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], object] | None = None
     same: Callable[[Any, Any], bool] = always_same
-    entries: Callable[[Any], Entries] = no_entries
-    label: Callable[[Any], str] = item_label
+    parts: Callable[[Any], Iterable[Any]] = no_parts
 
 
 @dataclass(slots=True)
@@ -57,9 +45,9 @@ class Kept:
     before: Any
     keeper: Keeper
 
-    def entries(self) -> Entries:
-        """The parts to search."""
-        return self.keeper.entries(self.before)
+    def parts(self) -> Iterable[Any]:
+        """The objects to search."""
+        return self.keeper.parts(self.before)
 
     def has_changed(self) -> bool:
         """Whether the object is not what it was."""

@@ -18,7 +18,7 @@ from devwidget.capture.modules import registered_entries
 from devwidget.capture.object_fields import dict_of, find_class_attribute, is_exactly, is_scalar, module_name
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.fields import is_heap, is_own_class
-from devwidget.capture.restore.keepers import Entries, Keeper
+from devwidget.capture.restore.keepers import Keeper
 from devwidget.capture.walk import children
 
 _CODE = (
@@ -49,20 +49,20 @@ def _is_patched(value: Any) -> bool:
     return issubclass(type(function), PatchedFunction)
 
 
-def _parts_of_program(before: dict[str, Any]) -> Entries:
+def _parts_of_program(before: dict[str, Any]) -> list[Any]:
     """What belongs to the library is its own affair."""
-    return [(path, part) for path, part in before.items() if _is_programs(type(part))]
+    return [part for part in before.values() if _is_programs(type(part))]
 
 
 def _is_programs(kind: type) -> bool:
     return is_own_class(kind) or (is_heap(kind) and issubclass(kind, torch.Tensor | torch.nn.Module))
 
 
-CODE = Keeper(_read_parts, same=_same_parts, entries=dict.items, label=str)
+CODE = Keeper(_read_parts, same=_same_parts, parts=dict.values)
 """A function or a class: what its variables and attributes hold is put back; one that is another object is named."""
-OUTSIDE = Keeper(_read_parts, same=_same_parts, entries=_parts_of_program, label=str)
+OUTSIDE = Keeper(_read_parts, same=_same_parts, parts=_parts_of_program)
 """An object that stands for something outside, or has a field that does."""
-REFERENCE = Keeper(lambda owner: (("()", weakref.ref.__call__(owner)),), entries=iter, label=str)
+REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
 """A weak reference leads to an object."""
 
 
@@ -87,7 +87,7 @@ def _same_attributes(now: dict[str, Any], before: dict[str, Any]) -> bool:
     return all(name in now and _is_same(now[name], before[name]) for name in compared)
 
 
-SCRIPTED = Keeper(_read_scripted, same=_same_attributes, entries=dict.items, label=str)
+SCRIPTED = Keeper(_read_scripted, same=_same_attributes, parts=dict.values)
 """Tensors of scripted modules are put back, other attributes are named."""
 
 

@@ -2,67 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from devwidget.capture.object_fields import class_name, is_scalar
-from devwidget.capture.restore.fields import FIELDS, attribute_label
-from devwidget.capture.restore.global_variables import GLOBALS
-from devwidget.capture.restore.keepers import Kept
+from devwidget.capture.object_fields import class_name, is_a
+from devwidget.capture.restore.fields import is_own_class
+from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.schema.message import Message
 
-_GROUPS = ("_parameters", "_buffers", "_modules")
-_DEEPEST = 100
+_MOST, _DEEPEST = 50_000, 100
 
 
-class ObjectPaths:
-    """Paths of objects, found by going up from them to a root.
+def name_objects(values: Sequence[Any], roots: Iterable[tuple[str, Any]]) -> dict[int, str]:
+    """Names such as `body.0.seen` or `log['loss']` of some objects, by id; the class where nothing leads to one.
 
     Args:
-        states: what is known of objects, those that lead to others first.
+        values: the objects.
         roots: what each root is called, "" for the model, whose parts are called by their path alone.
     """
+    names = {id(value): _name_class(value) for value in values}
+    unnamed = {id(value) for value in values if not is_a(value, type)}
+    with contextlib.suppress(TooManyObjects):
+        for place in walk(roots, enter=_is_entered, most=_MOST, deepest=_DEEPEST):
+            if id(place.value) in unnamed:
+                names[id(place.value)] = place.path.removeprefix(".") or Message("the model")
+    return names
 
-    def __init__(self, states: Iterable[Kept], tensors: Iterable[Kept], roots: Iterable[tuple[str, Any]]) -> None:
-        self._roots = {id(root): name for name, root in roots}
-        self._up: dict[int, tuple[Any, str]] = {}
-        self._attributes: set[int] = set()
-        """Ids of the dicts whose items are attributes."""
-        for state in states:
-            for key, part in state.entries():
-                if not is_scalar(part):
-                    self._add_part(state, key, part)
-        for tensor in tensors:
-            self._up.setdefault(id(tensor.before.alias), (tensor.owner, ""))
-            for label, part in tensor.entries():
-                self._up.setdefault(id(part), (tensor.owner, label))
 
-    def _add_part(self, state: Kept, key: Any, part: Any) -> None:
-        label = state.keeper.label(key)
-        if state.keeper is GLOBALS:
-            self._roots.setdefault(id(part), label)
-        elif state.keeper is FIELDS and key == "__dict__":
-            self._attributes.add(id(part))
-        elif id(state.owner) in self._attributes:
-            label = attribute_label(key)
-            if key in _GROUPS:
-                label = ""
-                self._attributes.add(id(part))
-        self._up.setdefault(id(part), (state.owner, label))
+def _name_class(value: Any) -> str:
+    if is_a(value, type):
+        return class_name(value)
+    return Message("a {kind}", kind=class_name(type(value)))
 
-    def find_path(self, value: Any) -> str:
-        """Such as `body.0.weight.grad` or `log['loss']`; its class where nothing leads to it."""
-        if issubclass(type(value), type):
-            return class_name(value)
-        labels: list[str] = []
-        place = value
-        for _ in range(_DEEPEST):
-            if id(place) in self._roots:
-                words = self._roots[id(place)] + "".join(reversed(labels))
-                return words.removeprefix(".") or Message("the model")
-            if id(place) not in self._up:
-                break
-            place, label = self._up[id(place)]
-            labels.append(label)
-        words = "".join(reversed(labels)).removeprefix(".")
-        return words or Message("a {kind}", kind=type(value).__name__)
+
+def _is_entered(value: Any) -> bool:
+    return not is_a(value, type) or is_own_class(value)

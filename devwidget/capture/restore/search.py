@@ -5,13 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator
 from gc import is_tracked
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import torch
 
 from devwidget.capture.object_fields import mro_of
-from devwidget.capture.restore.arrays import ArrayBudget, is_array
+from devwidget.capture.restore.arrays import ARRAY, MOST_BYTES, array_bytes, is_array
 from devwidget.capture.restore.containers import container_keeper
 from devwidget.capture.restore.fields import (
     FIELDS,
@@ -41,7 +40,7 @@ class ObjectKind(NamedTuple):
 
     Attributes:
         type: the class, held so that its id stays its own.
-        sort: tensors are put back after all else, how an array is kept depends on its size, and generators are put back last.
+        sort: tensors are put back after all else and generators last, and arrays are copied as long as there is room.
         keepers: how each is kept.
     """
 
@@ -67,7 +66,7 @@ class ReachSearch:
         self.lost: list[tuple[Any, str]] = []
         self._met: dict[int, Any] = {}
         self._kinds: dict[int, ObjectKind] = {}
-        self._arrays = ArrayBudget()
+        self._left_bytes = MOST_BYTES
 
     def add_roots(self, roots: Iterable[Any]) -> list[Kept]:
         """Read all that is new below some roots; returns the tensors among it."""
@@ -75,6 +74,11 @@ class ReachSearch:
         while level:
             level = self._read_level(level)
         return self.tensors[before:]
+
+    def list_globals(self) -> list[tuple[str, Any]]:
+        """Names and values of the global variables that functions use."""
+        functions = [kept for kept in self.states if kept.keeper is GLOBALS]
+        return [(each.name, each.value) for function in functions for each in function.before]
 
     def _read_level(self, level: list[Any]) -> list[Any]:
         """Keep what one level holds; returns the next one."""
@@ -91,14 +95,14 @@ class ReachSearch:
             self._read_object(value, self._kinds.get(key) or self._find_kind(type(value)))
         below: list[Any] = []
         for kept in (*self.states[states:], *self.tensors[tensors:]):
-            below += chain.from_iterable(kept.entries())
+            below += kept.parts()
         return below
 
     def _read_object(self, value: Any, kind: ObjectKind) -> None:
         if kind.sort == "class":
             self._keep_classes(value)
         elif kind.sort == "array":
-            self._keep(value, self._arrays.choose_keeper(value), self.states)
+            self._keep_array(value)
         elif kind.sort == "generator":
             self._keep(value, kind.keepers[0], self.generators)
         else:
@@ -114,6 +118,12 @@ class ReachSearch:
             if is_own_class(base) and (base is kind or id(base) not in self._met):
                 self._met[id(base)] = base
                 self._keep(base, CODE, self.states)
+
+    def _keep_array(self, value: Any) -> None:
+        size = array_bytes(value)
+        if size <= self._left_bytes:
+            self._left_bytes -= size
+            self._keep(value, ARRAY, self.states)
 
     def _keep(self, value: Any, keeper: Keeper, states: list[Kept]) -> None:
         try:
@@ -142,12 +152,13 @@ def _choose_kind(kind: type) -> ObjectKind:
 
 
 def _find_keepers(kind: type) -> Iterator[Keeper]:
-    named, container = named_keeper(kind), container_keeper(kind)
     if kind is types.FunctionType:
         yield GLOBALS
+    named = named_keeper(kind)
     if named is not None:
         yield named
         return
+    container = container_keeper(kind)
     if container is not None:
         yield container
     if issubclass(kind, torch.jit.ScriptModule):

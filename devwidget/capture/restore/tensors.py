@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import find_class_attribute
-from devwidget.capture.restore.keepers import Entries, Keeper, Kept
+from devwidget.capture.restore.keepers import Keeper, Kept
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.records.schema.message import Message
 
@@ -120,12 +120,9 @@ def has_changed(kept: Kept) -> bool:
     return not _same_but_gradient(_read_state(kept.owner), kept.before)
 
 
-def _list_parts(before: TensorState) -> Entries:
+def _list_parts(before: TensorState) -> Iterable[Any]:
     """The gradient, hooks, and what the user has stored on the tensor."""
-    parts = [(".grad", before.gradient), *(("", each) for each in before.hooks)]
-    if not before.is_bare:
-        parts.append(("", before.namespace))
-    return [(name, part) for name, part in parts if part is not None]
+    return before.gradient, before.namespace, *before.hooks
 
 
 def _write_state(tensor: Any, before: TensorState) -> None:
@@ -160,7 +157,7 @@ def _write_history(tensor: Any, before: TensorState) -> None:
         vars(_BASE)["requires_grad"].__set__(tensor, before.requires_grad)
 
 
-TENSOR = Keeper(_read_state, _write_state, _same_state, _list_parts, str)
+TENSOR = Keeper(_read_state, _write_state, _same_state, _list_parts)
 """A tensor, but for its values."""
 
 
