@@ -20,7 +20,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.trying.code_swap import CodeSwap, Pair
 from devwidget.trying.edited_code import locate_edit, runs_in_constructor
-from devwidget.trying.live_functions import look_everywhere
+from devwidget.trying.live_functions import find_functions
 
 When = Literal["later", "cell", "now"]
 _ORDER: tuple[When, ...] = ("later", "cell", "now")
@@ -74,7 +74,7 @@ class Application:
             DevwidgetError: if a file has changed meanwhile.
         """
         if self.works == "now":
-            live = look_everywhere(set(self._edits)).find_in(set(self._edits))
+            live = find_functions(set(self._edits)).by_file
         else:
             live = {}
         before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}

@@ -13,7 +13,7 @@ from devwidget.records.finding import Edit, Effect
 from devwidget.trying.code_swap import Pair, put_codes_in_place
 from devwidget.trying.edited_code import EditPlace, NotTried, edit_file, forget_reached, mark_reached, reached_edits
 from devwidget.trying.effects import apply_effects
-from devwidget.trying.live_functions import LiveFunctions, look_everywhere
+from devwidget.trying.live_functions import LiveFunctions, find_functions
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def place_edits(
         NotTried: if they cannot be put in place.
     """
     effects = effects or {}
-    pairs = _pair_functions(edits, known or look_everywhere({edit.file for edit in edits}), effects)
+    pairs = _pair_functions(edits, known or find_functions({edit.file for edit in edits}), effects)
     forget_reached()
     with Undo() as undo:
         put_codes_in_place(pairs, undo)
@@ -81,14 +81,14 @@ def place_edits(
 @paused_gc()  # syntax trees go by themselves
 def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect]) -> list[Pair]:
     pairs, numbers = [], {edit: number for number, edit in enumerate(edits)}
-    for file, live in known.find_in({edit.file for edit in edits}).items():
+    for file in {edit.file for edit in edits}:
         mine = [edit for edit in numbers if edit.file == file]
         swap, places = edit_file(file, mine, [numbers[edit] for edit in mine])
         for edit, place in zip(mine, places, strict=True):
             if _has_run(place) and edit not in effects:
                 raise NotTried("its lines have run already")
         try:
-            pairs += swap.find_pairs(live)
+            pairs += swap.find_pairs(known.by_file[file])
         except SyntaxError as error:
             raise NotTried(str(error)) from error
     return pairs

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic as clock
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.edited_code import NotTried
 from devwidget.trying.installed_edits import place_edits
-from devwidget.trying.live_functions import LiveFunctions
+from devwidget.trying.live_functions import LiveFunctions, find_functions
 from devwidget.trying.reference_step import (
     Reference,
     Results,
@@ -45,7 +45,6 @@ LAST_BEGIN_SECONDS = 30.0
 """After so long no further trial begins: a slow step is run once more, not eight times."""
 _one_at_a_time = threading.RLock()
 """Trials edit functions, names of files and classes, which all threads see."""
-_NOT_ITS_TURN = Message("another thread tries fixes")
 _NOT_ALL_SEEN = Message(
     "the program holds more than {count} objects, and what the edit changes was not among those looked at", count=MOST_OBJECTS
 )
@@ -63,8 +62,8 @@ def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, i
         is_asked: try them also where another thread runs by now.
     """
     trials = _Trials(trace, left, step, again, is_asked)
-    with _one_after_the_other() as is_turn:
-        trials.run() if is_turn else trials.refuse(_NOT_ITS_TURN)
+    with _one_at_a_time:
+        trials.run()
     findings = tuple(map(trials.judged, trace.findings))
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
 
@@ -76,25 +75,15 @@ def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix:
         DevwidgetError: if another trace of the step has no such fix.
     """
     trials = _Trials(trace, left, step, again, is_asked=True)
-    with _one_after_the_other() as is_turn:
-        works = trials.try_one(fix) if is_turn else None
-    told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
+    with _one_at_a_time:
+        works = trials.try_one(fix)
     if works:
-        told = trials.verified(told, fix)
+        judged = trials.verified(trials.told(fix), fix)
+    elif works is False:
+        judged = dataclasses.replace(trials.told(fix), fails=True)
     else:
-        told = dataclasses.replace(told, fails=works is False)
-    return dataclasses.replace(told, runs=trace.step_runs + trials.runs)
-
-
-@contextlib.contextmanager
-def _one_after_the_other() -> Iterator[bool]:
-    """Whether it is this thread's turn; the others wait so long as a trial may take to begin."""
-    is_turn = _one_at_a_time.acquire(timeout=LAST_BEGIN_SECONDS)
-    try:
-        yield is_turn
-    finally:
-        if is_turn:
-            _one_at_a_time.release()
+        judged = trials.told(fix, _IMPOSSIBLE)
+    return dataclasses.replace(judged, runs=trace.step_runs + trials.runs)
 
 
 @dataclasses.dataclass(slots=True)
@@ -151,15 +140,13 @@ class _Trials:
         self._end = clock() + LAST_BEGIN_SECONDS
         files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
         kinds = {id(type(each)): type(each) for each in step.list_modules()}
-        far = [step.model, step.loss_fn, step.inputs, step.optimizer]
-        self._live = LiveFunctions(files, [step.loss_fn, *kinds.values()], far)
+        self._files, self._roots = files, [step.loss_fn, *kinds.values(), step.model, step.inputs, step.optimizer]
         self._good: dict[int, Fix] = {}
         self._verdicts: defaultdict[Fix, _Verdict] = defaultdict(_Verdict)
 
-    def refuse(self, why: str) -> None:
-        """Try none of them."""
-        for finding in self._found:
-            self._note_untried([fix for fix in finding.fixes if fix.edits], why)
+    @functools.cached_property
+    def _live(self) -> LiveFunctions:
+        return find_functions(self._files, self._roots)
 
     def try_one(self, fix: Fix) -> bool | None:
         """Whether the step runs with one fix, all other findings healed; None if that is not known.
@@ -218,16 +205,9 @@ class _Trials:
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
         others = [finding for number, finding in enumerate(self._found) if number not in fixes]
-        works = self._runs(fixes, others, heal=bool(others))
-        if works is False and not others and self._runs(fixes, others, heal=True):
+        works = self._attempt(fixes, others, heal=bool(others))
+        if works is False and not others and self._attempt(fixes, others, heal=True):
             return None  # it cures its finding; the step needs a cure that no finding tells of
-        return works
-
-    def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
-        works = self._attempt(fixes, others, heal=heal)
-        # Another function with that code may have run.
-        if not works and self._live.look_further():
-            return self._attempt(fixes, others, heal=heal)
         return works
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:

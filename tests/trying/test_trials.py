@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 import warnings
-from unittest import mock
 
 import pytest
 import torch
@@ -110,13 +109,8 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
     assert not any(fix.verified for fix in first["host-sync"])
 
 
-def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
-    searches = mock.Mock(side_effect=live_functions.reachable_objects)
-    monkeypatch.setattr(live_functions, "reachable_objects", searches)
-    live = live_functions.LiveFunctions({__file__})
-    assert live.find_in({__file__}) == live.find_in({__file__})
-    assert Stopping.forward in live.find_in({__file__})[__file__]
-    assert searches.call_count == 2  # of the classes that are known, then of what stands in their files
+def test_a_method_is_found_from_its_class_alone():
+    assert Stopping.forward in live_functions.find_functions({__file__}, [Stopping]).by_file[__file__]
 
 
 def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
