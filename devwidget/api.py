@@ -171,9 +171,7 @@ def trace(
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
         verify: try the fixes: run the step with the edited code, without healing, and hold what it gives against the same
-            step with everything on one device; where a step leaves more than gradients a second one has to run after it, and
-            is held against another if the first has left something else than on one device. What passes is sure, and nothing
-            else is.
+            step with everything on one device. What passes is sure, and nothing else is.
             Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
             process group, while no other thread runs, after a step that took five seconds at most and has left nothing that is
             not put back. Elsewhere each fix says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what

@@ -183,13 +183,13 @@ class StepRecording(Recording):
     _swallows = True
     left: Results | None = None
 
-    def keep_results(self, inputs: Arguments, seen: Mapping[str, Any], kept: SavedState) -> None:
+    def keep_results(self, seen: Mapping[str, Any]) -> None:
         """Keep what trials will be held against; `record_step` asks for it before the state of the program is put back."""
         has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
         if has_edits and self._model is not None and not self.trace.error:
             from devwidget.trying.reference_step import results_of
 
-            self.left = results_of(seen, self._model, kept.list_changed())
+            self.left = results_of(seen, self._model)
 
 
 class TrialRecording(StepRecording):
@@ -215,14 +215,14 @@ def record_step(
     source: Any = None,
     watch: TrialWatch | None = None,
     inside: Inside = contextlib.nullcontext,
-    then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None,
+    then: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[Trace, Any]:
     """One recorded step, and the output of the model.
 
     Args:
         source: what the inputs are taken from and that is to be put back.
         inside: what each of its threads enters.
-        then: told the inputs, what the step has left, and what was there before, which is put back next.
+        then: told what the step has left, before all is put back.
     """
     from devwidget.capture.restore import keep_state
 
@@ -243,7 +243,7 @@ def record_step(
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
         if kept is not None and then is not None:
-            then(inputs, seen, kept)
+            then(seen)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 
@@ -360,25 +360,17 @@ def try_fix(
 
 
 def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
-    """Runs a step for a trial, and once more if that may do something else."""
+    """Runs a step for a trial."""
     from devwidget.trying.reference_step import Run, results_of
 
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside, twice: bool) -> list[Run]:
-        first = TrialRecording(heal=heal, allow=allow)
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> Run:
         left: list[Results] = []
-        traces: list[Trace] = []
+        recording = TrialRecording(heal=heal, allow=allow)
 
-        def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
-            changed = kept.list_changed()
-            left.append(results_of(seen, step.model, changed))
-            if not first.trace.error and (twice or changed is None or changed):
-                seen.clear()
-                second = TrialRecording(heal=heal, allow=allow)
-                _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
-                left.append(results_of(seen, step.model, None))
-                traces.append(second.trace)
+        def then(seen: Mapping[str, Any]) -> None:
+            left.append(results_of(seen, step.model))
 
-        trace, _ = record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)
-        return [Run(each, results) for each, results in zip((trace, *traces), left, strict=True)]
+        trace, _ = record_step(step, inputs, recording, name, None, restore=True, inside=inside, then=then)
+        return Run(trace, left[0])
 
     return again
