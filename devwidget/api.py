@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -30,6 +30,7 @@ from devwidget.capture.validation import (
     refuse_model,
     refuse_optimizer,
     refuse_text,
+    refuse_verify,
 )
 from devwidget.fix_writer import apply_to_text as apply_to_text
 from devwidget.fix_writer import edits_by_file as edits_by_file
@@ -42,13 +43,8 @@ from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
     Recording,
     StepRecording,
-    Verify,
     read_snapshot,
     record_step,
-    refuse_verify,
-    start_watch,
-    try_fix,
-    verify_fixes,
 )
 from devwidget.recording import virtual_gpus as virtual_gpus
 from devwidget.records.comparison import Comparison
@@ -67,6 +63,7 @@ if TYPE_CHECKING:
 
     from devwidget.panel.panel import DeviceWidget
     from devwidget.trying.offers import SeenCalls
+    from devwidget.trying.step_trials import Verify
 
 
 __all__ = [
@@ -194,20 +191,25 @@ def trace(
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
     given = BatchOfStep(model, batch, target, has_loss=loss_fn is not None)
-    step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
+    step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
-    watch = start_watch() if verify is not False and heal and restore else None
-    then = recording.keep_results if watch is not None else None
+    watch: TrialWatch | None = None
+    then: Callable[[Mapping[str, Any]], None] | None = None
+    if verify is not False and heal and restore:
+        from devwidget.trying.side_effects import TrialWatch
+
+        watch, then = TrialWatch(), recording.keep_results
     found, _ = record_step(
-        step, given.take, recording, name, progress, restore=restore, source=given.restorable, watch=watch, then=then
+        step, given.take, recording, progress, restore=restore, source=given.restorable, watch=watch, then=then
     )
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step
+        from devwidget.trying.step_trials import try_fix, verify_fixes
 
         if watch is not None:
             again = dataclasses.replace(step, inputs=given.take())
-            found = verify_fixes(found, recording.left, again, watch, verify, allow, name)
+            found = verify_fixes(found, recording.left, again, watch.effects, verify)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if given.moves_on:
@@ -347,6 +349,7 @@ def show(
     """
     from devwidget.live_model import Engine, open_panel
     from devwidget.panel.sections import find_opener
+    from devwidget.trying.step_trials import try_fix
 
     def open_model(model: Any, optimizer: torch.optim.Optimizer | None, opens: str = "") -> DeviceWidget:
         refuse_loss(loss_fn)

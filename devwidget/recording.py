@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import nn
@@ -14,18 +14,14 @@ from torch import nn
 from devwidget import gpus
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.watch import LivingBytes
-from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.step.batch import Arguments, make_arguments
+from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
-from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Fix
-from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -35,10 +31,6 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
     from devwidget.trying.side_effects import Inside, TrialWatch
-    from devwidget.trying.trials import Again
-
-Verify = Literal["auto"] | bool
-"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
 
 
 def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
@@ -192,24 +184,11 @@ class StepRecording(Recording):
             self.left = results_of(seen, self._model)
 
 
-class TrialRecording(StepRecording):
-    """A step that is run for a trial: nobody needs the cures of its findings, or sees its memory."""
-
-    _watches_memory = False
-
-    def _judged(self) -> Trace:
-        from devwidget.rules.edits.draft import without_fixes
-
-        with without_fixes():
-            return super()._judged()
-
-
 def record_step(
     step: Step,
     inputs_of: Callable[[], Arguments],
     recording: StepRecording,
-    name: str,
-    progress: Callable[[str], None] | None,
+    progress: Callable[[str], None] | None = None,
     *,
     restore: bool,
     source: Any = None,
@@ -241,7 +220,7 @@ def record_step(
             if watch is not None:
                 watch.begin_step(undo)
                 inside = watch.own.inside
-        _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
+        _run_phases(dataclasses.replace(step, inputs=inputs), recording, progress, seen, inside)
         if kept is not None and then is not None:
             then(seen)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
@@ -251,7 +230,6 @@ def record_step(
 def _run_phases(
     step: Step,
     recording: StepRecording,
-    name: str,
     progress: Callable[[str], None] | None,
     seen: dict[str, Any],
     inside: Inside,
@@ -259,7 +237,7 @@ def _run_phases(
     """Run the phases of a step under watch; nothing is put back."""
     recording._recorder.enter_beside(inside)
     with inside(), recording:
-        recording.attach(step.model, step.optimizer, name=name)
+        recording.attach(step.model, step.optimizer, name=step.name)
         recording._recorder.register_inputs((step.inputs.args, step.inputs.kwargs), step.inputs.target)
         if progress is not None:
             recording._recorder.report_progress(step.model, progress)
@@ -285,92 +263,3 @@ def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, und
     if cuts:
         recorder.add_note(CUT)
     return inputs
-
-
-def refuse_verify(verify: object) -> None:
-    """Refuse what says neither whether nor when fixes are tried.
-
-    Raises:
-        DevwidgetError: with the three values that do.
-    """
-    if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
-        raise DevwidgetError(
-            Message(
-                "verify={value} says not when fixes are tried",
-                value=format_value(verify) if not is_a(verify, str) else repr(verify),
-            ),
-            instead='verify="auto", verify=True or verify=False',
-        )
-
-
-def start_watch() -> TrialWatch:
-    """Watch what a step does outside of itself; it is loaded with the first step whose fixes may be tried."""
-    from devwidget.trying.side_effects import TrialWatch
-
-    return TrialWatch()
-
-
-def verify_fixes(
-    found: Trace,
-    left: Results | None,
-    step: Step,
-    watch: TrialWatch,
-    verify: Verify,
-    allow: str | Iterable[str],
-    name: str,
-) -> Trace:
-    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
-    from devwidget.trying.offers import mark_untried
-    from devwidget.trying.side_effects import reasons_against_trial
-    from devwidget.trying.trials import try_fixes
-
-    why = tuple(reasons_against_trial(found, watch.effects))
-    if why and verify != True:  # noqa: E712  "auto" is true too
-        return mark_untried(found, why[0])
-    found = try_fixes(found, left, step, repeat_step(step, allow, name), is_asked=verify is True)
-    return dataclasses.replace(found, noticed=why)
-
-
-def try_fix(
-    fix: Fix,
-    model: nn.Module,
-    batch: Any,
-    *,
-    loss_fn: Callable[..., Any] | None = None,
-    target: Any = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    backward: bool | None = None,
-    allow: str | Iterable[str] = (),
-    name: str = "",
-    progress: Callable[[str], None] | None = None,
-) -> Fix:
-    """What `Fix.try_it` does, on a step that is as for `trace`."""
-    from devwidget.trying.silenced_output import silence_trial
-    from devwidget.trying.trials import try_alone
-
-    inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    step = Step(model, inputs, loss_fn, optimizer, backward)
-    recording = StepRecording(heal=True, allow=allow)
-    with silence_trial() as own:
-        found, _ = record_step(
-            step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside, then=recording.keep_results
-        )
-    found = dataclasses.replace(found, step_runs=1)
-    return try_alone(found, recording.left, step, repeat_step(step, allow, name), fix)
-
-
-def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
-    """Runs a step for a trial."""
-    from devwidget.trying.reference_step import Run, results_of
-
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> Run:
-        left: list[Results] = []
-        recording = TrialRecording(heal=heal, allow=allow)
-
-        def then(seen: Mapping[str, Any]) -> None:
-            left.append(results_of(seen, step.model))
-
-        trace, _ = record_step(step, inputs, recording, name, None, restore=True, inside=inside, then=then)
-        return Run(trace, left[0])
-
-    return again

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 from collections.abc import Callable
 from enum import Enum
 from types import FrameType
@@ -30,7 +29,6 @@ from devwidget.records.errors import DevwidgetError
 
 _LONG_AGO = -(1 << 60)
 """The first number of a birth between recordings: below those of every recording."""
-_ROUNDS, _CALLS = 7, 300
 MOST_CALLS = 10_000
 """Calls of a cell that are watched by themselves; each takes 5 to 25 us longer: see `benchmarks/births_cells.py`."""
 
@@ -176,21 +174,3 @@ class _FirstCalls(BirthMode):
         if self._calls_left == 0 and frame is not None:
             self.leave_after_call(frame)
         return self._find_site(frame)
-
-
-def cost_ns() -> float:
-    """Nanoseconds that watching adds to one call of a factory, here and now; negative where the clock is too coarse."""
-    mode = BirthMode(RecordingState(heal=False))
-    return min(_watch_factories(mode) for _ in range(_ROUNDS)) - min(_watch_factories(None) for _ in range(_ROUNDS))
-
-
-def _watch_factories(mode: BirthMode | None) -> float:
-    started = time.perf_counter_ns()
-    if mode is None:
-        for _ in range(_CALLS):
-            torch.zeros(1)
-    else:
-        with mode:
-            for _ in range(_CALLS):
-                torch.zeros(1)
-    return (time.perf_counter_ns() - started) / _CALLS

@@ -85,11 +85,23 @@ def refuse_counts(**counts: object) -> None:
     """
     for name, value in counts.items():
         if not (is_a(value, int) and value >= 1):
-            given = repr(value) if is_a(value, str) else format_value(value)
             raise ArgumentError(
-                Message("`{name}` is {value}, not a whole number of 1 or more", name=name, value=given),
+                Message("`{name}` is {value}, not a whole number of 1 or more", name=name, value=_format_argument(value)),
                 instead=f"{name}=4",
             )
+
+
+def refuse_verify(verify: object) -> None:
+    """Refuse what says neither whether nor when fixes are tried.
+
+    Raises:
+        DevwidgetError: with the three values that do.
+    """
+    if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
+        raise DevwidgetError(
+            Message("verify={value} says not when fixes are tried", value=_format_argument(verify)),
+            instead='verify="auto", verify=True or verify=False',
+        )
 
 
 def refuse_text(name: str, value: object, example: str) -> None:
@@ -126,6 +138,12 @@ def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
             Message("`{name}` is {given}, not a text or several", name=name, given=_with_article(value)), instead=example
         )
     return tuple(word for word in words if isinstance(word, str))
+
+
+def _format_argument(value: object) -> str:
+    if is_a(value, str):
+        return repr(value)
+    return format_value(value)
 
 
 def _with_article(value: object) -> str:

@@ -12,13 +12,11 @@ from torch import nn
 from devwidget.capture.explain.read_error import outermost_call
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.recording import StepRecording, record_step, repeat_step
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offer_step
-from devwidget.trying.reference_step import Results
-from devwidget.trying.silenced_output import silence_trial
+from devwidget.trying.step_trials import heal_step, repeat_step
 from devwidget.trying.trials import try_alone
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -45,16 +43,6 @@ def _live_parts(call: Call) -> LiveParts:
     return LiveParts(dict(zip(("model", "args", "kwargs"), call, strict=True)))
 
 
-def _heal_call(step: Step) -> tuple[Trace, Results | None]:
-    """One run of the call with each fault healed, and what it has left."""
-    recording = StepRecording(heal=True)
-    with silence_trial() as own:
-        found, _ = record_step(
-            step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside, then=recording.keep_results
-        )
-    return dataclasses.replace(found, step_runs=1), recording.left
-
-
 def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
     """A healed trace in which what was found of the call stands for what the run has found at the same line."""
     there = [dataclasses.replace(each, fixes=()) for each in healed.findings]  # only what was asked for is tried
@@ -75,9 +63,9 @@ def _is_same(a: Finding, b: Finding) -> bool:
 def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:
     """What `Fix.try_it` does: the forward pass alone, which is not all of a step that trains."""
     step = Step(model, Arguments(args, kwargs))
-    healed, left = _heal_call(step)
+    healed, left = heal_step(step)
     trace = _put_in_place(healed, findings)
-    tried = try_alone(trace, left, step, repeat_step(step, (), ""), fix)
+    tried = try_alone(trace, left, step, repeat_step(step), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
     if trains and tried.confidence == "sure":
         return dataclasses.replace(tried, confidence="likely")

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.object_paths import name_objects
 from devwidget.capture.restore.random_generators import global_states
@@ -67,18 +68,13 @@ class SavedState:
         return self._storages.saved_bytes()
 
     def put_back(self) -> None:
-        """Undo everything.
-
-        Raises:
-            BaseException: an interrupt that came in between, after everything was undone.
-        """
+        """Undo everything; signals wait meanwhile."""
         undoing = Undoing()
         undoing.lost += self._search.lost
-        with paused_gc():
-            try:
-                undoing.run_steps(self._undo_steps(undoing))
-            finally:
-                self.not_restored = self._name_lost(undoing.lost)
+        with uninterrupted(), paused_gc():
+            for owner, step in self._undo_steps(undoing):
+                undoing.attempt_step(owner, step)
+            self.not_restored = self._name_lost(undoing.lost)
 
     def _undo_steps(self, undoing: Undoing) -> Iterable[Step]:
         """Containers before tensors: an object that ends with them may switch a mode."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 Step = tuple[Any, Callable[[], None]]
@@ -22,22 +22,6 @@ class Undoing:
 
     def __init__(self) -> None:
         self.lost: list[tuple[Any, str]] = []
-
-    def run_steps(self, steps: Iterable[Step]) -> None:
-        """Run them all.
-
-        Raises:
-            BaseException: an interrupt that came in between, after the last step.
-        """
-        interrupt = None
-        for owner, undo in steps:
-            try:
-                self.attempt_step(owner, undo)
-            except BaseException as error:
-                interrupt = error
-                self.lost.append((owner, format_reason(error)))
-        if interrupt is not None:
-            raise interrupt
 
     def attempt_step(self, owner: Any, undo: Callable[[], None]) -> None:
         """Run one step; why it failed is kept beside what it should have put back."""

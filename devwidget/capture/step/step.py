@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +19,15 @@ from devwidget.records.trace import Phase
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run. `backward=None` means: if there is a loss."""
+    """What to run, and the arguments of `trace` that say how. `backward=None` means: if there is a loss."""
 
     model: nn.Module
     inputs: Arguments
     loss_fn: Callable[..., Any] | None = None
     optimizer: torch.optim.Optimizer | None = None
     backward: bool | None = None
+    allow: str | Iterable[str] = ()
+    name: str = ""
 
     def list_modules(self) -> list[nn.Module]:
         """Those of the model and of the loss."""

@@ -1,0 +1,96 @@
+"""The steps that trials run, and which trials a trace has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments, make_arguments
+from devwidget.capture.step.step import Step
+from devwidget.recording import StepRecording, record_step
+from devwidget.records.finding import Fix
+from devwidget.records.trace import Trace
+from devwidget.rules.edits.draft import without_fixes
+from devwidget.trying.offers import mark_untried
+from devwidget.trying.reference_step import Results, Run, results_of
+from devwidget.trying.side_effects import Inside, reasons_against_trial
+from devwidget.trying.silenced_output import silence_trial
+from devwidget.trying.trials import Again, try_alone, try_fixes
+
+Verify = Literal["auto"] | bool
+"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
+
+
+class TrialRecording(StepRecording):
+    """A step that is run for a trial: nobody needs the cures of its findings, or sees its memory."""
+
+    _watches_memory = False
+
+    def _judged(self) -> Trace:
+        with without_fixes():
+            return super()._judged()
+
+
+def repeat_step(step: Step) -> Again:
+    """Runs a step for a trial."""
+
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> Run:
+        left: list[Results] = []
+        recording = TrialRecording(heal=heal, allow=step.allow)
+
+        def then(seen: Mapping[str, Any]) -> None:
+            left.append(results_of(seen, step.model))
+
+        trace, _ = record_step(step, inputs, recording, restore=True, inside=inside, then=then)
+        return Run(trace, left[0])
+
+    return again
+
+
+def heal_step(step: Step, progress: Callable[[str], None] | None = None) -> tuple[Trace, Results | None]:
+    """One run of a step with each fault healed, and what it has left."""
+    recording = StepRecording(heal=True, allow=step.allow)
+    with silence_trial() as own:
+        found, _ = record_step(
+            step,
+            lambda: step.inputs,
+            recording,
+            progress,
+            restore=True,
+            inside=own.inside,
+            then=recording.keep_results,
+        )
+    return dataclasses.replace(found, step_runs=1), recording.left
+
+
+def verify_fixes(found: Trace, left: Results | None, step: Step, effects: Iterable[str], verify: Verify) -> Trace:
+    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
+    why = tuple(reasons_against_trial(found, effects))
+    if why and verify != True:  # noqa: E712  "auto" is true too
+        return mark_untried(found, why[0])
+    found = try_fixes(found, left, step, repeat_step(step), is_asked=verify is True)
+    return dataclasses.replace(found, noticed=why)
+
+
+def try_fix(
+    fix: Fix,
+    model: nn.Module,
+    batch: Any,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    backward: bool | None = None,
+    allow: str | Iterable[str] = (),
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Fix:
+    """What `Fix.try_it` does, on a step that is as for `trace`."""
+    inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    step = Step(model, inputs, loss_fn, optimizer, backward, allow, name)
+    found, left = heal_step(step, progress)
+    return try_alone(found, left, step, repeat_step(step), fix)
