@@ -18,7 +18,7 @@ FLOORS = {
         background_births explain recorder
     """.split(),
     "records": """
-        schema errors syntax runs site device memory finding parallel explanation snapshot trace comparison
+    schema errors syntax runs site device memory fault_details finding parallel explanation snapshot trace comparison
         loading
     """.split(),
     "rules": """

@@ -7,6 +7,7 @@ from typing import Literal
 
 from devwidget.records.device import DeviceId
 from devwidget.records.explanation import Failure
+from devwidget.records.fault_details import FaultDetail
 from devwidget.records.finding import Finding
 from devwidget.records.memory import MemoryCurve
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
@@ -173,74 +174,21 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class FaultDetails:
-    """What is known of a fault of one family only; each field keeps its default in the others.
+class Nearby:
+    """What the function that failed has in its variables.
 
     Attributes:
-        problem: which of the problems of its family: `state` or `missing` (optimizer),
-            `scalar`, `axis`, `samples`, `whole` or `output` (io),
-            `write` or `parameters` (replica), `constant` (dtype), `build` (device of a kind that this torch cannot use),
-            `compared` (operands that the program itself compares).
-        optimizer: its class.
-        state: name of the state that is elsewhere.
-        history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
-        reason: why the optimizer lacks parameters: `frozen`, `younger`, `loss`, or `another model` (it has none of the model).
-        owner: class of the module.
-        key: a name in the checkpoint.
-        right: what the module calls it.
-        count: names that miss by the prefix.
-        total: all names.
-        device_ids: of the wrapper.
-        found: where the wrapped model is.
-        replicas: their number.
-        dim: the axis along which inputs are cut.
-        batch: how long the batch is along it.
-        samples: how many there were.
-        attribute: what a replica lost, or a parameter that it has by name.
-        name: an argument of `forward`, or the class of an output.
-        fields: names of the tensors in that output.
-        explains: numbers of the faults that follow from it.
-        dtype: for which there is no kernel.
-        wanted: the dtype of the others.
         tuples: names of tuples whose items the call was given, with their lengths.
         at_hand: variables of the failing line that are on the right device.
-        in_replica: it failed in a replica, whose device differs from call to call.
-        backward: the line that goes backward from what the replicas gave.
-        version: of torch, for `build`.
-        taken: what the function has in its variables that took the stray from a loader or the like.
+        taken: those that took the stray from a loader or the like.
     """
 
-    problem: str = ""
-    optimizer: str = ""
-    state: str = ""
-    history: str = ""
-    reason: str = ""
-    owner: str = ""
-    key: str = ""
-    right: str = ""
-    count: Size = 0
-    total: Size = 0
-    device_ids: tuple[int, ...] = ()
-    found: tuple[DeviceId, ...] = ()
-    replicas: Size = 0
-    dim: int = 0
-    batch: Size = 0
-    samples: Size = 0
-    attribute: str = ""
-    name: str = ""
-    fields: tuple[str, ...] = ()
-    explains: tuple[int, ...] = ()
-    dtype: str = ""
-    wanted: str = ""
     tuples: tuple[tuple[str, Size], ...] = ()
     at_hand: tuple[str, ...] = ()
-    in_replica: bool = False
     taken: Taken | None = None
-    backward: Site | None = None
-    version: str = ""
 
 
-NO_DETAILS = FaultDetails()
+NOTHING_NEARBY = Nearby()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +215,9 @@ class Fault:
         expression: source of the failing call; for `what="device"` of the argument at fault.
         birth: for faults without operands, the line that decided it.
         model_name: how the user's code calls the root module; "" if unknown.
-        details: what is known of faults of its family only.
+        detail: what is known of faults of its family only; None for most, and in files of older versions.
+        nearby: variables of the failing function.
+        in_replica: it failed in a replica, whose device differs from call to call.
     """
 
     number: int
@@ -285,7 +235,9 @@ class Fault:
     expression: str = ""
     birth: Site | None = None
     model_name: str = ""
-    details: FaultDetails = NO_DETAILS
+    detail: FaultDetail | None = None
+    nearby: Nearby = NOTHING_NEARBY
+    in_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)

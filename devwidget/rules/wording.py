@@ -99,5 +99,5 @@ def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
         births = [o.birth for o in other.operands if o.stray and o.birth is not None]
         if other.what == fault.what and other.target is not None and (other.site == fault.site or stray.birth in births):
             wanted.add(other.target)
-    in_replica = (trace.replicas and fault.phase == "forward") or fault.details.in_replica
+    in_replica = (trace.replicas and fault.phase == "forward") or fault.in_replica
     return len(wanted) == 1 and not in_replica

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import NotBuilt
 from tests.rules.builders import CPU, GPU0, chain, fault, findings, is_silent, site
 
 KIND = "invalid-device"
@@ -25,8 +25,8 @@ def test_an_ordinal_beyond_the_visible_ones_names_the_renumbering(golden):
 
 
 def test_a_build_without_cuda_is_the_reason(golden):
-    details = FaultDetails("build", version="2.9.0+cpu")
-    golden(f"{KIND}-build.txt", asked("cuda", "device = 'cuda'", ("cpu",), details=details))
+    detail = NotBuilt("2.9.0+cpu")
+    golden(f"{KIND}-build.txt", asked("cuda", "device = 'cuda'", ("cpu",), detail=detail))
 
 
 def test_with_cuda_and_without_a_gpu_the_reason_is_another(golden):
@@ -34,7 +34,7 @@ def test_with_cuda_and_without_a_gpu_the_reason_is_another(golden):
 
 
 def test_a_build_without_mps_is_told_of_mps():
-    found = asked("mps", "device = 'mps'", ("cuda:0", "cpu"), details=FaultDetails("build", version="2.9.0"))
+    found = asked("mps", "device = 'mps'", ("cuda:0", "cpu"), detail=NotBuilt("2.9.0"))
     assert found.why.startswith("this build of torch, 2.9.0, has no MPS")
     assert not any("simulate" in fix.code for fix in found.fixes)
 

@@ -4,8 +4,9 @@ import dataclasses
 
 import pytest
 
+from devwidget.records.fault_details import MissingParameters, StrayState
 from devwidget.records.site import Site
-from devwidget.records.trace import FaultDetails, Held
+from devwidget.records.trace import Held
 from tests.rules.builders import CPU, fault, findings, operand, site
 
 KIND = "optimizer-misplaced"
@@ -14,17 +15,17 @@ SUM = operand("state['sum']", CPU, expression="", stray=True)
 
 
 def state_left_behind(**more):
-    details = FaultDetails(problem="state", state="sum", optimizer="Adagrad")
+    detail = StrayState("Adagrad", "sum")
     built = site("optimizer = torch.optim.Adagrad(model.parameters())", 6, "train")
-    return fault(SUM, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, details=details,
+    return fault(SUM, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, detail=detail,
                  **more)  # fmt: skip
 
 
 def never_given(reason):
-    details = FaultDetails(problem="missing", optimizer="Adam", reason=reason)
+    detail = MissingParameters("Adam", reason)
     built = site("optimizer = torch.optim.Adam(model.parameters())", 6, "train")
     late = operand("head.weight"), operand("head.bias")
-    return fault(*late, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, details=details,
+    return fault(*late, what="optimizer", call="step", module=None, phase="optimizer", site=STEP, birth=built, detail=detail,
                  error="")  # fmt: skip
 
 
@@ -40,10 +41,10 @@ def test_parameters_that_the_optimizer_was_not_given_are_one_finding(golden, rea
 
 
 def of_another_model(built, made, model="rnn"):
-    details = FaultDetails(problem="missing", optimizer="SGD", reason="another model")
+    detail = MissingParameters("SGD", "another model")
     held = Held("", "cell.weight", "parameter", "RNN", built=made)
     return fault(operand("cell.weight", held=held), what="optimizer", call="step", module=None, phase="optimizer", site=STEP,
-                 birth=built, details=details, error="", model_name=model)  # fmt: skip
+                 birth=built, detail=detail, error="", model_name=model)  # fmt: skip
 
 
 def test_an_optimizer_of_a_model_that_was_made_again_is_one_finding(golden):

@@ -1,6 +1,6 @@
 """state-dict-prefix: keys of a wrapped model in a plain one, and the other way round."""
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import WrongPrefix
 from tests.rules.builders import CPU, META, fault, findings, operand, site
 
 KIND = "state-dict-prefix"
@@ -8,9 +8,9 @@ LOADED = site("plain.load_state_dict(saved, strict=False)", 9, "train")
 
 
 def loaded(key, right, **more):
-    details = FaultDetails(count=4, key=key, owner="Net", right=right, total=4)
+    detail = WrongPrefix("Net", key, right, 4, 4)
     return fault(what="checkpoint", call="load_state_dict", module=None, phase="build", site=LOADED, target=None, error="",
-                 expression="saved", details=details, **more)  # fmt: skip
+                 expression="saved", detail=detail, **more)  # fmt: skip
 
 
 def test_keys_with_the_prefix_for_a_plain_model_are_one_finding(golden):
@@ -25,7 +25,7 @@ def test_plain_keys_for_a_wrapped_model_are_one_finding(golden):
 
 
 def test_a_checkpoint_without_a_name_or_a_line_still_has_a_cure():
-    (found,) = findings(fault(what="checkpoint", details=loaded("module.w", "w").details))
+    (found,) = findings(fault(what="checkpoint", detail=loaded("module.w", "w").detail))
     assert found.fixes[0].code == "checkpoint = {key.removeprefix('module.'): value for key, value in checkpoint.items()}"
 
 

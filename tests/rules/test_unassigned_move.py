@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import WrongDtype
 from tests.rules.builders import CPU, GPU0, fault, findings, is_silent, operand, site
 
 KIND = "unassigned-move"
@@ -34,7 +34,7 @@ def test_the_result_is_assigned_where_the_line_names_what_it_moves(statement, co
 
 
 def test_a_cast_that_was_thrown_away_wins_over_wrong_dtype():
-    (found,) = findings(moved("x.half()", "float16", what="dtype", details=FaultDetails(wanted="float16")))
+    (found,) = findings(moved("x.half()", "float16", what="dtype", detail=WrongDtype("float16")))
     assert found.kind == KIND
 
 

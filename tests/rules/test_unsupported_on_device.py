@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import NoKernel
 from tests.rules.builders import fault, findings, operand, site
 
 KIND = "unsupported-on-device"
@@ -21,7 +21,7 @@ def test_a_dtype_without_a_kernel_is_one_finding(golden):
     inverse = fault(
         operand("x", dtype="float16", stray=True), what="kernel", call="linalg_inv", site=site("y = torch.linalg.inv(x)", 8),
         error="RuntimeError: linalg.inv: Low precision dtypes not supported", expression="torch.linalg.inv(x)",
-        details=FaultDetails(dtype="float16"),
+        detail=NoKernel("float16"),
     )  # fmt: skip
     (found,) = findings(inverse)
     golden(f"{KIND}-dtype.txt", found)

@@ -2,13 +2,13 @@
 
 import dataclasses
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import WrongDtype
 from tests.rules.builders import fault, findings, is_silent, operand, site
 
 KIND = "wrong-dtype"
 DOUBLE = operand("x", dtype="float64", stray=True, birth=site("x = torch.from_numpy(array)", 3, "train"))
 MIXED = fault(DOUBLE, operand("weight"), what="dtype", call="addmm", module="head", site=site("return self.head(x)", 9),
-              error="RuntimeError: mat1 and mat2 must have the same dtype", details=FaultDetails(wanted="float32"))  # fmt: skip
+              error="RuntimeError: mat1 and mat2 must have the same dtype", detail=WrongDtype("float32"))  # fmt: skip
 
 
 def test_types_that_do_not_mix_are_one_finding(golden):
@@ -25,9 +25,9 @@ def test_a_float64_tensor_that_spreads_is_a_warning(golden):
 def test_a_constant_that_does_not_fit_is_an_error_with_the_limit_of_the_dtype(golden):
     line = site("scores = scores.masked_fill(mask, -1e9)", 9)
     scores = operand("scores", dtype="float16", stray=True)
-    details = FaultDetails(problem="constant", wanted="float16")
+    detail = WrongDtype("float16", is_constant=True)
     (found,) = findings(
-        fault(scores, what="dtype", call="masked_fill", site=line, details=details, error="RuntimeError: overflow")
+        fault(scores, what="dtype", call="masked_fill", site=line, detail=detail, error="RuntimeError: overflow")
     )
     golden(f"{KIND}-constant.txt", found)
 

@@ -14,7 +14,7 @@ from torch import nn
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import TENSOR_GROUPS, registered_entries, walk_modules
-from devwidget.capture.object_fields import class_name, parts_of
+from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
@@ -23,8 +23,8 @@ from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.undo import Undo
+from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.site import Site
-from devwidget.records.trace import FaultDetails
 
 
 def watch_constructions(state: RecordingState, undo: Undo) -> None:
@@ -91,7 +91,6 @@ def report_misplaced(
     """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
     path = state.tracker.path_of(wrapper)
-    owner = class_name(type(wrapper.module))
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
@@ -110,8 +109,7 @@ def report_misplaced(
             healed=state.heal,
             birth=_find_birth(wrapper, tensor, devices, state),
             model_name=state.tracker.model_name,
-            details=FaultDetails(
-                owner=owner,
+            detail=WrappedElsewhere(
                 device_ids=tuple(wrapper.device_ids),
                 found=tuple(sorted(map(device_id, map(torch.device, devices)))),
             ),

@@ -39,9 +39,19 @@ from devwidget.capture.source_code.source_files import ClassName
 from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import error_text, message
+from devwidget.records.fault_details import (
+    FaultDetail,
+    LostWrite,
+    NoParameters,
+    NotCut,
+    NotJoined,
+    ScalarOutputs,
+    TooFewSamples,
+    WrongAxis,
+)
 from devwidget.records.parallel import Piece
 from devwidget.records.site import Site
-from devwidget.records.trace import FaultDetails, Operand
+from devwidget.records.trace import Operand
 
 Named = dict[str, torch.Tensor]
 
@@ -122,7 +132,7 @@ def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[in
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.tracker.path_of(parts[index])
-            write_fault(state, "replica", path, site, "", FaultDetails(problem="write", attribute=name, owner=class_name(kind)))
+            write_fault(state, "replica", path, site, "", LostWrite(name))
 
 
 _MISSING = object()
@@ -143,9 +153,7 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
     if not owners:
         return False
     example = tensor_in(replica, site)
-    write_fault(
-        state, "replica", state.tracker.failed, site, "StopIteration", FaultDetails(problem="parameters", attribute=example)
-    )
+    write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(example))
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -175,7 +183,7 @@ def cut_wrongly(
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
     operands = tuple(report_cut_input(state, tensor, caller) for tensor in odd)
     site, text = innermost_site(error.__traceback__), error_text(error)
-    write_fault(state, "io", state.tracker.failed, site, text, FaultDetails(problem="axis", batch=batch, dim=dim), operands)
+    write_fault(state, "io", state.tracker.failed, site, text, WrongAxis(batch, dim), operands)
 
 
 def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
@@ -226,9 +234,8 @@ def not_cut(
     """Every replica was given a value as it is, beside its share of the batch."""
     tensors = tensors_of_object(value)
     operands = tuple(operand_of(t, f"{name}.{field}", f"{name}.{field}", stray=True) for field, t in tensors)
-    details = FaultDetails("whole", owner=class_name(type(value)), name=name, samples=samples, replicas=replicas,
-                           explains=explains)  # fmt: skip
-    write_fault(state, "io", path, site, error, details, operands)
+    detail = NotCut(class_name(type(value)), name, samples, replicas, explains)
+    write_fault(state, "io", path, site, error, detail, operands)
 
 
 def not_joined(state: RecordingState, path: str, module: nn.Module, output: Any, error: Exception) -> bool:
@@ -238,8 +245,8 @@ def not_joined(state: RecordingState, path: str, module: nn.Module, output: Any,
     kind = type(module)
     site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
     fields = tuple(name for name, _ in tensors_of_object(output))
-    details = FaultDetails("output", owner=class_name(kind), name=class_name(type(output)), fields=fields)
-    write_fault(state, "io", path, site, error_text(error), details)
+    detail = NotJoined(class_name(kind), class_name(type(output)), fields)
+    write_fault(state, "io", path, site, error_text(error), detail)
     return True
 
 
@@ -270,9 +277,9 @@ def too_few_samples(
 ) -> None:
     """A replica got the values that are not tensors and none of the tensors."""
     path, text = state.tracker.path_of(wrapper), error_text(error)
-    details = FaultDetails(problem="samples", samples=samples, replicas=count)
+    detail = TooFewSamples(samples, count)
     built = built or built_at(wrapper, state, caller)
-    write_fault(state, "io", path, None, text, details, (report_cut_input(state, inputs[0], caller),), built)
+    write_fault(state, "io", path, None, text, detail, (report_cut_input(state, inputs[0], caller),), built)
 
 
 def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | None) -> torch.Tensor | None:
@@ -309,8 +316,7 @@ def _is_of_numbers(loss: torch.Tensor) -> bool:
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
     """Each replica gave a number, and gather made a vector of them, from which a line went backward."""
     site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
-    details = FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind), backward=backward)
-    write_fault(state, "io", path, site, "", details)
+    write_fault(state, "io", path, site, "", ScalarOutputs(class_name(kind), replicas, backward))
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
@@ -328,7 +334,7 @@ def write_fault(
     path: str | None,
     site: Site | None,
     error: str,
-    details: FaultDetails,
+    detail: FaultDetail,
     operands: tuple[Operand, ...] = (),
     birth: Site | None = None,
 ) -> None:
@@ -342,9 +348,9 @@ def write_fault(
         phase="forward",
         error=error,
         operands=operands,
-        healed=state.heal and details.problem != "axis",
+        healed=state.heal and not isinstance(detail, WrongAxis),
         birth=birth,
         model_name=state.tracker.model_name,
-        details=details,
+        detail=detail,
     )
     state.log.log_fault(fault)

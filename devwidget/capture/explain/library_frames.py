@@ -34,9 +34,9 @@ from devwidget.capture.source_code.source_files import ClassName, definition_of,
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor, node_of
 from devwidget.records.errors import message
+from devwidget.records.fault_details import LostWrite
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement, targets_of
-from devwidget.records.trace import FaultDetails
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
 _MOST_NODES = 100_000
@@ -104,8 +104,8 @@ def lost_state(context: ErrorContext) -> None:
             written = in_class(type(owner), functools.partial(classes.first_write, attribute=name))
             if written is not None:
                 path = context.state.tracker.path_of(owner)
-                details = FaultDetails(problem="write", attribute=name, owner=type(owner).__name__)
-                faults.write_fault(context.state, "replica", path, written, context.error_text, details)
+                detail = LostWrite(name)
+                faults.write_fault(context.state, "replica", path, written, context.error_text, detail)
 
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:

@@ -18,9 +18,8 @@ from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.errors import error_text
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import Compared
 
-PROBLEM = "compared"
 _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
@@ -55,7 +54,7 @@ def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) 
             target = _other_device(answers, *tensors.values())
         strays = [tensor for tensor in call.tensors() if tensor.device != target]
         if target is not None and strays:
-            call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
+            call.report("operands", strays, target, NOT_OURS, Compared())
             return
 
 

@@ -21,9 +21,9 @@ from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.stack import is_library
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
+from devwidget.records.fault_details import NoParameters, WrongAxis
 from devwidget.records.site import Site
 from devwidget.records.syntax import names_in, parsed
-from devwidget.records.trace import FaultDetails
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device \d+")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
@@ -44,8 +44,8 @@ def from_replica(context: ErrorContext) -> None:
     module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
-        details = FaultDetails(problem="parameters", attribute=first)
-        faults.write_fault(context.state, "replica", module, site, caught[1], details)
+        detail = NoParameters(first)
+        faults.write_fault(context.state, "replica", module, site, caught[1], detail)
     else:
         _blame_cut(context, wrapper, int(caught[2]), module, site)
 
@@ -78,8 +78,8 @@ def _blame_cut(context: ErrorContext, wrapper: Any, replica: int, module: str | 
     if odd and not of_devices:
         caller = context.caller_of(context.frames[0])
         operands = tuple(faults.report_cut_input(state, tensor, caller) for tensor in odd)
-        details = FaultDetails(problem="axis", batch=batch, dim=dim)
-        faults.write_fault(state, "io", module, site, text, details, operands)
+        detail = WrongAxis(batch, dim)
+        faults.write_fault(state, "io", module, site, text, detail, operands)
 
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
@@ -95,7 +95,7 @@ def mark_replica(context: ErrorContext) -> None:
     """Say of the faults of a worker that it was one, whose device differs from call to call."""
     faults = context.state.log.faults
     for at, fault in enumerate(faults):
-        faults[at] = dataclasses.replace(fault, details=dataclasses.replace(fault.details, in_replica=True))
+        faults[at] = dataclasses.replace(fault, in_replica=True)
 
 
 def output_not_joined(context: ErrorContext) -> None:

@@ -16,7 +16,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
-from devwidget.records.trace import NO_DETAILS, FaultDetails
+from devwidget.records.fault_details import NotBuilt
 
 
 def handle_failure(call: FailedCall) -> Any:
@@ -54,7 +54,7 @@ def report_absent(state: RecordingState, call: str, site: RawSite | None, reques
         requested=requested,
         error=error,
         available=devices.list_devices(),
-        details=NO_DETAILS if is_built else FaultDetails("build", version=torch.__version__),
+        detail=None if is_built else NotBuilt(torch.__version__),
         **fields,
     )
     state.log.log_fault(fault)

@@ -16,7 +16,7 @@ from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.errors import message
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import WrongDtype
 
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 
@@ -31,7 +31,7 @@ def handle_failure(call: FailedCall) -> Any:
     wanted = _wanted(call, floats)
     strays = [tensor for tensor in floats if tensor.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if is_among(t, strays) else t)
-    call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=format_dtype(wanted)))
+    call.report("dtype", strays, floats[0].device, out, WrongDtype(format_dtype(wanted)))
     return out
 
 
@@ -45,7 +45,7 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
         return value
 
     out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
-    call.report("dtype", [tensor], tensor.device, out, FaultDetails("constant", wanted=format_dtype(tensor.dtype)))
+    call.report("dtype", [tensor], tensor.device, out, WrongDtype(format_dtype(tensor.dtype), is_constant=True))
     return out
 
 

@@ -24,7 +24,8 @@ from devwidget.capture.source_code.call_sites import call_text, locals_of, raw_s
 from devwidget.capture.source_code.stack import caller, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
-from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
+from devwidget.records.fault_details import FaultDetail, NoKernel
+from devwidget.records.trace import Fault, Nearby, Operand
 
 NOT_OURS = object()
 """The answer for an exception that is no fault of placement, or could not be healed."""
@@ -90,7 +91,7 @@ class FailedCall:
         return self.again(lambda t: t.to(target) if is_among(t, strays) else t)
 
     def report(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, details: FaultDetails = NO_DETAILS
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None
     ) -> None:
         """Write this call down, once for each line, module and birth: a loop may fail ten thousand times.
 
@@ -99,29 +100,29 @@ class FailedCall:
             strays: the tensors in the wrong place, or of the wrong dtype.
             target: where they should have been.
             out: what healing gave, NOT_OURS if it failed.
-            details: what is known of faults of this family only.
+            detail: what is known of faults of this family only.
         """
         site = raw_site(self.frame)
         roots = [self.state.births.find_root(stray) for stray in strays]
         births = frozenset(root.site for root in roots if root is not None)
         if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
-            self.state.log.log_fault(self._fault(what, strays, target, details, healed=out is not NOT_OURS))
+            self.state.log.log_fault(self._fault(what, strays, target, detail, healed=out is not NOT_OURS))
 
     def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
         """Write this call down with operands that are no tensors."""
         site = raw_site(self.frame)
         if self.state.log.is_new_fault(("operands", site, self.name, self.state.tracker.module)):
-            fault = self._fault("operands", (), target, NO_DETAILS, healed=healed)
+            fault = self._fault("operands", (), target, None, healed=healed)
             self.state.log.log_fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
 
     def _fault(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, details: FaultDetails, *, healed: bool
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, detail: FaultDetail | None, *, healed: bool
     ) -> Fault:
         names = operand_names.Names(self.state, self.frame)
         site, text = raw_site(self.frame), call_text(raw_site(self.frame))
         given = arguments(self.func, self.args, self.kwargs)
         sources = self._sources(names, given)
-        of_dtype = what == "dtype" or bool(details.dtype)
+        of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))
         operands = []
         for argument, tensor in given:
             stray = is_among(tensor, strays)
@@ -132,8 +133,7 @@ class FailedCall:
                 operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
             operands.append(operand)
         taken = (names.variables_taken(tensor, target) for tensor in strays)
-        details = dataclasses.replace(
-            details,
+        nearby = Nearby(
             taken=next((each for each in taken if each is not None), None),
             tuples=names.tuples_of(operands),
             at_hand=names.tensors_at_hand(text, target),
@@ -150,7 +150,8 @@ class FailedCall:
             healed=healed,
             expression=text,
             model_name=names.model_name(),
-            details=details,
+            detail=detail,
+            nearby=nearby,
         )
 
     def _module(self) -> str | None:

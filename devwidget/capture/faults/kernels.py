@@ -11,7 +11,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.tensors import replace_tensors
 from devwidget.records.errors import message
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import NoKernel
 
 _NO_KERNEL = re.compile(
     r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on"
@@ -31,7 +31,7 @@ def handle_failure(call: FailedCall) -> Any:
     if out is not NOT_OURS:
         with call.state.tracker.set_cause("healed"):
             out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
-    call.report("kernel", tensors, home, out, FaultDetails(dtype=str(low or "").removeprefix("torch.")))
+    call.report("kernel", tensors, home, out, NoKernel(str(low or "").removeprefix("torch.")))
     return out
 
 

@@ -25,7 +25,8 @@ from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
 from devwidget.capture.source_code.stack import caller, is_own
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
-from devwidget.records.trace import FaultDetails, Held, Operand
+from devwidget.records.fault_details import WrongDtype
+from devwidget.records.trace import Held, Operand
 
 
 def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tensor) -> None:
@@ -55,7 +56,7 @@ def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tenso
             target=device_id(result.device),
             expression=call_text(site),
             model_name=names.model_name(),
-            details=FaultDetails(wanted=format_dtype(narrow[0].dtype)),
+            detail=WrongDtype(format_dtype(narrow[0].dtype)),
         )
     )
 

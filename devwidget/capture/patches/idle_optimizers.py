@@ -23,11 +23,12 @@ from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import gradient_of, is_tensor
+from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
-from devwidget.records.trace import FaultDetails, Held, Operand
+from devwidget.records.trace import Held, Operand
 
 ANOTHER_MODEL = "another model"
-"""`FaultDetails.reason` of an optimizer that has no parameter of the model."""
+"""`MissingParameters.reason` of an optimizer that has no parameter of the model."""
 
 
 class IdleOptimizers:
@@ -72,8 +73,8 @@ class IdleOptimizers:
         model_line = find_construction(user_frames(frame), root)
         lacking = _list_with_gradients(root)
         operands = tuple(_describe_parameter(name, each, root, model_line) for name, each in lacking)
-        details = FaultDetails("missing", class_name(type(optimizer)), reason=ANOTHER_MODEL)
-        fault = make_fault(self._state, frame, "optimizer", "", operands, details, built)
+        detail = MissingParameters(class_name(type(optimizer)), "another model")
+        fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
         self._missing.add_fault(key, fault, tuple(id(each) for _, each in lacking), only_all=True)
 
     def _list_roots(self) -> list[nn.Module]:

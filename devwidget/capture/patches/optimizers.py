@@ -35,8 +35,8 @@ from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
+from devwidget.records.fault_details import MissingParameters, MissingReason, StateHistory, StrayState
 from devwidget.records.syntax import parsed_statement
-from devwidget.records.trace import NO_DETAILS, FaultDetails
 
 _ASKING = frozenset({"parameters", "named_parameters"})
 _NamedParameters = list[tuple[str, torch.Tensor]]
@@ -162,7 +162,7 @@ class _OptimizerWatch:
         state, mine = self._state, {id(parameter) for parameter in parameters_of(optimizer)}
         frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
         late: _NamedParameters = []
-        reason = "loss"
+        reason: MissingReason = "loss"
         for name, parameter in _list_lacking(state, mine):
             is_frozen = id(parameter) in frozen
             if (is_frozen or _is_younger(state, parameter, built.number)) and built.would_give(parameter):
@@ -171,9 +171,9 @@ class _OptimizerWatch:
         lacking = [*late, *_list_of_loss(state, mine)]
         if not lacking:
             return
-        details = FaultDetails("missing", class_name(type(optimizer)), reason=reason)
+        detail = MissingParameters(class_name(type(optimizer)), reason)
         operands = tuple(describe_operand(name, parameter) for name, parameter in lacking)
-        fault = make_fault(state, frame, "optimizer", "", operands, details, to_site(built.site))
+        fault = make_fault(state, frame, "optimizer", "", operands, detail, to_site(built.site))
         self.missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in lacking))
 
 
@@ -181,23 +181,24 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
     """The optimizer was given a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
     operands = tuple(names.with_birth(describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
-    state.log.log_fault(make_fault(state, frame, "leaf", error_text(error), operands, NO_DETAILS))
+    state.log.log_fault(make_fault(state, frame, "leaf", error_text(error), operands, None))
 
 
 def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
     for parameter, entries, key, value in _list_stray_state(optimizer):
         born = state.births.find_birth(value)
-        birth, history = built, ""
+        history: StateHistory = ""
+        birth = built
         if born is not None and _is_from(state, born, parameter):
             history = "moved"
         elif born is not None:
             history, birth = "put", born.find_root().site or built
         known = to_site(birth) or find_construction(user_frames(frame), optimizer)
-        details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
+        detail = StrayState(class_name(type(optimizer)), key, history)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-        fault = make_fault(state, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
+        fault = make_fault(state, frame, "optimizer", error, (operand,), detail, known, device_id(parameter.device))
         state.log.log_fault(fault)
         if state.heal:
             with state.tracker.set_cause("healed"):

@@ -17,7 +17,7 @@ from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import FaultDetails
+from devwidget.records.fault_details import WrongPrefix
 
 
 def watch_checkpoints(state: RecordingState, undo: Undo) -> None:
@@ -80,7 +80,7 @@ def report_misnamed(state: RecordingState, module: nn.Module, given: Any, names:
             expression=expression,
             birth=birth,
             model_name=found.model_name(),
-            details=FaultDetails(
+            detail=WrongPrefix(
                 owner=class_name(type(module)), key=key, right=right, count=len(names), total=len(items_of(given) or ())
             ),
         )

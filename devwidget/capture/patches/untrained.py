@@ -20,8 +20,9 @@ from devwidget.capture.source_code import classes
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.tensors import is_leaf, is_parameter
 from devwidget.records.device import DeviceId
+from devwidget.records.fault_details import FaultDetail
 from devwidget.records.site import Site
-from devwidget.records.trace import Family, Fault, FaultDetails, Held, Operand
+from devwidget.records.trace import Family, Fault, Held, Operand
 
 
 def describe_operand(name: str, tensor: torch.Tensor) -> Operand:
@@ -31,12 +32,12 @@ def describe_operand(name: str, tensor: torch.Tensor) -> Operand:
 
 def make_fault(
     state: RecordingState, frame: FrameType, what: Family, error: str, operands: tuple[Operand, ...],
-    details: FaultDetails, birth: Site | None = None, target: DeviceId | None = None,
+    detail: FaultDetail | None, birth: Site | None = None, target: DeviceId | None = None,
 ) -> Fault:  # fmt: skip
     """The fault of a step, or of the construction, of an optimizer."""
     call = "step" if what == "optimizer" else "add_param_group"
     return fault_at(state.tracker, what, call, raw_site(frame), module=None, error=error, operands=operands, target=target,
-                    healed=state.heal, birth=birth, model_name=Names(state, frame).model_name(), details=details)  # fmt: skip
+                    healed=state.heal, birth=birth, model_name=Names(state, frame).model_name(), detail=detail)  # fmt: skip
 
 
 class UntrainedParameters:

@@ -62,7 +62,10 @@ def make_reader(hint: Any) -> Reader:
     if dataclasses.is_dataclass(hint):
         return _make_record_reader(typing.cast(type, hint))
     if origin in (types.UnionType, typing.Union):
-        return _make_optional_reader(make_reader(next(each for each in args if each is not types.NoneType)))
+        kinds = [each for each in args if each is not types.NoneType]
+        if len(kinds) > 1:
+            return _make_optional_reader(_make_choice_reader({kind.__name__: make_reader(kind) for kind in kinds}))
+        return _make_optional_reader(make_reader(kinds[0]))
     if origin is typing.Literal:
         return _make_word_reader(args)
     if origin is tuple and args == (Size, ...):
@@ -184,6 +187,18 @@ def _make_word_reader(words: tuple[Any, ...]) -> Reader:
 
 def _make_optional_reader(inner: Reader) -> Reader:
     return lambda value: None if value is None else inner(value)
+
+
+def _make_choice_reader(readers: Mapping[str, Reader]) -> Reader:
+    """For a field of several kinds of records: the value says which it is."""
+
+    def read(value: Any) -> Any:
+        reader = readers.get(str(value.get("is"))) if type(value) is dict else None
+        if reader is None:
+            raise Unexpected(Message("an object with one of {known} as `is`", known=", ".join(readers)), value)
+        return reader(value)
+
+    return read
 
 
 def _make_list_reader(inner: Reader) -> Reader:

@@ -22,6 +22,12 @@ Duration = Annotated[float, AtLeast(0)]
 """Seconds."""
 
 
+class OneOf:
+    """Base of records of which a field holds one or another: a file names which, as `is`."""
+
+    __slots__ = ()
+
+
 _T = TypeVar("_T")
 
 

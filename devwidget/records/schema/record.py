@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from devwidget._version import __version__
-from devwidget.records.schema.fields import saved_fields
+from devwidget.records.schema.fields import OneOf, saved_fields
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.paths import write_text
 
@@ -47,6 +47,8 @@ def dumps(record: Any) -> str:
             _note_messages(found[name], messages)
         if part is record:
             return found
+        if isinstance(part, OneOf):
+            return {"is": type(part).__name__, **found}
         return shorten(part.__class__, found)
 
     def shorten(kind: type, found: dict[str, Any]) -> dict[str, Any]:

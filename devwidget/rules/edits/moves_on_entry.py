@@ -64,7 +64,7 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
     Moved in `forward`, it would still be on the CPU where the loss needs it; made on a GPU by the data set, it would be
     refused by the processes that load.
     """
-    taken = fault.details.taken
+    taken = fault.nearby.taken
     at = code_at(taken.site) if taken is not None else None
     if str(fault.target) == "cpu":
         return None  # what goes to the host is wanted there by one line, not by the whole turn
@@ -94,7 +94,7 @@ def where_handed_out(fault: Fault, stray: Operand) -> Fix | None:
 
     What else is in it is needed as soon as that is moved: by the next line, as often as not.
     """
-    taken = fault.details.taken
+    taken = fault.nearby.taken
     at = code_at(taken.site) if taken is not None else None
     kinds = dict(taken.kinds) if taken is not None else {}
     if taken is not None:

@@ -104,7 +104,7 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
         and root_of(name) not in local
     ]
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
-    at_hand = [name for name in fault.details.at_hand if name not in local]
+    at_hand = [name for name in fault.nearby.at_hand if name not in local]
     best = sorted(partners, key=lambda name: name not in text) or at_hand
     if best:
         return f"{best[0]}.device"
@@ -223,7 +223,7 @@ def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
 
 def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
     """A tuple takes no item: `state = tuple(part.to(d) for part in state)`; "" for what is no tuple."""
-    tuples = dict(fault.details.tuples)
+    tuples = dict(fault.nearby.tuples)
     name, index = ast.unparse(place.value), getattr(place.slice, "value", None)
     if name not in tuples or not isinstance(index, int):
         return ""

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
+from devwidget.records.fault_details import NotBuilt
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
@@ -55,10 +56,10 @@ def _make_finding(fault: Fault) -> Found:
 
 def _why(fault: Fault) -> Message:
     kind = _requested_kind(fault)
-    if fault.details.problem == "build" and kind is not None:
+    if isinstance(fault.detail, NotBuilt) and kind is not None:
         return Message(
             "this build of torch, {version}, has no {kind}: it uses no such device, whatever the machine has",
-            version=fault.details.version,
+            version=fault.detail.version,
             kind=kind.type.upper(),
         )
     if fault.call == "load":

@@ -12,6 +12,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import NoKernel
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
@@ -43,7 +44,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _make_finding(fault: Fault) -> Found:
-    dtype = fault.details.dtype
+    dtype = fault.detail.dtype if isinstance(fault.detail, NoKernel) else ""
     place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
     return Found(
         fault,

@@ -12,6 +12,7 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import Compared
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -113,7 +114,7 @@ def _demands(fault: Fault) -> bool:
 
 
 def _why(fault: Fault) -> str:
-    if fault.details.problem == "compared":
+    if isinstance(fault.detail, Compared):
         return Message("the program asks for one device itself here, and ends where it finds two")
     if _demands(fault):
         return Message(
@@ -195,8 +196,8 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
     yield on_entry(fault, stray)
     yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    if fault.details.taken is not None:
-        called = fault.details.taken.called
+    if fault.nearby.taken is not None:
+        called = fault.nearby.taken.called
     else:
         called = None
     too_late = _same_line(stray.birth, fault.site) or _same_line(stray.birth, called)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -33,95 +34,93 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:
         if fault.what == "io":
-            yield _make_finding(fault)
+            birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
+            yield _make_finding(fault, birth)
 
 
-def _make_finding(fault: Fault) -> Found:
-    told = fault.details
-    birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-    return Found(
-        fault,
-        _headline(fault),
-        birth=birth,
-        fixes=_list_fixes(fault, birth),
-        notes=_notes(fault),
-        cause=f"{told.problem} {told.name}" if told.name else "",
-        explains=told.explains,
-    )
-
-
-def _notes(fault: Fault) -> Iterator[Message]:
-    if fault.error and fault.details.problem != "output":
-        yield Message("the replica failed with {error}", error=fault.error)
-    if fault.details.problem == "whole":
-        yield Message("no edit is written: the line that passes it and what `forward` does with it have to change together")
-
-
-def _headline(fault: Fault) -> Message:
-    told = fault.details
-    match told.problem:
-        case "scalar":
-            return Message(
+def _make_finding(fault: Fault, birth: Site | None) -> Found:
+    """What does not fit, by its kind."""
+    notes = [Message("the replica failed with {error}", error=fault.error)] if fault.error else []
+    match fault.detail:
+        case ScalarOutputs(owner, replicas):
+            words = Message(
                 "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
-                owner=told.owner,
-                replicas=told.replicas,
+                owner=owner,
+                replicas=replicas,
             )
-        case "axis":
-            return Message(
+            return Found(fault, words, birth=birth, fixes=_reduced(fault, fault.detail.backward), notes=notes)
+        case WrongAxis(batch, dim):
+            words = Message(
                 "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
                 shape=list(fault.operands[0].shape) if fault.operands else [],
-                dim=told.dim,
-                batch=told.batch,
+                dim=dim,
+                batch=batch,
             )
-        case "whole":
-            return Message(
+            return Found(fault, words, birth=birth, fixes=_with_batch_first(fault, birth, batch), notes=notes)
+        case NotCut(owner, name, samples, replicas, explains):
+            words = Message(
                 "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas is given all of them",
-                name=told.name,
-                owner=told.owner,
-                samples=told.samples,
-                replicas=told.replicas,
+                name=name,
+                owner=owner,
+                samples=samples,
+                replicas=replicas,
             )
-        case "output":
-            return Message(
+            notes.append(_NO_EDIT)
+            cause = f"whole {name}"
+            return Found(fault, words, birth=birth, fixes=_cut_it(fault, name), notes=notes, cause=cause, explains=explains)
+        case NotJoined(owner, name, fields):
+            words = Message(
                 "`{owner}.forward` returns `{name}`, which cannot be joined from the parts of the replicas",
-                owner=told.owner,
-                name=told.name,
+                owner=owner,
+                name=name,
             )
-    return Message(
-        "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
-        samples=told.samples,
-        replicas=told.replicas,
-    )
+            return Found(fault, words, birth=birth, fixes=_return_tensors(fields), cause=f"output {name}")
+        case TooFewSamples(samples, replicas):
+            words = Message(
+                "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
+                samples=samples,
+                replicas=replicas,
+            )
+            return Found(fault, words, birth=birth, fixes=_fewer_replicas(fault, samples), notes=notes)
+    raise TypeError(f"no input or output of a wrapper: {fault.detail}")
 
 
-def _list_fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:
-    if fault.details.problem == "scalar":
-        yield _reduced(fault)
-        yield Fix(Message("reduce the gathered losses before backward"), "loss = loss.mean()", "sure")
-        yield Fix(Message("return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
-    elif fault.details.problem == "axis":
-        yield _batch_first(fault, birth)
-        yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
-        yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
-    elif fault.details.problem == "whole":
-        name = fault.details.name
-        if fault.operands:
-            yield Fix(
-                Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely"
-            )
-        else:
-            yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
-    elif fault.details.problem == "output":
-        fields = ", ".join(f"{field!r}: ..." for field in fault.details.fields)
-        yield Fix(
-            Message("return tensors, or a tuple, a list or a dict of them"), f"return {{{fields}}}" if fields else "", "likely"
-        )
+_NO_EDIT = Message("no edit is written: the line that passes it and what `forward` does with it have to change together")
+
+
+def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
+    """The mean of the gathered numbers, where a function of the same file hands them on or a line goes backward."""
+    words = Message("reduce the gathered losses before backward")
+    handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
+    yield handed_on or mended(backward, words, _reduce_backward, "sure")
+    yield Fix(words, "loss = loss.mean()", "sure")
+    yield Fix(Message("return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
+
+
+def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[Fix | None]:
+    yield _batch_first(fault, birth, batch)
+    yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
+    yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
+
+
+def _cut_it(fault: Fault, name: str) -> Iterator[Fix]:
+    if fault.operands:
+        yield Fix(Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely")
     else:
-        words = Message("use no more GPUs than there are samples")
-        yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, fault.details.samples), "likely")
-        yield Fix(
-            Message("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader"), "", "likely"
-        )
+        yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
+
+
+def _return_tensors(fields: tuple[str, ...]) -> Iterator[Fix]:
+    names = ", ".join(f"{field!r}: ..." for field in fields)
+    yield Fix(Message("return tensors, or a tuple, a list or a dict of them"), f"return {{{names}}}" if names else "", "likely")
+
+
+def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
+    words = Message("use no more GPUs than there are samples")
+    yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, samples), "likely")
+    yield Fix(
+        Message("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader"), "", "likely"
+    )
 
 
 def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
@@ -130,11 +129,10 @@ def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
             draft.keyword(node, "device_ids", f"list(range({samples}))")
 
 
-def _batch_first(fault: Fault, birth: Site | None) -> Fix | None:
+def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
     """The line that makes the input puts the batch first, and `forward` puts it back."""
     made, used = code_at(birth), code_at(fault.site, fault.expression)
     shape = fault.operands[0].shape if fault.operands else ()
-    batch = fault.details.batch
     if made is None or used is None or made[0].file != used[0].file or batch not in shape:
         return None
     axis, (code, statement) = shape.index(batch), made
@@ -156,13 +154,6 @@ def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape:
     used = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
     same = [name for name in used if name == ast.unparse(target)]
     return (same or used[1:] or [""])[0]
-
-
-def _reduced(fault: Fault) -> Fix | None:
-    """The mean of the gathered numbers, where a function of the same file hands them on or a line goes backward."""
-    words = Message("reduce the gathered losses before backward")
-    handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
-    return handed_on or mended(fault.details.backward, words, _reduce_backward, "sure")
 
 
 def _reduce_handed_on(draft: Draft) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import CPU, PLACING_METHODS
+from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
+from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
@@ -34,20 +35,19 @@ from devwidget.rules.wording import strays_in
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:
-        if fault.what == "parallel":
-            yield _make_finding(trace, fault)
+        if isinstance(fault.detail, WrappedElsewhere):
+            yield _make_finding(trace, fault, fault.detail)
 
 
-def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
+def _met_inside(trace: Trace, places: tuple[DeviceId, ...]) -> Iterator[int]:
     """Numbers of the faults that the same parameters cause in the module that is run without its wrapper."""
-    places = wrapper.details.found
     for fault, stray in strays_in(trace, "operands"):
         if stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.device in places:
             yield fault.number
 
 
-def _make_finding(trace: Trace, fault: Fault) -> Found:
-    ids, found = fault.details.device_ids, fault.details.found
+def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Found:
+    ids, found = wrapped.device_ids, wrapped.found
     outside = fault.operands[0]
     facts = {"name": outside.argument, "device": outside.device, "target": fault.target}
     away = is_moved_away(trace, outside.birth, fault.target)
@@ -59,10 +59,10 @@ def _make_finding(trace: Trace, fault: Fault) -> Found:
             found=", ".join(map(str, found)),
         ),
         birth=outside.birth if away else fault.birth or fault.site,
-        fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault),
+        fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault, wrapped),
         notes=(Message("`{name}` is on {device}, `device_ids[0]` is {target}", **facts),),
         operands=(),
-        explains=_met_inside(trace, fault),
+        explains=_met_inside(trace, found),
     )
 
 
@@ -73,9 +73,8 @@ def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
     yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
-def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
-    model, target = fault.model_name or "model", str(fault.target)
-    found = fault.details.found
+def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]:
+    model, target, found = fault.model_name or "model", str(fault.target), wrapped.found
     first = found[0].index if len(found) == 1 else None
     if len(found) > 1:
         yield mended(
@@ -99,7 +98,7 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     )
     yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
     if first is not None:
-        ids = ",".join(map(str, fault.details.device_ids))
+        ids = ",".join(map(str, wrapped.device_ids))
         yield Fix(Message("hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
 
 

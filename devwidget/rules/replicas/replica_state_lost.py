@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
@@ -25,14 +26,14 @@ from devwidget.rules.registry import rule
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:
-        if fault.what == "replica":
-            yield _make_finding(fault)
+        match fault.detail:
+            case LostWrite(name):
+                yield _written(fault, name)
+            case NoParameters(name):
+                yield _without_parameters(fault, name)
 
 
-def _make_finding(fault: Fault) -> Found:
-    name = fault.details.attribute
-    if fault.details.problem == "write":
-        return _written(fault, name)
+def _without_parameters(fault: Fault, name: str) -> Found:
     return Found(
         fault,
         Message("`self.parameters()` is empty in a replica"),

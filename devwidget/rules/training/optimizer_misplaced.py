@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS, DeviceId
+from devwidget.records.fault_details import MissingParameters, MissingReason, StrayState
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
@@ -32,8 +33,11 @@ from devwidget.rules.wording import first_stray, right_device
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:
-        if fault.what == "optimizer":
-            yield _make_finding(fault, _failed_on(fault, trace))
+        match fault.detail:
+            case StrayState():
+                yield _stray_state(fault, fault.detail, _failed_on(fault, trace))
+            case MissingParameters():
+                yield _missing(fault, fault.detail)
         stray = first_stray(fault) if fault.what == "operands" else None
         if stray is not None and stray.held is not None and stray.held.how == "optimizer state":
             yield _of_object(fault, stray, stray.held)
@@ -56,7 +60,7 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
     if _is_in_init(stray):
         words = Message("build the optimizer after the model has moved")
         yield mended(stray.birth, words, lambda draft, _: _where_built(draft, fault, held.owner_class))
-    at_hand = fault.details.at_hand
+    at_hand = fault.nearby.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("put the state where its parameters are before the step")
     code = f"{stray.expression} = {stray.expression}.to({device})"
@@ -81,31 +85,39 @@ def _failed_on(fault: Fault, trace: Trace) -> list[int]:
         each.number
         for each in trace.faults
         if (each.what, each.phase, each.site) == ("operands", "optimizer", fault.site)
-        and fault.details.problem == "state"
         and any(operand.stray and (operand.shape, operand.dtype, operand.device) in states for operand in each.operands)
     ]
 
 
-def _make_finding(fault: Fault, kernels: list[int]) -> Found:
-    told = fault.details
-    optimizer = told.optimizer
-    if told.problem == "state":
-        device = fault.operands[0].device
-        headline = _keeps(optimizer, told.state, device, fault)
-        why = Message("the state {when}, and does not move with the model", when=_when(optimizer, told.history))
-    else:
-        headline = _lacks(fault)
-        why = _WHY_IT_LACKS.get(told.reason, _YOUNGER)
+def _stray_state(fault: Fault, state: StrayState, kernels: list[int]) -> Found:
+    optimizer = state.optimizer
     return Found(
         fault.site,
-        headline,
-        why=why,
+        _keeps(optimizer, state.state, fault.operands[0].device, fault),
+        why=Message("the state {when}, and does not move with the model", when=_when(optimizer, state.history)),
         birth=fault.birth or fault.site,
-        fixes=_list_fixes(fault),
+        fixes=_list_state_fixes(fault, optimizer),
         operands=fault.operands[:4],
-        notes=_note_lines(fault),
         explains=(fault.number, *kernels),
-        cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
+        cause=f"{optimizer} state {fault.birth or fault.site}",
+    )
+
+
+def _missing(fault: Fault, missing: MissingParameters) -> Found:
+    made = _model_line(fault)
+    notes = []
+    if missing.reason == "another model" and made is not None:
+        notes.append(Message("the model was made at {place}: {text}", place=made, text=made.text))
+    return Found(
+        fault.site,
+        _lacks(fault, missing),
+        why=_WHY_IT_LACKS.get(missing.reason, _YOUNGER),
+        birth=fault.birth or fault.site,
+        fixes=_list_fixes(fault, missing.reason),
+        operands=fault.operands[:4],
+        notes=notes,
+        explains=(fault.number,),
+        cause=f"{missing.optimizer} missing {fault.birth or fault.site}",
     )
 
 
@@ -128,19 +140,19 @@ _MOST_NAMES = 4
 """Names of parameters in a headline."""
 
 
-def _lacks(fault: Fault) -> Message:
+def _lacks(fault: Fault, missing: MissingParameters) -> Message:
     """What the optimizer does not have."""
-    optimizer = fault.details.optimizer
-    if fault.details.reason == "another model":
+    optimizer = missing.optimizer
+    if missing.reason == "another model":
         model = f"`{fault.model_name}`" if fault.model_name else Message("the model")
         return Message(
             "`{optimizer}` has none of the parameters of {model}, which received gradients", optimizer=optimizer, model=model
         )
     names = [each.expression for each in fault.operands]
-    missing = Message("`{names}`", names=", ".join(names))
+    unknown = Message("`{names}`", names=", ".join(names))
     if len(names) > _MOST_NAMES:
-        missing = Message("`{first}` and {count} more", first=names[0], count=len(names) - 1)
-    return Message("`{optimizer}` does not know {missing}, which received gradients", optimizer=optimizer, missing=missing)
+        unknown = Message("`{first}` and {count} more", first=names[0], count=len(names) - 1)
+    return Message("`{optimizer}` does not know {missing}, which received gradients", optimizer=optimizer, missing=unknown)
 
 
 def _model_line(fault: Fault) -> Site | None:
@@ -151,45 +163,43 @@ def _model_line(fault: Fault) -> Site | None:
     return None
 
 
-def _note_lines(fault: Fault) -> Iterator[Message]:
-    made = _model_line(fault)
-    if fault.details.reason == "another model" and made is not None:
-        yield Message("the model was made at {place}: {text}", place=made, text=made.text)
-
-
-def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
-    model, told = fault.model_name or "model", fault.details
-    if told.problem == "state":
-        if told.optimizer not in _EAGER:
-            yield mended(fault.birth, Message("put the state where its parameters are"), _restored_there)
-        yield mended(fault.birth, Message("put the state where its parameters are"),
-                     lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
-        if told.optimizer in _LAZY:
-            yield mended(fault.birth, Message("put the state where its parameters are"),
-                         lambda draft, statement: _along_with_the_model(draft, statement, told.optimizer))  # fmt: skip
-            yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
-            return
-        words = Message("build the optimizer after the model has moved")
-        yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
-        yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, told.optimizer), "sure")
-        yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
+def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
+    words = Message("put the state where its parameters are")
+    if optimizer not in _EAGER:
+        yield mended(fault.birth, words, _restored_there)
+    yield mended(fault.birth, words, lambda draft, statement: _state_there(draft, statement, fault))
+    if optimizer in _LAZY:
+        yield mended(fault.birth, words, lambda draft, statement: _along_with_the_model(draft, statement, optimizer))
+        yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
         return
-    if told.reason == "another model":
+    words = Message("build the optimizer after the model has moved")
+    yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
+    yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, optimizer), "sure")
+    yield Fix(words, f"{fault.model_name or 'model'}.to({str(fault.target)!r})", "sure")
+
+
+def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
+    if reason == "another model":
         yield from _built_after_the_model(fault)
         return
-    if told.reason == "loss":
+    if reason == "loss":
         words = Message("give it the parameters of the loss too")
         missing = fault.operands[0].expression
         yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, missing), "sure")
         yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    if told.reason == "frozen":
+    model = fault.model_name or "model"
+    if reason == "frozen":
         when = Message("after the parameters are freed")
     else:
         when = Message("after the last layer is in place")
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
-    yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+    yield Fix(
+        Message("or add the group"),
+        f"optimizer.add_param_group({{'params': {model}.parameters()}})",
+        "choice",
+    )
 
 
 def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:

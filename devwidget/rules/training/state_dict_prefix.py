@@ -11,9 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import WrongPrefix
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Fault, FaultDetails, Trace
+from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -28,12 +29,11 @@ from devwidget.rules.registry import rule
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
     for fault in trace.faults:
-        if fault.what == "checkpoint":
-            yield _make_finding(fault)
+        if isinstance(fault.detail, WrongPrefix):
+            yield _make_finding(fault, fault.detail)
 
 
-def _make_finding(fault: Fault) -> Found:
-    told = fault.details
+def _make_finding(fault: Fault, told: WrongPrefix) -> Found:
     return Found(
         fault,
         Message(
@@ -45,19 +45,19 @@ def _make_finding(fault: Fault) -> Found:
             total=told.total,
         ),
         birth=fault.birth,
-        fixes=_list_fixes(fault),
+        fixes=_list_fixes(fault, told),
         operands=(),
     )
 
 
-def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, told: WrongPrefix) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
-    if len(fault.details.key) > len(fault.details.right):
-        off = _taken_off(fault.details)
+    if len(told.key) > len(told.right):
+        off = _taken_off(told)
         yield mended(fault.site, Message("take the prefix off"), lambda d, s: _without_prefix(d, s, off), "sure")
         code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
         yield Fix(Message("take the prefix off"), code, "sure")
-        if fault.details.key.startswith("module."):
+        if told.key.startswith("module."):
             yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
     else:
         yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
@@ -70,10 +70,10 @@ def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast
             yield node, node.func
 
 
-def _taken_off(details: FaultDetails) -> str:
+def _taken_off(told: WrongPrefix) -> str:
     """The key without the wrapper's name: at its beginning, or where the wrapper is a part of the model."""
-    before, found, after = details.key.partition("module.")
-    if before and found and before + after == details.right:
+    before, found, after = told.key.partition("module.")
+    if before and found and before + after == told.right:
         return f"key.replace({before + found!r}, {before!r})"
     return "key.removeprefix('module.')"
 

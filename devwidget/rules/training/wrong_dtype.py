@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.fault_details import WrongDtype
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.syntax import targets_of
@@ -68,7 +69,7 @@ def _constant(fault: Fault, stray: Operand) -> Found:
 
 
 def _make_finding(fault: Fault, stray: Operand) -> Found:
-    if fault.details.problem == "constant":
+    if isinstance(fault.detail, WrongDtype) and fault.detail.is_constant:
         return _constant(fault, stray)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return Found(
@@ -80,10 +81,17 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
     )
 
 
+def _wanted_by(fault: Fault) -> str:
+    """The dtype of the others."""
+    if isinstance(fault.detail, WrongDtype):
+        return fault.detail.wanted
+    return ""
+
+
 def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
     """Which of them has another type, and what gave it that."""
     name, dtype = name_of(fault, stray), stray.dtype
-    typed = Message("{name} is {dtype}, the others are {wanted}", name=name, dtype=dtype, wanted=fault.details.wanted)
+    typed = Message("{name} is {dtype}, the others are {wanted}", name=name, dtype=dtype, wanted=_wanted_by(fault))
     since = stray.promotion
     if stray.from_move and stray.birth is not None:
         return typed, Message("{name} was cast to {dtype}", name=name, dtype=dtype)
@@ -94,7 +102,7 @@ def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
 
 
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
-    wanted = fault.details.wanted
+    wanted = _wanted_by(fault)
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(
