@@ -15,12 +15,9 @@ from devwidget.capture.explain.traceback_frames import innermost_user, traceback
 from devwidget.capture.modules import is_module, registered_entries, walk_modules
 from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
-from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Phase
 
@@ -84,9 +81,7 @@ def context_of(error: BaseException) -> ErrorContext:
             _name_replica(state, wrapper, module)
         state.tracker.enter_module(module, frame, 0.0, 0)
     state.tracker.forced = None if running else _phase(frames)
-    context = ErrorContext(error, error if in_worker is None else in_worker, tuple(frames), state)
-    _order(context)
-    return context
+    return ErrorContext(error, error if in_worker is None else in_worker, tuple(frames), state)
 
 
 def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:
@@ -96,25 +91,12 @@ def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica:
         state.tracker.name_module(part, f"{prefix}.{path}".strip("."))
 
 
-def _order(context: ErrorContext) -> None:
-    """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
-    frame, births = context.user, context.state.births
-    for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and is_tensor(value) and births.find_birth(value) is None:
-            site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
-            is_of_function = site is not None and site.function == frame.f_code.co_name
-            births.put_birth(value, Birth.make_birth(value, site.line if site is not None and is_of_function else 0))
-
-
 def _called_module(frame: FrameType) -> nn.Module | None:
     """The module that a frame of torch is calling."""
-    if frame.f_code is torch_internals.module_call:
-        module = locals_of(frame).get("self")
-    else:
-        module = None
-    if is_module(module):
-        return module
-    return None
+    if frame.f_code is not torch_internals.module_call:
+        return None
+    module = locals_of(frame).get("self")
+    return module if is_module(module) else None
 
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:

@@ -30,16 +30,15 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import Origin
-from devwidget.capture.source_code.source_files import ClassName, definition_of, statements_of
+from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.tensors import is_tensor, node_of
+from devwidget.capture.tensors import is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import LostWrite
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement, targets_of
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
-_MOST_NODES = 100_000
 
 
 def optimizer_state(context: ErrorContext) -> None:
@@ -67,10 +66,7 @@ def lost_leaf(context: ErrorContext) -> None:
     frame = next((each for each in context.below if each.f_code.co_name == "add_param_group"), None)
     if frame is None or context.user is None or not is_a(context.error, ValueError):
         return
-    group = locals_of(frame).get("param_group")
-    given = group.get("params") if is_a(group, dict) else None
-    tensors = filter(is_tensor, given) if is_a(given, list) else ()
-    lost = [tensor for tensor in tensors if not tensor.is_leaf]
+    lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
     if lost and "non-leaf" in message(context.error):
         optimizers.not_a_leaf(context.state, context.error, context.user, lost)
 
@@ -80,11 +76,11 @@ def uncalled_move(context: ErrorContext) -> None:
     if not isinstance(context.error, TypeError):
         return
     for running in reversed(context.state.tracker.here.stack):
-        frames = [frame for frame in context.frames if locals_of(frame).get("self") is running.module]
-        if frames:
-            given = tuple(value for frame in frames for value in locals_of(frame).values())
-            running = dataclasses.replace(running, site=site_of(context.caller_of(frames[0])))
-            uncalled.look(context.state, running, given, context.error)
+        for frame in context.frames:
+            variables = locals_of(frame)
+            if variables.get("self") is running.module:
+                called = dataclasses.replace(running, site=site_of(context.caller_of(frame)))
+                uncalled.look(context.state, called, tuple(variables.values()), context.error)
 
 
 def missing_gradient(context: ErrorContext) -> None:
@@ -110,11 +106,7 @@ def lost_state(context: ErrorContext) -> None:
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
     """The attributes that the line of a frame reads, and what it reads them of."""
-    site, scope = to_site(site_of(frame)), Scope(frame)
-    if site is not None:
-        node = parsed_statement(site.text)
-    else:
-        node = None
+    node, scope = parsed_statement(statements.statement_text(frame.f_code.co_filename, frame.f_lineno)), Scope(frame)
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Attribute):
             yield scope.value(part.value), part.attr
@@ -190,14 +182,11 @@ def vector_of_losses(context: ErrorContext) -> None:
 def wrong_gradient(context: ErrorContext) -> None:
     """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
     found = _GRADIENT.search(message(context.error))
-    if found is not None:
-        kind = _function_named(found[1], context)
-    else:
-        kind = None
+    kind = _find_function(context, found[1]) if found is not None else None
     if found is None or kind is None or context.user is None:
         return
-    birth = _line_of_gradient(kind)
     operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True)
+    birth = _line_of_gradient(kind)
     if birth is not None:
         call, op = statements.assigned_call(birth.text)
         partner = statements.first_parameter(birth.file, birth.line)
@@ -219,27 +208,21 @@ def wrong_gradient(context: ErrorContext) -> None:
 def _line_of_gradient(kind: Any) -> Site | None:
     """The line of a backward of the user that made the value that it returns first."""
     code = kind.backward.__code__
-    if not is_users_code(code):
-        return None
-    returned = classes.last_return(code.co_filename, ClassName(class_name(kind), (code.co_firstlineno,)), "backward")
+    function = definition_of(code)
+    returned = statements.last_return(code.co_filename, function) if function is not None else None
     if returned is None:
         return None
     name = returned.text.removeprefix("return").strip(" ()").split(",")[0].strip()
-    if name.isidentifier():
-        made = statements.assignment(code.co_filename, name, returned.line)
-    else:
-        made = None
-    return made or returned
+    return statements.assignment(code.co_filename, name, returned.line) or returned
 
 
-def _function_named(name: str, context: ErrorContext) -> Any:
-    """The `autograd.Function` whose node has this name, in the graphs of the tensors that the frames hold."""
-    values = [value for frame in context.frames for value in locals_of(frame).values()]
-    nodes: list[Any] = [node_of(value) for value in values if is_tensor(value)]
-    seen: set[Any] = set()
-    while nodes and len(seen) < _MOST_NODES:
-        node = nodes.pop()
-        if node is None or node in seen:
+def _find_function(context: ErrorContext, name: str) -> Any:
+    """The `autograd.Function` of a name, in the graphs of the tensors that the frames hold."""
+    nodes = [node_of(tensor) for frame in context.frames for tensor in filter(is_tensor, locals_of(frame).values())]
+    seen: set[Any] = {None}
+    while nodes:
+        node: Any = nodes.pop()
+        if node in seen:
             continue
         seen.add(node)
         kind = getattr(node, "_forward_cls", None)

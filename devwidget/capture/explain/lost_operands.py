@@ -17,7 +17,7 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
-from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call, operands_of, running_node
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, failing_call, operands_of, running_node
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.tensors import is_tensor
@@ -28,31 +28,30 @@ from devwidget.records.trace import Operand
 
 _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
 
-_INDEXED = re.compile("same device as the indexed tensor")
-
 
 def made_there(context: ErrorContext) -> None:
     """The side that is gone was made on the failing line."""
-    user = context.user
-    named, target = devices_named(context)
-    if user is not None and _INDEXED.search(message(context.error)):  # which names the tensor that was read alone
-        target = _home_of_index(user)
-    if user is None or target is None:
+    user, (named, target) = context.user, devices_named(context)
+    if user is None or not named:
         return
-    failing = _FailingLine.read_line(context, user, [device for device in named if device != target], target)
+    call, scope, lost = failing_call(user), Scope(user), []
+    tensors = arguments(call.func, call.args, call.kwargs) if call is not None else []
+    for expression in _operand_expressions(user):
+        value = scope.value(expression)
+        if is_tensor(value):
+            tensors.append(("", value))
+        elif value is UNKNOWN and names_in(expression):  # `-1e9` is on no device
+            lost.append(expression)
+    if target is None:  # an index names the tensor that was read alone
+        target = next((tensor.device for _, tensor in tensors if is_accelerator(tensor.device)), None)
+    if target is None:
+        return
+    name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
+    wrong = [device for device in named if device != target]
+    failing = _FailingLine(context, user, wrong, target, name, tensors, lost)
     strays = failing.find_kept() or failing.find_factories() or failing.find_other_side()
     if strays:
         failing.write_fault(strays)
-
-
-def _home_of_index(user: FrameType) -> torch.device | None:
-    """The accelerator of the operands that are left."""
-    call = failing_call(user)
-    if call is not None:
-        tensors = arguments(call.func, call.args, call.kwargs)
-    else:
-        tensors = []
-    return next((tensor.device for _, tensor in tensors if is_accelerator(tensor.device)), None)
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
@@ -72,7 +71,7 @@ class _FailingLine:
         user: the frame of the line.
         wrong: devices on which operands were astray.
         target: where they should have been.
-        call: what the line called; None if that is not known.
+        name: of what the line called.
         tensors: operands that still exist, with the operator's names for them.
         lost: the expressions of those that are gone.
     """
@@ -81,37 +80,18 @@ class _FailingLine:
     user: FrameType
     wrong: list[torch.device]
     target: torch.device
-    call: Call | None
+    name: str
     tensors: list[tuple[str, torch.Tensor]]
     lost: list[ast.expr]
 
-    @classmethod
-    def read_line(cls, context: ErrorContext, user: FrameType, wrong: list[torch.device], target: torch.device) -> _FailingLine:
-        """Read the line of a frame."""
-        call, scope = failing_call(user), Scope(user)
-        if call is not None:
-            tensors = arguments(call.func, call.args, call.kwargs)
-        else:
-            tensors = []
-        lost = []
-        for expression in _operand_expressions(user):
-            value = scope.value(expression)
-            if is_tensor(value):
-                tensors.append(("", value))
-            elif value is UNKNOWN:
-                lost.append(expression)
-        return cls(context, user, wrong, target, call, tensors, lost)
-
     def find_kept(self) -> list[Operand]:
         """The operands that are gone and were on a wrong device, where births were watched as the call failed."""
-        gone = [node for node in self.lost if _names_something(node)]
-        kept = self.context.state.births.operands_of(self.context.error)
         known = [tensor for _, tensor in self.tensors]
-        kept = tuple(tensor for tensor in kept if not is_among(tensor, known))
-        if len(gone) != len(kept):
+        kept = [each for each in self.context.state.births.operands_of(self.context.error) if not is_among(each, known)]
+        if len(self.lost) != len(kept):
             return []
         names, strays = Names(self.context.state, self.user), []
-        for node, tensor in zip(gone, kept, strict=True):
+        for node, tensor in zip(self.lost, kept, strict=True):
             if tensor.device in self.wrong and tensor.dim():
                 strays.append(names.with_birth(_stray(node, tensor.device), tensor, self.target))
         return strays
@@ -133,7 +113,7 @@ class _FailingLine:
         if len(self.context.below) > 1:  # what a library met below may be a tensor of its own
             return []
         scope = Scope(self.user)
-        unknown = [node for node in self.lost if _names_something(node) and next(scope.leaves(node), None) is None]
+        unknown = [node for node in self.lost if next(scope.leaves(node), None) is None]
         homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
         if len(unknown) != 1 or len(self.wrong) != 1 or homes != {self.target}:
             return []
@@ -151,7 +131,7 @@ class _FailingLine:
         fault = fault_at(
             self.context.state.tracker,
             "operands",
-            getattr(self.call.func, "__name__", "operation") if self.call is not None else "operation",
+            self.name,
             raw,
             error=self.context.error_text,
             target=device_id(self.target),
@@ -173,8 +153,3 @@ def _stray(node: ast.expr, device: torch.device) -> Operand:
     """An operand that is gone."""
     text = ast.unparse(node)
     return lost_operand(device_id(device), text, "", stray=True, source=text)
-
-
-def _names_something(node: ast.expr) -> bool:
-    """False for a number such as `-1e9`, which is on no device."""
-    return bool(names_in(node))
