@@ -17,8 +17,6 @@ from devwidget.capture.source_code.expressions import operands_of
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import arguments_in, names_in, parsed_operation
 
-_CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
-
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Tensors of a call with the operator's own names for them."""
@@ -137,15 +135,6 @@ def computed(text: str) -> str:
     if len(found) == 1:
         return found[0]
     return ""
-
-
-def cast_by(text: str) -> torch.dtype | None:
-    """`torch.float32` for `out.float()`: what the result of a cast is, which a library may have made something else of."""
-    node = parsed_operation(text)
-    method = node.func if isinstance(node, ast.Call) else None
-    if isinstance(method, ast.Attribute):
-        return _CASTS.get(method.attr)
-    return None
 
 
 def _is_computed(part: ast.expr) -> bool:

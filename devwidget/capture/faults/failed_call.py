@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written_names
+from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written_names
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_among
@@ -178,15 +178,10 @@ class FailedCall:
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
-        unnamed = self._list_unnamed(names, given)
-        for tensor in unnamed:
-            source = names.alike(text, tensor)
-            if source:
-                found[id(tensor)] = source
-        rest = {id(tensor): tensor.dtype for tensor in unnamed if id(tensor) not in found}
         one = computed(text)
-        if one and len(rest) == 1 and cast_by(one) in (None, *rest.values()):
-            found |= dict.fromkeys(rest, one)
+        unnamed = {id(tensor) for tensor in self._list_unnamed(names, given)}
+        if one and len(unnamed) == 1:
+            found |= dict.fromkeys(unnamed, one)
         return found
 
     def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:

@@ -20,7 +20,6 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import where_given
 from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
-from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import lookup, name_in, path_of
 from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
@@ -44,19 +43,6 @@ class Names:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
         if self._frame is not None:
             return name_in(self._frame, tensor)
-        return ""
-
-    def alike(self, text: str, tensor: torch.Tensor) -> str:
-        """The one argument of a call that is like a tensor, from which a library has sorted or copied it; "" without one."""
-        if self._frame is None:
-            return ""
-        scope, kind, same = Scope(self._frame), _kind_of(tensor), set()
-        for part in _argument_nodes(text):
-            value = scope.value(part)
-            if is_tensor(value) and _kind_of(value) == kind:
-                same.add(ast.unparse(part))
-        if len(same) == 1:
-            return same.pop()
         return ""
 
     def model_name(self) -> str:
@@ -197,10 +183,6 @@ def _askers(attempt: Birth) -> Iterator[RawSite]:
         yield attempt.site
     if attempt() is None:
         yield from attempt.asked
-
-
-def _kind_of(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
-    return tensor.shape, tensor.dtype, tensor.device
 
 
 def _argument_nodes(text: str) -> list[ast.expr]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, own_parameters, own_tensors, registered_entries, walk_modules
-from devwidget.capture.object_fields import class_name, class_values, copy_items, dict_of, is_a, is_among, items_of, mro_of
+from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
+from devwidget.capture.object_fields import class_name, class_values, is_a, is_among, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
@@ -86,19 +86,6 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
             yield name, tensor
 
 
-def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that the variables of frames are, and those in the fields of an object that is none."""
-    for frame in frames:
-        for name, value in {**globals_used(frame), **locals_of(frame)}.items():
-            if is_module(value):
-                if name != "self":
-                    yield name, value
-            elif value is not torch:  # thousands of names, none of them a module of the user's
-                for key, field in copy_items(dict_of(value)):
-                    if is_module(field):
-                        yield f"{name}.{key}", field
-
-
 def _moves_along(kind: type) -> bool:
     """Whether a class has an `_apply` of its own."""
     return any(each == "_apply" for each, _ in class_values(kind, nn.Module))
@@ -148,13 +135,10 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
-    if held.left_behind is None:
-        module = dict(tracker.list_modules()).get(held.module or "")
-    else:
-        module = None
-    if module is not None:
-        return _in_class_of(module, classes.first_write, held.name)
-    return None
+    module = dict(tracker.list_modules()).get(held.module or "")
+    if held.left_behind is not None or module is None:
+        return None
+    return _in_class_of(module, classes.first_write, held.name)
 
 
 def in_class(kind: type, look: Callable[[str, ClassName], Site | None]) -> Site | None:
@@ -219,19 +203,8 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
         return held
     module = next(module for path, module in tracker.list_modules() if path == left)
     is_root = is_among(module, [ref() for ref in tracker.roots])
-    if is_root:
-        module = _find_whole(frames, module, tensor.device)
     built = find_construction(frames, module)
     return dataclasses.replace(held, left_behind=left, left_class=class_name(type(module)), left_root=is_root, built=built)
-
-
-def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
-    """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
-    for _, whole in _modules_named(frames):
-        parts = [part for _, part in walk_modules(whole)]
-        if is_among(module, parts) and all(_is_wholly_on(device, part) for part in parts):
-            module = whole
-    return module
 
 
 def _is_wholly_on(device: torch.device, module: nn.Module) -> bool:

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
-from devwidget.capture.object_fields import dict_of
+from devwidget.capture.object_fields import dict_of, is_among
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, running_node
-from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
-from devwidget.capture.source_code.stack import is_users_function, user_frame
+from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.syntax import arguments_in, names_in
+from devwidget.records.syntax import arguments_in
 from devwidget.records.trace import Given
 
 
@@ -100,12 +99,10 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
     for frame in reversed(frames):
         values = locals_of(frame)
         given = {name: values[name] for name in _parameters(frame.f_code) if name in values}
-        handed = _to_module(frame, next(iter(given.values()), None), family, target)
-        if handed is not None:
-            return handed
-        found = _among(frame, given, given, family, target) or _in_list(frame, given, family, target)
+        called = next(iter(given.values()), None)
+        found = _to_module(frame, called, family, target) or _among(frame, given, given, family, target)
         if found is not None:
-            return _as_passed(frame, found.name, target) or found
+            return found
     if frames:
         return _read(frames[0], family, target)
     return None
@@ -121,7 +118,7 @@ def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target
     if devices != {target} or "cpu" in (target.type, family[0].device.type):
         return None
     for each in arguments_in(call):
-        if _is_one(Scope(above).value(each), family):
+        if is_among(Scope(above).value(each), family):
             return Given(to_site(site_of(above)), ast.unparse(each), (ast.unparse(call.func),), "module")
     return None
 
@@ -139,63 +136,8 @@ def _among(
     frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
 ) -> Given | None:
     """The first of these values in a frame that is one of the tensors, if others are on the right device."""
-    beside = _list_there(others, target)
+    beside = [name for name, value in others.items() if is_tensor(value) and value.device == target]
     for name, value in values.items():
-        if beside and _is_one(value, family):
+        if beside and is_among(value, family):
             return Given(to_site(site_of(frame)), name, tuple(beside))
     return None
-
-
-def _in_list(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """The first list or tuple of tensors that has one of these, if others, in it or beside it, are on the right device."""
-    for name, value in given.items():
-        kind = type(value)
-        if not (kind is list or kind is tuple) or len(value) > MOST_ITEMS or not all(map(is_tensor, value)):
-            continue
-        items = {f"{name}[{index}]": item for index, item in enumerate(value)}
-        beside = (*_list_there(given, target), *_list_there(items, target))
-        if beside and any(_is_one(item, family) for item in value):
-            return Given(to_site(site_of(frame)), name, beside, kind.__name__)
-    return None
-
-
-def _as_passed(frame: FrameType, name: str, target: torch.device) -> Given | None:
-    """What a function that calls it computed for an argument, where something is on the right device.
-
-    On the way into the call, `f(x, [self.kernel(s)] * 2)`, or in the same file as a variable of its own.
-    """
-    above, written = user_frame(frame.f_back), (arguments_of(frame) or {}).get(name)
-    call = running_node(above) if above is not None else None
-    if above is None or written is None or call is None or above.f_code.co_name == "<module>":
-        return None
-    part = _find_made(written, Scope(above)) or _find_own_variable(written, frame, above)
-    variables = {name: lookup(above, name) for name in names_in(call)} | locals_of(above)
-    beside = _list_there(variables, target)
-    if part is None or not beside:
-        return None
-    return Given(to_site(site_of(above)), ast.unparse(part), tuple(beside))
-
-
-def _find_own_variable(node: ast.expr, frame: FrameType, above: FrameType) -> ast.expr | None:
-    """What is passed, if the caller is a function of the same file that has assigned it to a variable."""
-    code = above.f_code
-    if code.co_filename != frame.f_code.co_filename or not isinstance(node, ast.Name):
-        return None
-    if node.id in code.co_varnames and node.id not in _parameters(code):
-        return node
-    return None
-
-
-def _find_made(node: ast.expr, scope: Scope) -> ast.Call | None:
-    """The call of a user's function that is an argument."""
-    if isinstance(node, ast.Call) and is_users_function(scope.value(node.func)):
-        return node
-    return None
-
-
-def _is_one(value: Any, family: list[torch.Tensor]) -> bool:
-    return any(value is member for member in family)
-
-
-def _list_there(values: dict[str, Any], target: torch.device) -> list[str]:
-    return [name for name, value in values.items() if is_tensor(value) and value.device == target]
