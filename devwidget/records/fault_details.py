@@ -91,15 +91,6 @@ class NotCut(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
-class NotJoined(OneOf):
-    """The class of a module, the class of its output, and the names of the tensors in that."""
-
-    owner: str
-    name: str
-    fields: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TooFewSamples(OneOf):
     """How many samples there are for how many replicas."""
 
@@ -155,7 +146,6 @@ FaultDetail = (
     | ScalarOutputs
     | WrongAxis
     | NotCut
-    | NotJoined
     | TooFewSamples
     | StrayState
     | MissingParameters

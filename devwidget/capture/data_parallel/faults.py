@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import (
@@ -32,19 +32,18 @@ from devwidget.capture.recording.event_log import bytes_of, device_id, format_dt
 from devwidget.capture.recording.parallel_calls import CALL, NUMBER
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import locals_of, to_site
+from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.source_code.source_files import ClassName
 from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
-from devwidget.records.errors import error_text, message
+from devwidget.records.errors import message
 from devwidget.records.fault_details import (
     FaultDetail,
     LostWrite,
     NoParameters,
     NotCut,
-    NotJoined,
     ScalarOutputs,
     TooFewSamples,
     WrongAxis,
@@ -124,12 +123,12 @@ def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[in
     """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
     parts = [part for _, part in walk_modules(replica)]
     for (index, name), value in plain_attributes(replica).items():
-        if before.get((index, name), _MISSING) is value:
+        old = before.get((index, name), _MISSING)
+        if old is value:
             continue
         kind = type(parts[index])
-        lost = before.get((index, name), _MISSING) is None and isinstance(value, torch.Tensor)
-        look = functools.partial(_read_by_others if lost else classes.relied_on_writes, attribute=name)
-        site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
+        look = _read_by_others if old is None and is_tensor(value) else classes.relied_on_writes
+        site = in_class(kind, functools.partial(look, attribute=name))
         if site is not None:
             path = state.tracker.path_of(parts[index])
             write_fault(state, "replica", path, site, "", LostWrite(name))
@@ -141,19 +140,18 @@ _MISSING = object()
 def _read_by_others(filename: str, owner: ClassName, attribute: str) -> Site | None:
     """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
     relied_on = classes.relied_on_writes(filename, owner, attribute)
-    outside = classes.read_outside(filename, owner, attribute)
-    return relied_on or (classes.first_write(filename, owner, attribute) if outside else None)
+    if relied_on is None and classes.read_outside(filename, owner, attribute):
+        return classes.first_write(filename, owner, attribute)
+    return relied_on
 
 
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
     """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
     site = innermost_site(error.__traceback__)
     parts = [part for _, part in walk_modules(replica)]
-    owners = [part for part in parts if own_tensors(part) and not registered_entries(part, "_parameters")]
-    if not owners:
+    if not any(own_tensors(part) and not registered_entries(part, "_parameters") for part in parts):
         return False
-    example = tensor_in(replica, site)
-    write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(example))
+    write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(tensor_in(replica, site)))
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -177,36 +175,66 @@ def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torc
         yield from own(part).get("_former_parameters", {}).values()
 
 
-def cut_wrongly(
-    state: RecordingState, odd: list[torch.Tensor], error: Exception, batch: int, dim: int, caller: FrameType | None
-) -> None:
-    """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
-    operands = tuple(report_cut_input(state, tensor, caller) for tensor in odd)
-    site, text = innermost_site(error.__traceback__), error_text(error)
-    write_fault(state, "io", state.tracker.failed, site, text, WrongAxis(batch, dim), operands)
+class FailedReplica(NamedTuple):
+    """A replica whose forward raised.
+
+    Attributes:
+        number: its place among the replicas.
+        module: path of the module that failed.
+        site: the user's line that failed.
+        error: its text.
+        caller: whose frame leads to inputs that are older than the recording.
+        find_built: finds the line that built the wrapper.
+    """
+
+    number: int
+    module: str | None
+    site: Site | None
+    error: str
+    caller: FrameType | None
+    find_built: Callable[[], Site | None]
 
 
-def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
+def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tuple[Any, Any], failed: FailedReplica) -> None:
+    """How the inputs were cut, as far as a replica can have failed of it.
+
+    Args:
+        inputs: arguments and keyword arguments of the wrapper.
+    """
+    whole, replicas = list(tensors_in(inputs)), len(wrapper.device_ids)
+    odd, batch = _odd_lengths(whole, wrapper.dim)
+    if "missing" in failed.error and 0 < batch <= failed.number * math.ceil(batch / replicas):
+        detail, operand = TooFewSamples(batch, replicas), _describe_input(state, whole[0], failed.caller)
+        path = state.tracker.path_of(wrapper)
+        write_fault(state, "io", path, None, failed.error, detail, (operand,), failed.find_built())
+        return
+    is_of_devices = "same device" in failed.error
+    words = _WORDS.findall(failed.site.text) if failed.site is not None else ()
+    for name, value in named_arguments(wrapper.module, *inputs):
+        if name in words and _is_given_whole(value, batch) and bool(tensors_of_object(value)) == is_of_devices:
+            not_cut(state, failed.module, failed.site, failed.error, name, value, batch, replicas)
+            return
+    if odd and not is_of_devices:
+        operands = tuple(_describe_input(state, tensor, failed.caller) for tensor in odd)
+        write_fault(state, "io", failed.module, failed.site, failed.error, WrongAxis(batch, wrapper.dim), operands)
+
+
+def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
     """Inputs that are not as long along an axis as the batch, and its length: the most common one, else the longest."""
-    lengths = [tensor.shape[dim] for tensor in inputs if tensor.dim() > dim]
+    cut = [tensor for tensor in inputs if tensor.dim() > dim]
+    lengths = [tensor.shape[dim] for tensor in cut]
     if len(lengths) > 2:
-        batch = max(lengths, key=lengths.count, default=0)
+        batch = max(lengths, key=lengths.count)
     else:
         batch = max(lengths, default=0)
-    return [tensor for tensor in inputs if tensor.dim() > dim and tensor.shape[dim] != batch], batch
+    return [tensor for tensor in cut if tensor.shape[dim] != batch], batch
 
 
-def whole_values(module: nn.Module, args: Any, kwargs: Any, samples: int) -> dict[str, Any]:
-    """The arguments of `forward` that are as long as the batch and go to every replica whole: lists of no tensors, and
-    objects that hold tensors."""
-    found = {}
-    for name, value in named_arguments(module, args, kwargs):
-        of_numbers = (
-            is_a(value, (list, tuple)) and len(list(parts_of(value))) == samples and not any(True for _ in tensors_in(value))
-        )
-        if of_numbers or any(t.dim() and t.shape[0] == samples for _, t in tensors_of_object(value)):
-            found[name] = value
-    return found
+def _is_given_whole(value: Any, samples: int) -> bool:
+    """Whether something is as long as the batch and goes to every replica whole: a list of no tensors, or an object of some."""
+    if is_a(value, (list, tuple)):
+        return len(list(parts_of(value))) == samples and next(tensors_in(value), None) is None
+    return any(tensor.dim() and tensor.shape[0] == samples for _, tensor in tensors_of_object(value))
 
 
 def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
@@ -215,16 +243,6 @@ def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
         return []
     parts = items_of(value) or fields_of(value)
     return [(str(name), part) for name, part in parts if is_tensor(part)]
-
-
-def read_whole(trace: TracebackType | None, values: dict[str, Any]) -> str:
-    """Which of these a user's line names that an exception has passed; "" for none of them."""
-    step = innermost_step(trace)
-    if step is None:
-        return ""
-    words = set(_WORDS.findall(statements.statement_text(step.tb_frame.f_code.co_filename, step.tb_lineno)))
-    here = [value for name, value in locals_of(step.tb_frame).items() if name in words]
-    return next((name for name, whole in values.items() if any(value is whole for value in here)), "")
 
 
 def not_cut(
@@ -238,48 +256,16 @@ def not_cut(
     write_fault(state, "io", path, site, error, detail, operands)
 
 
-def not_joined(state: RecordingState, path: str, module: nn.Module, output: Any, error: Exception) -> bool:
-    """Whether `gather` refused an output because it is no tensor, list or dict, and so it is told."""
-    if output is None or is_tensor(output) or is_a(output, (list, tuple, dict)) or not isinstance(error, TypeError):
-        return False
-    kind = type(module)
-    site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
-    fields = tuple(name for name, _ in tensors_of_object(output))
-    detail = NotJoined(class_name(kind), class_name(type(output)), fields)
-    write_fault(state, "io", path, site, error_text(error), detail)
-    return True
-
-
 _WORDS = re.compile(r"[^\W\d]\w*")
 
 
-def report_cut_input(state: RecordingState, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:
-    """An input that was cut along the wrong axis; the caller of the wrapper leads to one that is older than the recording."""
+def _describe_input(state: RecordingState, tensor: torch.Tensor, caller: FrameType | None) -> Operand:
+    """An input that was cut wrongly; the caller of the wrapper leads to one that is older than the recording."""
     birth = state.births.find_birth(tensor)
-    if birth is not None:
-        made = to_site(birth.find_root().site)
-    else:
-        made = None
+    made = to_site(birth.find_root().site) if birth is not None else None
     if made is None and caller is not None:
         made = find_origin(list(user_frames(caller)), tensor, tensor.device).site
     return operand_of(tensor, "input", "", stray=True, birth=made)
-
-
-def too_few_samples(
-    state: RecordingState,
-    wrapper: nn.Module,
-    error: Exception,
-    inputs: list[torch.Tensor],
-    samples: int,
-    count: int,
-    caller: FrameType | None,
-    built: Site | None = None,
-) -> None:
-    """A replica got the values that are not tensors and none of the tensors."""
-    path, text = state.tracker.path_of(wrapper), error_text(error)
-    detail = TooFewSamples(samples, count)
-    built = built or built_at(wrapper, state, caller)
-    write_fault(state, "io", path, None, text, detail, (report_cut_input(state, inputs[0], caller),), built)
 
 
 def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | None) -> torch.Tensor | None:

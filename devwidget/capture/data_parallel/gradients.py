@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import Cause
+from devwidget.records.trace import Cause, Phase
 
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 Groups = Callable[[Any, Any], Iterator[Crossing]]
@@ -42,21 +43,26 @@ def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original:
     started = time.perf_counter()
     with state.tracker.set_cause(cause):
         out = original(ctx, *args)
-    seconds = time.perf_counter() - started
-    call = _call_of_node()
-    if call is not None:
-        site = call.site
-    else:
-        site = state.tracker.find_site(sys._getframe(1))
-    path = call.path if call is not None else None
-    moved = [each for each in groups(args, out) if each[0] != each[1]]
-    sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
-    for (source, target, tensors), size in zip(moved, sizes, strict=True):
-        share = seconds * size / max(1, sum(sizes))
-        state.log.log_transfer(source, target, tensors, path, "backward", site, cause, share)
-        if call is not None and cause == "reduce":
-            call.note_reduced(source, size)
+    seconds, crossings, call = time.perf_counter() - started, list(groups(args, out)), _call_of_node()
+    if call is None:
+        log_crossings(state, crossings, seconds, None, "backward", state.tracker.find_site(sys._getframe(1)), cause)
+        return out
+    log_crossings(state, crossings, seconds, call.path, "backward", call.site, cause)
+    for source, target, tensors in crossings if cause == "reduce" else ():
+        if source != target:
+            call.note_reduced(source, sum(map(bytes_of, tensors)))
     return out
+
+
+def log_crossings(
+    state: RecordingState, crossings: Iterable[Crossing], seconds: float, module: str | None, phase: Phase,
+    site: RawSite | None, cause: Cause,
+) -> None:  # fmt: skip
+    """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
+    moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
+    share = seconds / max(1, sum(size for *_, size in moved))
+    for source, target, tensors, size in moved:
+        state.log.log_transfer(source, target, tensors, module, phase, site, cause, share * size)
 
 
 def _call_of_node() -> WrapperCall | None:

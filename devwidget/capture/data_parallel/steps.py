@@ -7,7 +7,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel import faults
-from devwidget.capture.data_parallel.constructions import first_misplaced, report_misplaced
-from devwidget.capture.data_parallel.faults import Named, ScatterOffsets, arguments_by_name, by_name, named_arguments
+from devwidget.capture.data_parallel.constructions import built_at, first_misplaced, report_misplaced
+from devwidget.capture.data_parallel.faults import ScatterOffsets, arguments_by_name, by_name, named_arguments
+from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
 from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen, make_replacement
@@ -28,14 +29,14 @@ from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
-from devwidget.records.trace import Cause
+from devwidget.records.trace import Cause, Fault
 
 
 class Worker:
     """What torch's `parallel_apply` calls in place of a replica.
 
     Args:
-        whole: the inputs before they were cut.
+        inputs: what the wrapper was given, before it was cut.
     """
 
     def __init__(
@@ -43,11 +44,11 @@ class Worker:
         state: RecordingState,
         wrapper: nn.DataParallel[Any],
         call: WrapperCall,
-        whole: list[torch.Tensor],
+        inputs: tuple[Any, Any],
         number: int,
         replica: nn.Module | Worker,
     ) -> None:
-        self._state, self._wrapper, self._call, self._whole = state, wrapper, call, whole
+        self._state, self._wrapper, self._call, self._inputs = state, wrapper, call, inputs
         self._number, self._run = number, replica
         self._replica: nn.Module = replica._replica if isinstance(replica, Worker) else replica  # of a recording around
         self._caller = threading.get_ident()
@@ -65,7 +66,7 @@ class Worker:
                 out = self._run_forward(args, kwargs)
             run.failed = False
         finally:
-            self._explain_objects(fault_count, args, kwargs)
+            self._explain_objects(state.log.faults[fault_count:])
             here.replica, here.nodes = outer
             run.seconds = time.perf_counter() - started
         faults.lost_writes(state, self._replica, before)
@@ -79,47 +80,25 @@ class Worker:
                 raise
             return self._run(*args, **kwargs)
         except Exception as error:
-            self._explain_failure(error, args, kwargs)
+            if "device" not in message(error).lower():
+                self._blame_cut(error)
             raise
 
-    def _explain_failure(self, error: Exception, args: Any, kwargs: Any) -> None:
-        """A replica failed: was it the way the inputs were cut?"""
-        dim, whole = self._wrapper.dim, self._whole
-        odd, batch = faults.odd_lengths(whole, dim)
-        if whole and not any(True for _ in tensors_in((args, kwargs))):
-            faults.too_few_samples(self._state, self._wrapper, error, whole, batch, len(self._call.runs), self._call.caller)
-        elif odd:
-            faults.cut_wrongly(self._state, odd, error, batch, dim, self._call.caller)
-        else:
-            self._explain_lists(error, batch, args, kwargs)
+    def _blame_cut(self, error: Exception) -> None:
+        state, caller = self._state, self._call.caller
+        site, find_built = faults.innermost_site(error.__traceback__), lambda: built_at(self._wrapper, state, caller)
+        failed = faults.FailedReplica(self._number, state.tracker.failed, site, error_text(error), caller, find_built)
+        faults.blame_cut(state, self._wrapper, self._inputs, failed)
 
-    def _explain_lists(self, error: Exception, batch: int, args: Any, kwargs: Any) -> None:
-        """The line that failed reads a list that is as long as the whole batch, beside a part of the batch."""
-        share = max((tensor.shape[self._wrapper.dim] for tensor in tensors_in((args, kwargs)) if tensor.dim()), default=batch)
-        if share < batch:
-            values = faults.whole_values(self._wrapper.module, args, kwargs, batch)
-        else:
-            values = {}
-        if "device" in message(error).lower():
-            return
-        name = faults.read_whole(error.__traceback__, values)
-        if name and not faults.tensors_of_object(values[name]):
-            site, path = faults.innermost_site(error.__traceback__), self._state.tracker.failed
-            faults.not_cut(self._state, path, site, error_text(error), name, values[name], batch, len(self._call.runs))
-
-    def _explain_objects(self, fault_count: int, args: Any, kwargs: Any) -> None:
+    def _explain_objects(self, found: Sequence[Fault]) -> None:
         """A tensor of an object was met on the wrong device, because every replica was given the object as it is."""
-        found = self._state.log.faults[fault_count:]
-        for name, value in named_arguments(self._wrapper.module, args, kwargs) if found else ():
+        for name, value in named_arguments(self._wrapper.module, *self._inputs) if found else ():
             whole = {(device_id(t.device), tuple(t.shape)) for _, t in faults.tensors_of_object(value)}
             mine = [f for f in found if any(o.stray and (o.device, o.shape) in whole for o in f.operands)]
             if mine:
                 samples, replicas = max(shape[0] if shape else 0 for _, shape in whole), len(self._call.devices)
                 faults.not_cut(self._state, mine[0].module, mine[0].site, mine[0].error, name, value, samples, replicas,
                                tuple(fault.number for fault in mine))  # fmt: skip
-
-
-UserMove = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
 def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo) -> None:
@@ -132,8 +111,7 @@ def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo)
         if state.heal:  # run the wrapped module alone, where it is
             undo.enter_context(make_replacement(wrapper, "device_ids", []))
         return
-    path = state.tracker.path_of(wrapper) or ""
-    watched = WrapperWatch(wrapper, state, f"{path}.module".strip("."), sys._getframe(), path)
+    watched = WrapperWatch(wrapper, state, sys._getframe())
     for name in ("scatter", "replicate", "parallel_apply", "gather"):
         listen(state.is_here, wrapper, name, getattr(watched, name), undo)
     undo.add_step(watched.end_call)
@@ -143,35 +121,27 @@ class WrapperWatch:
     """The four steps of one DataParallel call, measured.
 
     Args:
-        prefix: path of what is wrapped.
         frame: of the call.
-        path: of the wrapper, that of what is wrapped where there is none.
     """
 
-    def __init__(
-        self, wrapper: nn.DataParallel[Any], state: RecordingState, prefix: str, frame: FrameType, path: str | None = None
-    ) -> None:
-        self._wrapper = wrapper
-        self._state = state
-        self._prefix = prefix
-        self._whole: Named = {}
+    def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState, frame: FrameType) -> None:
+        self._wrapper, self._state = wrapper, state
+        self._inputs: tuple[Any, Any] = ((), {})
         self._started = time.perf_counter()
-        self.call = self._open_call(frame, prefix if path is None else path)
-        state.parallel.add_call(self.call)
-
-    def _open_call(self, frame: FrameType, path: str) -> WrapperCall:
-        wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
-        return WrapperCall(
-            number=self._state.log.number(),
+        path, kind = state.tracker.path_of(wrapper) or "", wrapper.src_device_obj.type
+        self._prefix = f"{path}.module".strip(".")
+        self.call = WrapperCall(
+            number=state.log.number(),
             path=path,
             class_name=class_name(type(wrapper.module)),
             devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
             output_device=torch.device(kind, wrapper.output_device),
             dim=wrapper.dim,
             site=raw_site(frame),
-            started=self._started - self._state.started,
+            started=self._started - state.started,
             caller=frame,
         )
+        state.parallel.add_call(self.call)
 
     def end_call(self) -> None:
         """The call has returned, or raised."""
@@ -193,16 +163,18 @@ class WrapperWatch:
         """Cut the batch; count what each device got."""
         with self._measure_step("scatter", "scatter"):
             parts = original(inputs, kwargs, *where)
+        self._inputs = inputs, kwargs or {}
         module = self._wrapper.module
-        whole = self._whole = arguments_by_name(module, inputs, kwargs or {})
-        cut, crossings = ScatterOffsets(self._wrapper.dim), list[UserMove]()
+        whole, cut, crossings = arguments_by_name(module, *self._inputs), ScatterOffsets(self._wrapper.dim), list[Crossing]()
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
-            run = self.call.replica_run(number)
-            run.inputs = tuple(cut.add_piece(name, chunk, whole.get(name, chunk).device) for name, chunk in chunks.items())
-            run.samples = next(map(cut.measure_length, chunks.values()), 0)
-            crossings += [(whole.get(name, chunk).device, chunk.device, [chunk]) for name, chunk in chunks.items()]
-            self._mark_nodes(chunks.values())
+            run, pieces = self.call.replica_run(number), []
+            for name, chunk in chunks.items():
+                source = whole.get(name, chunk).device
+                pieces.append(cut.add_piece(name, chunk, source))
+                crossings.append((source, chunk.device, [chunk]))
+            run.inputs, run.samples = tuple(pieces), next(map(cut.measure_length, chunks.values()), 0)
+            self._mark_nodes(CALL, self.call, chunks.values())
         self._log_step("scatter", "scatter", crossings)
         return parts
 
@@ -214,11 +186,11 @@ class WrapperWatch:
         parameters, buffers = (
             list({id(t): t for part in parts for _, t in registered_entries(part, group)}.values()) for group in TENSOR_GROUPS
         )
-        crossings = list[UserMove]()
+        crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
             for path, part in walk_modules(replica):
                 self._state.tracker.name_module(part, f"{self._prefix}.{path}".strip("."))
-                self._mark_nodes(own_tensors(part).values())
+                self._mark_nodes(CALL, self.call, own_tensors(part).values())
             run, target = self.call.replica_run(number), self.call.devices[number]
             if target != self.call.devices[0]:
                 run.buffer_bytes = sum(map(bytes_of, buffers))
@@ -229,9 +201,9 @@ class WrapperWatch:
 
     def parallel_apply(self, original: Callable[..., Any], replicas: Any, *given: Any) -> Any:
         """Run the replicas, each watched in its own thread."""
-        whole = list(self._whole.values())
         workers = [
-            Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
+            Worker(self._state, self._wrapper, self.call, self._inputs, number, replica)
+            for number, replica in enumerate(replicas)
         ]
         with self._measure_step("forward"), watched_by_task():
             return original(workers, *given)
@@ -240,19 +212,17 @@ class WrapperWatch:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
         with self._measure_step("gather", "gather"):
-            try:
-                joined = original(outputs, *where)
-            except TypeError as error:
-                faults.not_joined(self._state, self._prefix, self._wrapper.module, outputs[0], error)
-                raise
+            joined = original(outputs, *where)
         whole = list(tensors_in(joined))
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
-        self._mark_nodes(whole)
-        for node in filter(None, map(node_of, whole)):
-            node.metadata[GATHERED] = True
-        if len(outputs) > 1:
-            self._mark_numbers([vector for vector, part in zip(whole, tensors_in(outputs[0]), strict=False) if not part.dim()])
+        self._mark_nodes(CALL, self.call, whole)
+        self._mark_nodes(GATHERED, True, whole)
+        first = tensors_in(outputs[0]) if len(outputs) > 1 else ()
+        numbers = [vector for vector, part in zip(whole, first, strict=False) if not part.dim()]  # as losses are
+        if numbers:
+            self.call.gives_numbers = type(self._wrapper.module)
+            self._mark_nodes(NUMBER, True, numbers)
         return joined
 
     def _given_back(self, outputs: Any) -> list[torch.Tensor]:
@@ -267,27 +237,16 @@ class WrapperWatch:
         self.call.with_grad = any(part.requires_grad for part in parts)
         return parts
 
-    def _mark_nodes(self, tensors: Any) -> None:
-        """Let the autograd nodes of a step know their call."""
-        for tensor in tensors:
-            if (node := node_of(tensor)) is not None:
-                node.metadata[CALL] = self.call
-
-    def _mark_numbers(self, vectors: Sequence[Any]) -> None:
-        """Let the nodes of vectors know that each replica gave a number of them, as a loss is."""
-        if vectors:
-            self.call.gives_numbers = type(self._wrapper.module)
-        for node in map(node_of, vectors):
+    @staticmethod
+    def _mark_nodes(key: str, value: object, tensors: Iterable[torch.Tensor]) -> None:
+        """Let the autograd nodes of a step know their call, or what they have made."""
+        for node in map(node_of, tensors):
             if node is not None:
-                node.metadata[NUMBER] = True
+                node.metadata[key] = value
 
-    def _log_step(self, step: str, cause: Cause, crossings: list[UserMove]) -> None:
-        """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
-        moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
-        share = self.call.steps[step] / max(1, sum(size for *_, size in moved))
-        for source, target, tensors, size in moved:
-            seconds = share * size
-            self._state.log.log_transfer(source, target, tensors, self.call.path, "forward", self.call.site, cause, seconds)
+    def _log_step(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
+        call = self.call
+        log_crossings(self._state, crossings, call.steps[step], call.path, "forward", call.site, cause)
 
 
 def _peak_of(device: torch.device) -> int:

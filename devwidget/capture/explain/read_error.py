@@ -21,7 +21,6 @@ from devwidget.capture.explain.replica_errors import (
     from_replica,
     is_from_replica,
     mark_replica,
-    output_not_joined,
 )
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults.call_arguments import arguments
@@ -118,8 +117,6 @@ def _read(error: BaseException) -> Reading:
     is_text_alone = in_worker and context.raised is context.error
     try:
         _run_readers(context, (*library_frames.ALL, from_replica))
-        if not in_worker:
-            _run_readers(context, (output_not_joined,))
         if not is_text_alone:
             _run_readers(context, (own_check, _failed_call, _missing_build, _by_its_words, made_there))
         if in_worker:

@@ -19,11 +19,9 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.stack import is_library
-from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
-from devwidget.records.fault_details import NoParameters, WrongAxis
+from devwidget.records.fault_details import NoParameters
 from devwidget.records.site import Site
-from devwidget.records.syntax import names_in, parsed
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device \d+")
 _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
@@ -46,8 +44,10 @@ def from_replica(context: ErrorContext) -> None:
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
         detail = NoParameters(first)
         faults.write_fault(context.state, "replica", module, site, caught[1], detail)
-    else:
-        _blame_cut(context, wrapper, int(caught[2]), module, site)
+        return
+    text, caller = message(context.raised).strip().splitlines()[-1], context.caller_of(context.frames[0])
+    failed = faults.FailedReplica(int(caught[2]), module, site, text, caller, lambda: built_at(context, wrapper))
+    faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
 
 
 def _variables_of_wrapper(context: ErrorContext) -> dict[str, Any]:
@@ -55,31 +55,6 @@ def _variables_of_wrapper(context: ErrorContext) -> dict[str, Any]:
     if frame is None:
         return {}
     return locals_of(frame)
-
-
-def _blame_cut(context: ErrorContext, wrapper: Any, replica: int, module: str | None, site: Site | None) -> None:
-    """How the inputs were cut, as far as the replica can have failed of it."""
-    state, dim, replicas = context.state, wrapper.dim, len(wrapper.device_ids)
-    args, kwargs = _inputs_of(context, wrapper)
-    whole = list(tensors_in((args, kwargs)))
-    odd, batch = faults.odd_lengths(whole, dim)
-    text = message(context.raised).strip().splitlines()[-1]
-    if "missing" in text and 0 < batch <= replica:
-        built = built_at(context, wrapper)
-        faults.too_few_samples(state, wrapper, RuntimeError(text), whole, batch, replicas, None, built)
-        return
-    of_devices = "same device" in text
-    tree = parsed(site.text, deep=True) if site is not None else None
-    names = names_in(tree) if tree is not None else []
-    for name, value in faults.whole_values(wrapper.module, args, kwargs, batch).items():
-        if name in names and bool(faults.tensors_of_object(value)) == of_devices:
-            faults.not_cut(state, module, site, text, name, value, batch, replicas)
-            return
-    if odd and not of_devices:
-        caller = context.caller_of(context.frames[0])
-        operands = tuple(faults.report_cut_input(state, tensor, caller) for tensor in odd)
-        detail = WrongAxis(batch, dim)
-        faults.write_fault(state, "io", module, site, text, detail, operands)
 
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
@@ -96,15 +71,6 @@ def mark_replica(context: ErrorContext) -> None:
     faults = context.state.log.faults
     for at, fault in enumerate(faults):
         faults[at] = dataclasses.replace(fault, in_replica=True)
-
-
-def output_not_joined(context: ErrorContext) -> None:
-    """DataParallel could not put together what the replicas returned."""
-    variables = _variables_of_wrapper(context)
-    wrapper, outputs = variables.get("self"), variables.get("outputs")
-    if is_a(wrapper, nn.DataParallel) and is_a(outputs, list) and outputs and is_a(context.error, Exception):
-        path = context.state.tracker.path_of(wrapper.module) or ""
-        faults.not_joined(context.state, path, wrapper.module, outputs[0], context.error)
 
 
 def worker_site(context: ErrorContext) -> Site | None:

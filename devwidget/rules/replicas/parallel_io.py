@@ -1,7 +1,7 @@
 """parallel-io: what enters or leaves DataParallel cannot be split or joined as intended.
 
 Why: every tensor is cut along its first axis, one piece for each GPU, and the outputs are joined along it.
-Bad: a `forward` that returns a scalar loss, or an object of a class; a hidden state of shape [layers, batch, width]; an object
+Bad: a `forward` that returns a scalar loss; a hidden state of shape [layers, batch, width]; an object
 with tensors, or a list with the lengths of the rows, which every replica gets whole.
 Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first; tensors, or dicts of them.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.fault_details import NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
+from devwidget.records.fault_details import NotCut, ScalarOutputs, TooFewSamples, WrongAxis
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -68,13 +68,6 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
             notes.append(_NO_EDIT)
             cause = f"whole {name}"
             return Found(fault, words, birth=birth, fixes=_cut_it(fault, name), notes=notes, cause=cause, explains=explains)
-        case NotJoined(owner, name, fields):
-            words = Message(
-                "`{owner}.forward` returns `{name}`, which cannot be joined from the parts of the replicas",
-                owner=owner,
-                name=name,
-            )
-            return Found(fault, words, birth=birth, fixes=_return_tensors(fields), cause=f"output {name}")
         case TooFewSamples(samples, replicas):
             words = Message(
                 "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
@@ -108,11 +101,6 @@ def _cut_it(fault: Fault, name: str) -> Iterator[Fix]:
         yield Fix(Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely")
     else:
         yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
-
-
-def _return_tensors(fields: tuple[str, ...]) -> Iterator[Fix]:
-    names = ", ".join(f"{field!r}: ..." for field in fields)
-    yield Fix(Message("return tensors, or a tuple, a list or a dict of them"), f"return {{{names}}}" if names else "", "likely")
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
