@@ -11,7 +11,6 @@ import torch
 import devwidget
 from devwidget.capture.faults import call_arguments
 from devwidget.capture.source_code import classes, expressions, source_files, statements
-from devwidget.capture.source_code.source_files import ClassName
 from devwidget.records.syntax import parsed, parsed_operation
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.source_file import code_of
@@ -44,6 +43,13 @@ def file(tmp_path):
     return str(path)
 
 
+def defined(path):
+    """What a file defines."""
+    names = {"Base": object, "make": int}
+    exec(compile(pathlib.Path(path).read_text(), path, "exec"), names)
+    return names
+
+
 def test_a_statement_is_taken_whole(file):
     assert statements.statement_text(file, 9) == 'self.mask = build(\n    n, "größe",\n)'
 
@@ -64,10 +70,11 @@ def test_the_nearest_assignment_in_the_same_function_counts(file):
 
 
 def test_an_attribute_is_found_in_the_class(file):
-    found = classes.attribute_assignment(file, ClassName("Net"), "mask")
+    net = defined(file)["Net"]
+    found = classes.attribute_assignment(net, "mask")
     assert (found.line, found.function) == (8, "__init__")
-    assert classes.attribute_assignment(file, ClassName("Net"), "shared").line == 4
-    assert classes.attribute_assignment(file, ClassName("Net"), "nothing") is None
+    assert classes.attribute_assignment(net, "shared").line == 4
+    assert classes.attribute_assignment(net, "nothing") is None
 
 
 def test_source_that_is_not_at_hand_is_no_error(tmp_path):
@@ -176,12 +183,14 @@ def test_moves_whose_result_is_lost_are_found_in_their_own_function(tmp_path):
 def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     path = tmp_path / "inner.py"
     inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
-    path.write_text(f"def f():\n    class Net:\n{inside}")
-    assert classes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7
+    path.write_text(f"def f():\n    class Net:\n{inside}    return Net\n")
+    assert classes.attribute_assignment(defined(str(path))["f"](), "a").line == 7
 
 
 def test_of_two_classes_of_one_name_the_one_at_the_line_is_read(tmp_path):
     path = tmp_path / "two.py"
-    path.write_text("".join(f"class Net:\n    def __init__(self):\n        self.a = {number}\n" for number in range(2)))
-    assert classes.attribute_assignment(str(path), ClassName("Net", (2,)), "a").line == 3
-    assert classes.attribute_assignment(str(path), ClassName("Net", (5,)), "a").line == 6
+    text = "class Net:\n    def __init__(self):\n        self.a = 1\n"
+    path.write_text(f"{text}first = Net\n{text}")
+    names = defined(str(path))
+    assert classes.attribute_assignment(names["first"], "a").line == 3
+    assert classes.attribute_assignment(names["Net"], "a").line == 7

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import own, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import (
     class_name,
@@ -35,7 +34,6 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
-from devwidget.capture.source_code.source_files import ClassName
 from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
@@ -126,23 +124,13 @@ def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[in
         old = before.get((index, name), _MISSING)
         if old is value:
             continue
-        kind = type(parts[index])
-        look = _read_by_others if old is None and is_tensor(value) else classes.relied_on_writes
-        site = in_class(kind, functools.partial(look, attribute=name))
+        site = classes.relied_on_write(type(parts[index]), name, by_others=old is None and is_tensor(value))
         if site is not None:
             path = state.tracker.path_of(parts[index])
             write_fault(state, "replica", path, site, "", LostWrite(name))
 
 
 _MISSING = object()
-
-
-def _read_by_others(filename: str, owner: ClassName, attribute: str) -> Site | None:
-    """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
-    relied_on = classes.relied_on_writes(filename, owner, attribute)
-    if relied_on is None and classes.read_outside(filename, owner, attribute):
-        return classes.first_write(filename, owner, attribute)
-    return relied_on
 
 
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
@@ -301,7 +289,7 @@ def _is_of_numbers(loss: torch.Tensor) -> bool:
 
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
     """Each replica gave a number, and gather made a vector of them, from which a line went backward."""
-    site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
+    site = classes.return_of(kind, "forward")
     write_fault(state, "io", path, site, "", ScalarOutputs(class_name(kind), replicas, backward))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 import re
 from collections.abc import Iterator
 from types import FrameType
@@ -20,7 +19,6 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.unwatched_calls import meet_unwatched
 from devwidget.capture.faults import leaves, uncalled
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
@@ -97,7 +95,7 @@ def lost_state(context: ErrorContext) -> None:
         return
     for owner, name in _attributes_read(context.user):
         if is_module(owner) and own(owner).get(name, owner) is None:
-            written = in_class(type(owner), functools.partial(classes.first_write, attribute=name))
+            written = classes.first_write(type(owner), name)
             if written is not None:
                 path = context.state.tracker.path_of(owner)
                 detail = LostWrite(name)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple
 
@@ -12,16 +11,14 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
-from devwidget.capture.object_fields import class_name, class_values, is_a, is_among, items_of, mro_of
+from devwidget.capture.object_fields import class_name, class_values, is_a, is_among, items_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimizer_tensors
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
-from devwidget.capture.source_code.classes import functions_in
 from devwidget.capture.source_code.provenance import find_construction
-from devwidget.capture.source_code.source_files import ClassName
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
@@ -51,7 +48,7 @@ class _Owned(NamedTuple):
         """The module as the holder."""
         kind = type(self.module)
         along = self.how == "attribute" and not self.note and _moves_along(kind)
-        assigned = _assigned_in_class(kind, self.name)
+        assigned = classes.attribute_assignment(kind, self.name)
         return Held(self.path, self.name, self.how, class_name(kind), assigned, note=self.note, moves_along=along)
 
 
@@ -108,7 +105,7 @@ def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held
 def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
     """Tensors that the model's modules hold without registering them."""
     for path, module, name, tensor, note in plain_tensors(tracker):
-        assigned = _assigned_in_class(type(module), name)
+        assigned = classes.attribute_assignment(type(module), name)
         yield module, Held(path, name, "attribute", class_name(type(module)), assigned, note=note), tensor
 
 
@@ -125,7 +122,7 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     for depth in reversed(range(len(parts))):
         owner = modules.get(".".join(parts[:depth]))
         if owner is not None:
-            site = _in_class_of(owner, classes.find_filling, parts[depth])
+            site = classes.find_filling(type(owner), parts[depth])
         else:
             site = None
         if site is not None:
@@ -138,30 +135,7 @@ def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     module = dict(tracker.list_modules()).get(held.module or "")
     if held.left_behind is not None or module is None:
         return None
-    return _in_class_of(module, classes.first_write, held.name)
-
-
-def in_class(kind: type, look: Callable[[str, ClassName], Site | None]) -> Site | None:
-    """What `look(filename, class)` finds in the source of a user's class or of its bases."""
-    for base in mro_of(kind):
-        lines: dict[str, list[int]] = {}
-        for function in functions_in(base):
-            lines.setdefault(function.__code__.co_filename, []).append(function.__code__.co_firstlineno)
-        for filename, inside in lines.items():
-            site = look(filename, ClassName(class_name(base), tuple(inside)))
-            if site is not None:
-                return site
-    return None
-
-
-def _in_class_of(module: nn.Module, look: Callable[..., Site | None], attribute: str) -> Site | None:
-    return in_class(type(module), functools.partial(look, attribute=attribute))
-
-
-def _assigned_in_class(kind: type, name: str) -> Site | None:
-    """The line of the class, or of a class that it derives from, that stores an attribute."""
-    attribute = name.split("[")[0].split(".")[0]
-    return in_class(kind, lambda filename, owner: classes.attribute_assignment(filename, owner, attribute))
+    return classes.first_write(type(module), held.name)
 
 
 def _list_owned(tracker: ModuleTracker) -> Iterator[_Owned]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -11,7 +10,7 @@ from types import CodeType, FrameType
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import holder, in_class, registered_at, written_later
+from devwidget.capture.faults.owners import holder, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, is_among
 from devwidget.capture.recording.births import Birth
@@ -211,5 +210,5 @@ def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | Non
             fields = []
         for name, value in (*fields, *copy_items(dict_of(owner))):
             if type(name) is str and any(is_among(tensor, family) for tensor in tensors_in(value, depth=2)):
-                return in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
+                return classes.attribute_assignment(type(owner), name)
     return None

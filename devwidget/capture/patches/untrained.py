@@ -116,16 +116,11 @@ def _lost_leaf(state: RecordingState, held: Held, tensor: torch.Tensor) -> Fault
 
 
 def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
-    path, used = held.module, _read_in_class(type(module), held.name)
+    path, used = held.module, classes.attribute_read(type(module), held.name)
     for stranger, (owner, site) in list(state.tracker.strangers.items()):
         if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
     return _make_untrained_fault(state, "untrained", path, used or held.assigned, tensor, held, held.assigned)
-
-
-def _read_in_class(kind: type, name: str) -> Site | None:
-    attribute = name.split("[")[0].split(".")[0]
-    return owners.in_class(kind, lambda filename, owner: classes.attribute_read(filename, owner, attribute))
 
 
 def _make_untrained_fault(

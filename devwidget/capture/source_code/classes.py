@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from devwidget.capture.object_fields import mro_of, names_of
-from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.source_files import ClassName, Function, classes, methods_of, read_file, statements_of
+from devwidget.capture.object_fields import class_name, mro_of, names_of
+from devwidget.capture.source_code.source_files import Function, classes_named, methods_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.source_code.statements import first_line, site_at
+from devwidget.capture.source_code.statements import first_line, last_return, site_at
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
 
@@ -69,32 +68,44 @@ def _unwrap_member(member: object) -> FunctionType | None:
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 
 
-def attribute_assignment(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """Where the methods of a class first say `self.attribute = ...`, `__init__` before the others."""
-    for owner in classes(filename, kind):
-        for method, node in _assignments(owner, attribute):
-            return site_at(filename, node.lineno, method.name)
+def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
+    """A class of the user and its bases, nearest first, as their files define them."""
+    for base in mro_of(kind):
+        codes = [function.__code__ for function in functions_in(base)]
+        for filename in dict.fromkeys(code.co_filename for code in codes):
+            lines = [code.co_firstlineno for code in codes if code.co_filename == filename]
+            for owner in classes_named(filename, class_name(base), lines):
+                yield filename, owner
+
+
+def attribute_assignment(kind: type, name: str) -> Site | None:
+    """Where a class first gives an attribute its value, `__init__` before other methods; `name` may go on, as in `cache[0]`."""
+    return next((site for site, _ in _assignments(kind, name)), None)
+
+
+def find_filling(kind: type, name: str) -> Site | None:
+    """Where a class first registers or assigns something that is not None: `self.attribute = None` only announces it."""
+    for site, node in _assignments(kind, name):
+        value = getattr(node, "value", None)
+        if value is not None and not (isinstance(value, ast.Constant) and value.value is None):
+            return site
+    return None
+
+
+def _assignments(kind: type, name: str) -> Iterator[tuple[Site, ast.stmt]]:
+    attribute = _attribute_in(name)
+    for filename, owner in definitions(kind):
+        for method in sorted(methods_of(owner), key=lambda method: method.name != "__init__"):
+            for node in statements_of(method):
+                if _gives_value(node, attribute):
+                    yield site_at(filename, node.lineno, method.name), node
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets_of(node)):
-                return site_at(filename, node.lineno, kind.name)
-    return None
+                yield site_at(filename, node.lineno, owner.name), node
 
 
-def find_filling(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """Where a class first registers or assigns something that is not None: `self.attribute = None` only announces it."""
-    for owner in classes(filename, kind):
-        for method, node in _assignments(owner, attribute):
-            value = getattr(node, "value", None)
-            if not (isinstance(value, ast.Constant) and value.value is None):
-                return site_at(filename, node.lineno, method.name)
-    return None
-
-
-def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[Function, ast.stmt]]:
-    for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
-        for node in statements_of(method):
-            if _gives_value(node, attribute):
-                yield method, node
+def _attribute_in(name: str) -> str:
+    return name.split("[")[0].split(".")[0]
 
 
 def _gives_value(node: ast.stmt, attribute: str) -> bool:
@@ -107,28 +118,28 @@ def _gives_value(node: ast.stmt, attribute: str) -> bool:
     return assigns_self_attribute(node, attribute)
 
 
-def attribute_read(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
-    for owner in classes(filename, kind):
-        for node in _reads(owner, attribute):
-            return site_at(filename, first_line(filename, node.lineno), kind.name)
+def attribute_read(kind: type, name: str) -> Site | None:
+    """Where a method of a class first reads an attribute; the initialisers are not asked."""
+    for filename, owner in definitions(kind):
+        for node in _reads(owner, _attribute_in(name)):
+            return site_at(filename, first_line(filename, node.lineno), owner.name)
     return None
 
 
-def first_write(filename: str, kind: ClassName, attribute: str) -> Site | None:
+def first_write(kind: type, attribute: str) -> Site | None:
     """Where a method other than `__init__` first writes `self.attribute`."""
-    for owner in classes(filename, kind):
+    for filename, owner in definitions(kind):
         for method, node in _later_writes(owner, attribute):
             return site_at(filename, node.lineno, method.name)
     return None
 
 
-def relied_on_writes(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
-    for owner in classes(filename, kind):
+def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | None:
+    """The same, if the class reads it too, or if `by_others` other code of its file does."""
+    for filename, owner in definitions(kind):
         writes = list(_later_writes(owner, attribute))
         is_read = any(_reads(owner, attribute)) or any(isinstance(node, ast.AugAssign) for _, node in writes)
-        if writes and is_read:
+        if writes and (is_read or (by_others and _is_read_outside(filename, owner, attribute))):
             method, node = writes[0]
             return site_at(filename, node.lineno, method.name)
     return None
@@ -153,10 +164,9 @@ def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
                     yield node
 
 
-def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
+def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool:
     """Whether a file reads `something.attribute` outside of a class."""
-    file = read_file(filename)
-    own = {id(node) for owner in classes(filename, kind) for node in ast.walk(owner)}
+    file, own = read_file(filename), {id(node) for node in ast.walk(owner)}
     for node in ast.walk(file.tree) if file is not None else ():
         match node:
             case ast.Attribute(attr=name, ctx=ast.Load()) if name == attribute and id(node) not in own:
@@ -164,10 +174,10 @@ def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
     return False
 
 
-def last_return(filename: str, kind: ClassName, method: str) -> Site | None:
+def return_of(kind: type, method: str) -> Site | None:
     """The last `return` of a method."""
-    for owner in classes(filename, kind):
+    for filename, owner in definitions(kind):
         for each in methods_of(owner):
             if each.name == method:
-                return statements.last_return(filename, each)
+                return last_return(filename, each)
     return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import linecache
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
-from typing import NamedTuple
 
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
@@ -15,18 +14,6 @@ from devwidget.records.syntax import inner_statements, is_shallow, parsed, targe
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_LINES = 50_000
 """Lines of all files that are kept, whose trees take 50 to 100 MB; the oldest go first."""
-
-
-class ClassName(NamedTuple):
-    """How a class is found in a file, which may have several of one name.
-
-    Attributes:
-        name: of the class.
-        lines: where functions of it begin in the file.
-    """
-
-    name: str
-    lines: tuple[int, ...] = ()
 
 
 class SourceFile:
@@ -119,12 +106,12 @@ def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:
     return scope.lineno <= line <= (scope.end_lineno or scope.lineno)
 
 
-def classes(filename: str, owner: ClassName) -> list[ast.ClassDef]:
-    """The classes of a file that it may be."""
+def classes_named(filename: str, name: str, lines: Iterable[int]) -> list[ast.ClassDef]:
+    """The classes of a name in a file: those around one of these lines, if there are any."""
     file = read_file(filename)
     scopes = file.scopes if file is not None else []
-    named = [scope for scope in scopes if isinstance(scope, ast.ClassDef) and scope.name == owner.name]
-    around = [scope for scope in named if any(_encloses(scope, line) for line in owner.lines)]
+    named = [scope for scope in scopes if isinstance(scope, ast.ClassDef) and scope.name == name]
+    around = [scope for scope in named if any(_encloses(scope, line) for line in lines)]
     return around or named
 
 
