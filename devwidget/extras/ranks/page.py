@@ -6,8 +6,8 @@ import datetime
 import json
 from typing import Any
 
-from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank
-from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
+from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank, numbers_of
+from devwidget.extras.ranks.records.columns import Column, Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, Collective, Holding, LocalTensor
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
@@ -22,7 +22,6 @@ from devwidget.extras.ranks.views.job import (
     lay_out_lanes,
     module_rows,
     name_lanes,
-    peak_taken_bytes,
     taken_bytes,
 )
 from devwidget.extras.ranks.views.meetings import CollectiveRow, collective_rows, find_meetings
@@ -70,11 +69,16 @@ def placement_columns(columns: Columns) -> dict[str, Any]:
             numbers.setdefault(holding, len(numbers) - 1)
     rows = module_rows(columns)
     return {
-        "columns": [[ranks_words(runs_of(each.ranks)), format_bytes(each.bytes), runs_of(each.ranks)] for each in columns.each],
+        "columns": list(map(_column_cells, columns.each)),
         "modules": [_module_row(columns, row, [numbers[each.held[row.number]] for each in shown]) for row in rows],
         "holdings": [_holding_cells(holding) for holding in numbers if holding is not None],
         "more": len(columns.each) - len(shown),
     }
+
+
+def _column_cells(column: Column) -> list[Any]:
+    runs = runs_of(column.ranks)
+    return [ranks_words(runs), format_bytes(column.bytes), runs]
 
 
 def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, Any]:
@@ -86,11 +90,11 @@ def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, 
 def _holding_cells(holding: Holding) -> list[Any]:
     """How it is placed, how much of it is here, and each tensor."""
     here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
-    placed = list(dict.fromkeys(_placed_words(each) for each in holding))
-    size = format_bytes(here)
+    size = format_bytes(here) if holding else ""
     if here != whole:
         size = say("{size} of {whole}", size=size, whole=format_bytes(whole))
-    return [" | ".join(placed), size if holding else "", [_tensor_cells(each) for each in holding], bool(whole and not here)]
+    placed = dict.fromkeys(map(_placed_words, holding))
+    return [" | ".join(placed), size, list(map(_tensor_cells, holding)), bool(whole and not here)]
 
 
 def _placed_words(tensor: LocalTensor) -> str:
@@ -116,7 +120,7 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
 def step_content(job: TracedJob) -> dict[str, Any]:
     """The collectives of one step, a row for those of one kind that one line asked for."""
     met = find_meetings(job)
-    return {"title": step_headline(job, met), "rows": [_collective_row(row) for row in collective_rows(met)]}
+    return {"title": step_headline(job, met), "rows": list(map(_collective_row, collective_rows(met)))}
 
 
 def _collective_row(row: CollectiveRow) -> list[Any]:
@@ -139,7 +143,7 @@ def ranks_content(cluster: Cluster) -> Content:
         **_map_content(cluster),
         **_ranks_content(cluster, columns),
         "held": list(map(_held_content, find_held(cluster))),
-        "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
+        "alike": list(map(numbers_of, group_alike(cluster))),
         "spans": list(map(_span_content, find_spans(cluster, columns))),
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
@@ -174,16 +178,20 @@ def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
         if rank.said.stack and (rank.state != "answered" or cluster.findings):
             content["stack"] = stacks.setdefault(rank.said.stack, len(stacks))
         ranks.append(content)
-    return {"ranks": ranks, "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in stacks]}
+    return {"ranks": ranks, "stacks": [list(map(_site_cells, stack)) for stack in stacks]}
+
+
+def _site_cells(site: Site | None) -> list[str]:
+    """The place of a line and its code; two empty texts where there is none."""
+    if site is None:
+        return ["", ""]
+    return [site_words(site), first_line(site)]
 
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
     said_by_it, age = rank.said, find_age(cluster, rank)
-    if said_by_it.pid:
-        process = say("process {pid}", pid=said_by_it.pid)
-    else:
-        process = ""
+    process = say("process {pid}", pid=said_by_it.pid) if said_by_it.pid else ""
     words = {
         "memory": _memory_words(rank),
         "where": " ".join(filter(None, (said_by_it.host, process))),
@@ -191,7 +199,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "age": format_seconds(age) if age else "",
         "note": said(rank.note),
     }
-    counts = {"taken": taken_bytes(rank), "step": rank.step}
+    counts = {"taken": taken_bytes(rank).now, "step": rank.step}
     return {
         "state": rank.state,
         "at": list(find_coordinates(cluster, rank)),
@@ -201,12 +209,12 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
 
 
 def _memory_words(rank: Rank) -> str:
-    if taken_bytes(rank) < 0:
+    taken = taken_bytes(rank)
+    if taken.now < 0:
         return ""
-    allocated, peak = format_bytes(taken_bytes(rank)), peak_taken_bytes(rank)
-    words = [say("{size} allocated", size=allocated)]
-    if peak > 0:
-        words.append(say("peak {size}", size=format_bytes(peak)))
+    words = [say("{size} allocated", size=format_bytes(taken.now))]
+    if taken.most > 0:
+        words.append(say("peak {size}", size=format_bytes(taken.most)))
     return row_words(words)
 
 
@@ -231,11 +239,8 @@ def _held_row(row: HeldRanks) -> Content:
         "waiting": waits,
         "behind": say("{waiting}, in other collectives", waiting=waits),
     }
-    if row.site is not None:
-        place = [site_words(row.site), first_line(row.site)]
-    else:
-        place = ["", ""]
-    return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
+    who, place = ranks_words(row.ranks), _site_cells(row.site)
+    return {"role": row.role, "who": who, "first": row.first, "place": place, "said": words[row.role]}
 
 
 def _waits_content(rank: Rank) -> Content:
@@ -243,14 +248,12 @@ def _waits_content(rank: Rank) -> Content:
     waits = rank.said.waits
     if waits is None or rank.state == "raised":
         return {}
-    where = _collective_words(waits)
+    words = [_collective_words(waits)]
     if waits.seconds:
-        where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
+        words = [say("{collective} for {time}", collective=words[0], time=format_seconds(waits.seconds))]
     if waits.bytes:
-        size = format_bytes(waits.bytes)
-    else:
-        size = ""
-    return {"waits": row_words((where, size))}
+        words.append(format_bytes(waits.bytes))
+    return {"waits": row_words(words)}
 
 
 def _collective_words(collective: Collective) -> str:
@@ -261,13 +264,14 @@ def _collective_words(collective: Collective) -> str:
 
 
 def _span_content(span: Span) -> Content:
-    named = {"least": span.least, "most": span.most}
+    (least, lowest), (most, highest) = span.least, span.most
     return {
         "name": span.name,
+        "least": [format_bytes(least), lowest],
         "median": format_bytes(span.median),
-        **{name: [format_bytes(size), number] for name, (size, number) in named.items()},
+        "most": [format_bytes(most), highest],
         "outlier": span.outlier if span.outlier != NOWHERE else None,
-        "share": [round(size / max(span.most[0], 1), 3) for size in (span.least[0], span.median, span.most[0])],
+        "share": [round(least / most, 3), round(span.median / most, 3), 1],
     }
 
 

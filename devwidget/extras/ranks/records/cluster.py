@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from devwidget.extras.ranks.records.rank import Axis, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob
@@ -29,6 +29,8 @@ GONE = frozenset({"dead", *WITH_LAST_WORD})
 
 NOWHERE = -1
 """Of a step, a rank, or a place that is not known."""
+Item = TypeVar("Item")
+Group = TypeVar("Group", bound=Hashable)
 IN_A_ROW = "rank"
 """The one axis of ranks that named no mesh."""
 
@@ -115,6 +117,14 @@ class Cluster(Record):
     arrivals: tuple[Arrivals, ...] = ()
     _asker: ProcessLocal[Callable[[], Cluster]] = process_local()
 
+    def select(self, numbers: Iterable[int]) -> list[Rank]:
+        """The ranks of these numbers."""
+        return [self.ranks[number] for number in numbers]
+
+    def in_state(self, *states: State) -> list[Rank]:
+        """The ranks in one of these states."""
+        return [rank for rank in self.ranks if rank.state in states]
+
     def find_coordinates(self, rank: Rank) -> tuple[int, ...]:
         """Where a rank stands on the axes; () where it has not said."""
         if len(self.axes) == 1 and rank.said.has_answered:
@@ -122,6 +132,19 @@ class Cluster(Record):
         if len(rank.said.coordinates) == len(self.axes):
             return rank.said.coordinates
         return ()
+
+
+def numbers_of(ranks: Iterable[Rank]) -> list[int]:
+    """The numbers of some ranks."""
+    return [rank.number for rank in ranks]
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+    """Things by something of them."""
+    found: dict[Group, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 def innermost_own(stack: tuple[Site, ...]) -> Site | None:

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.rank import Setting, SettingKind, StepSettings
-from devwidget.extras.ranks.rules.over_ranks import format_values, group_by, numbers_of, peers_in
+from devwidget.extras.ranks.rules.over_ranks import format_values, peers_in
 from devwidget.records.schema.message import Message
 
 Values = tuple[tuple[str, tuple[int, ...]], ...]
@@ -48,7 +48,7 @@ def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:
     if not peers:
         yield list(cluster.ranks)
     for each in peers:
-        yield [cluster.ranks[number] for number in sorted(itertools.chain(*each.values()))]
+        yield cluster.select(sorted(itertools.chain(*each.values())))
 
 
 _Named = Mapping[tuple[SettingKind, str], str]
@@ -70,11 +70,11 @@ def find_step_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference
 
 def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[SettingDifference]:
     """Compare the runs of steps, or what walks over all modules have found."""
-    runs = {table: [run for run in table if _is_of_modules(run) == of_modules] for table in tables}
-    step = _find_common_step(list(runs.values()))
+    runs = [[run for run in table if _is_of_modules(run) == of_modules] for table in tables]
+    step = _find_common_step(runs)
     told: _Told = []
-    for table, ranks in tables.items():
-        run = _find_run(runs[table], step)
+    for of_table, ranks in zip(runs, tables.values(), strict=True):
+        run = _find_run(of_table, step)
         if run is not None:
             told.append((_by_name(run.settings), numbers_of(ranks)))
     yield from _compare(told, step)
@@ -128,7 +128,4 @@ def _compare(told: _Told, step: int) -> Iterator[SettingDifference]:
 
 def group_alike(differences: Iterable[SettingDifference]) -> list[list[SettingDifference]]:
     """Differences that part the ranks in one way, which mostly have one cause."""
-    found: dict[tuple[SettingKind, frozenset[tuple[int, ...]]], list[SettingDifference]] = {}
-    for each in differences:
-        found.setdefault((each.kind, each.parts), []).append(each)
-    return list(found.values())
+    return list(group_by(differences, lambda each: (each.kind, each.parts)).values())

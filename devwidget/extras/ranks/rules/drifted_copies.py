@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.rules.compared_settings import compared_ranks, find_step_differences
 from devwidget.extras.ranks.rules.over_ranks import (
@@ -19,7 +19,6 @@ from devwidget.extras.ranks.rules.over_ranks import (
     cluster_rule,
     format_paths,
     format_rank_ranges,
-    group_by,
     notes_on_stages,
     severity_among,
 )

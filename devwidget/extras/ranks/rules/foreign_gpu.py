@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import RankMemory
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered, answered_by, cluster_rule, format_rank_ranges, name_ranks
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
@@ -27,8 +27,8 @@ Card = tuple[str, str]
 @cluster_rule("foreign-gpu")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
-    own = {rank.number: card for rank in cluster.ranks if (card := _own_card(rank)) is not None}
-    owners = group_by((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
+    owners = group_by(cluster.ranks, _own_card)
+    owners.pop(None, None)
     for ranks in owners.values():
         if len(ranks) > 1:
             yield _crowded(ranks)
@@ -36,7 +36,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     for rank in cluster.ranks:
         for memory in rank.said.memory:
             card = rank.said.host, memory.card
-            if memory.card and card in owners and own.get(rank.number, card) != card:
+            if memory.card and card in owners and _own_card(rank) not in (None, card):
                 strays.setdefault(card, []).append((rank, memory))
     for card, found in strays.items():
         yield _stray(found, owners[card])
@@ -54,17 +54,17 @@ def _crowded(ranks: list[Rank]) -> Finding:
     return Finding(
         "foreign-gpu", "warning", None,
         Message("{ranks} keep their models on one card, `{device}` of {host}",
-                ranks=format_rank_ranges(numbers_of(ranks)), device=str(ranks[0].said.device), host=ranks[0].said.host),
+                ranks=name_ranks(ranks), device=str(ranks[0].said.device), host=ranks[0].said.host),
         _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
-        roles=answered(numbers_of(ranks)),
+        roles=answered_by(ranks),
     )  # fmt: skip
 
 
 def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
     taken = max(memory.reserved or memory.allocated for _, memory in found)
     strays = numbers_of(rank for rank, _ in found)
-    facts = {"bytes": f"{taken:,}", "device": str(found[0][1].device), "owners": format_rank_ranges(numbers_of(owners))}
+    facts = {"bytes": f"{taken:,}", "device": str(found[0][1].device), "owners": name_ranks(owners)}
     return Finding(
         "foreign-gpu", "warning", None,
         Message.of(len(found), "{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}",

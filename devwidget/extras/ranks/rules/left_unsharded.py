@@ -10,15 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules.over_ranks import (
-    answered,
-    cluster_rule,
-    format_first,
-    format_rank_ranges,
-    group_by,
-    numbers_of,
-)
+from devwidget.extras.ranks.records.cluster import Cluster, group_by
+from devwidget.extras.ranks.rules.over_ranks import answered_by, cluster_rule, format_first, name_ranks
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
@@ -32,9 +25,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             "left-unsharded", "warning", paths[0],
             Message.of(len(paths), "{modules} stays whole on {ranks} while neither forward nor backward runs",
                        "{modules} stay whole on {ranks} while neither forward nor backward runs",
-                       modules=format_first(paths, 1), ranks=format_rank_ranges(numbers_of(ranks))),
+                       modules=format_first(paths, 1), ranks=name_ranks(ranks)),
             Message("a layer that is whole takes as many times its share as there are ranks"),
             also=paths[1:],
             fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
-            roles=answered(numbers_of(ranks)),
+            roles=answered_by(ranks),
         )  # fmt: skip

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Columns
 from devwidget.records.finding import Finding, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
@@ -15,7 +14,6 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.registry import import_rules, run_rule, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
-Group = TypeVar("Group", bound=Hashable)
 
 Peers = Mapping[int, Sequence[int]]
 """Ranks that should hold one model, by the places of their columns."""
@@ -74,8 +72,18 @@ def answered(ranks: Iterable[int]) -> tuple[RankRole, ...]:
     return (RankRole("answered", ranks=tuple(ranks)),)
 
 
-def format_rank_ranges(ranks: Iterable[int]) -> str:
+def answered_by(ranks: Iterable[Rank]) -> tuple[RankRole, ...]:
+    """The same of some ranks."""
+    return answered(numbers_of(ranks))
+
+
+def name_ranks(ranks: Iterable[Rank]) -> str:
     """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    return format_rank_ranges(numbers_of(ranks))
+
+
+def format_rank_ranges(ranks: Iterable[int]) -> str:
+    """The same of their numbers."""
     numbers = list(ranks)
     runs = runs_of(numbers)
     if len(runs) <= _MOST_RUNS:
@@ -151,19 +159,3 @@ def notes_on_stages(cluster: Cluster) -> tuple[str, ...]:
     if are_copies(cluster):
         return ()
     return (STAGES_ARE_FINE,)
-
-
-Item = TypeVar("Item")
-
-
-def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
-    """Things by something of them."""
-    found: dict[Group, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
-
-
-def numbers_of(ranks: Iterable[Rank]) -> list[int]:
-    """The numbers of some ranks."""
-    return [rank.number for rank in ranks]

@@ -8,6 +8,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -59,8 +60,11 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def differs_in_bytes(columns: Columns, places: Collection[int]) -> bool:
     """Whether a tensor is there on some ranks alone, or is not of one dtype and shape: a collective then mixes up bytes."""
-    found = (each for module in range(len(columns.modules)) for _, each in _find_differences(columns, places, module))
-    return any(each.what in ("registered", "dtype", "shape") for each in found)
+    for module in range(len(columns.modules)):
+        for _, each in _find_differences(columns, places, module):
+            if each.what in ("registered", "dtype", "shape"):
+                return True
+    return False
 
 
 def _find_differences(columns: Columns, places: Collection[int], module: int) -> Iterator[tuple[str, TensorDifference]]:
@@ -100,7 +104,9 @@ def _make_finding(
     cluster: Cluster, columns: Columns, peers: Peers, difference: TensorDifference, places: list[tuple[int, str]]
 ) -> Finding:
     module = columns.modules[places[0][0]]
-    ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in difference.values}
+    ranks: dict[str, list[int]] = {}
+    for value, places_of in difference.values:
+        ranks[value] = list(itertools.chain(*(peers[at] for at in places_of)))
     path, *others = (columns.tensor_path(*place) for place in places)
     if difference.what == "registered":
         told = Message("`{path}` is missing on {ranks}", path=path, ranks=format_rank_ranges(ranks[_WITHOUT]))
@@ -109,20 +115,23 @@ def _make_finding(
         fewest = sorted(ranks, key=lambda value: len(ranks[value]))
         values = format_values((value, ranks[value]) for value in fewest)
         told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
-    same = (Message("the same of {others}", others=_list_others(others)),) if others else ()
+    notes = list(notes_on_stages(cluster))
+    if others:
+        notes.insert(0, Message("the same of {others}", others=_list_others(others)))
     return Finding(
         "ranks-disagree", severity_among(cluster), module.path, told, _WHY[difference.what],
         fault=module.defined,
         fixes=(_FIX,),
-        notes=(*same, *notes_on_stages(cluster)),
-        roles=answered(rank for each in ranks.values() for rank in each),
+        notes=tuple(notes),
+        roles=answered(itertools.chain(*ranks.values())),
     )  # fmt: skip
 
 
 def _list_others(paths: list[str]) -> str:
     shown = [f"`{path}`" for path in paths[: _MOST_NAMED - 1]]
-    left = len(paths) - len(shown)
-    return in_row([*shown, Message("{count} more", count=left)] if left else shown)
+    if len(paths) > len(shown):
+        shown.append(Message("{count} more", count=len(paths) - len(shown)))
+    return in_row(shown)
 
 
 _WHY: dict[What, str] = {

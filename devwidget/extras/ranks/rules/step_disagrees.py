@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by
 from devwidget.extras.ranks.records.rank import GroupProgress
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered_by, cluster_rule, name_ranks
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 
@@ -28,16 +28,14 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _make_finding(group: str, ranks: list[Rank]) -> Finding:
     by_step = sorted(group_by(ranks, lambda rank: rank.step).items(), key=lambda each: len(each[1]))
-    steps = in_row(
-        Message("{ranks} {step}", ranks=format_rank_ranges(numbers_of(same)), step=step) for step, same in by_step[:4]
-    )
+    steps = in_row(Message("{ranks} {step}", ranks=name_ranks(same), step=step) for step, same in by_step[:4])
     return Finding(
         "step-disagrees", "error", None,
         Message("the ranks have not taken the same number of steps: {steps}", steps=steps),
         Message("those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
                 group=group),
         fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
-        roles=answered(numbers_of(ranks)),
+        roles=answered_by(ranks),
     )  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.cluster import Cluster, group_by
 from devwidget.extras.ranks.records.columns import Column, Columns, lay_out_columns
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 

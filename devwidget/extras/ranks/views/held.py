@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import Collective
 from devwidget.records.finding import Finding, RankRole
 from devwidget.records.runs import Runs, runs_of
@@ -56,8 +56,12 @@ class HeldCollective:
 
 def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
     """What the findings say of ranks that wait for others."""
-    found = (_find_one(cluster, finding) for finding in cluster.findings)
-    return tuple(each for each in found if each is not None)[:MOST_HELD]
+    found = []
+    for finding in cluster.findings:
+        held = _find_one(cluster, finding)
+        if held is not None:
+            found.append(held)
+    return tuple(found[:MOST_HELD])
 
 
 def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
@@ -67,7 +71,9 @@ def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
     collective = cluster.ranks[roles["waiting"].ranks[0]].said.collective
     if collective is None:
         return None
-    rows = [row for role, ranks in _cast(cluster, roles) for row in _describe(cluster, role, ranks)]
+    rows: list[HeldRanks] = []
+    for role, ranks in _cast(cluster, roles):
+        rows += _describe(role, ranks)
     return HeldCollective(collective, len(roles["waiting"].ranks), tuple(rows))
 
 
@@ -76,15 +82,13 @@ def _cast(cluster: Cluster, told: dict[str, RankRole]) -> Iterator[tuple[Role, l
     roles: tuple[tuple[Role, str], ...] = ((missing, "absent"), ("waiting", "waiting"), ("behind", "behind"))
     for role, kind in roles:
         if kind in told:
-            yield role, [cluster.ranks[number] for number in told[kind].ranks]
+            yield role, cluster.select(told[kind].ranks)
 
 
-def _describe(cluster: Cluster, role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:
+def _describe(role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:
     """One row for all that wait; those that hold them up by where they are."""
-    groups: dict[object, list[Rank]] = {}
-    for rank in ranks:
-        groups.setdefault((rank.state, rank.said.stack) if role in ("absent", "unknown") else None, []).append(rank)
-    for same in groups.values():
-        numbers = [rank.number for rank in same]
+    apart = role in ("absent", "unknown")
+    for same in group_by(ranks, lambda rank: (rank.state, rank.said.stack) if apart else None).values():
+        numbers = numbers_of(same)
         seconds = max((rank.said.collective.seconds for rank in same if rank.said.collective is not None), default=0.0)
         yield HeldRanks(role, runs_of(numbers), numbers[0], same[0].state, same[0].line, seconds)

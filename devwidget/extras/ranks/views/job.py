@@ -6,11 +6,10 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Columns
-from devwidget.extras.ranks.records.rank import RankMemory
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""
@@ -37,23 +36,19 @@ class Span:
     outlier: int = NOWHERE
 
 
-def taken_bytes(rank: Rank) -> int:
-    """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
-    if rank.said.memory:
-        return sum(memory.allocated for memory in _counted_memory(rank))
-    return NOWHERE
+class TakenBytes(NamedTuple):
+    """Bytes that a rank has allocated on accelerators, now and at most; on the CPU of its process. -1 where it has not said."""
+
+    now: int
+    most: int
 
 
-def peak_taken_bytes(rank: Rank) -> int:
-    """The same of the most that was ever allocated."""
-    if rank.said.memory:
-        return sum(memory.peak for memory in _counted_memory(rank))
-    return NOWHERE
-
-
-def _counted_memory(rank: Rank) -> list[RankMemory]:
-    on_gpu = [memory for memory in rank.said.memory if memory.device.is_accelerator]
-    return on_gpu or list(rank.said.memory)
+def taken_bytes(rank: Rank) -> TakenBytes:
+    """Add up what a rank says of its devices."""
+    counted = [memory for memory in rank.said.memory if memory.device.is_accelerator] or rank.said.memory
+    if not counted:
+        return TakenBytes(NOWHERE, NOWHERE)
+    return TakenBytes(sum(memory.allocated for memory in counted), sum(memory.peak for memory in counted))
 
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
@@ -65,50 +60,58 @@ def find_age(cluster: Cluster, rank: Rank) -> float:
 
 def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
     """What is least, usual and most among the ranks."""
-    held = {rank: column.bytes for column in columns.each for rank in column.ranks}
+    held: dict[int, int] = {}
+    for column in columns.each:
+        held |= dict.fromkeys(column.ranks, column.bytes)
+    taken = {rank.number: taken_bytes(rank) for rank in cluster.ranks}
     sizes = {
         "parameters and buffers": held,
-        "allocated": {rank.number: taken_bytes(rank) for rank in cluster.ranks},
-        "peak": {rank.number: peak_taken_bytes(rank) for rank in cluster.ranks},
+        "allocated": {number: each.now for number, each in taken.items()},
+        "peak": {number: each.most for number, each in taken.items()},
     }
-    found = (_find_span(name, {rank: size for rank, size in each.items() if size > 0}) for name, each in sizes.items())
-    return tuple(span for span in found if span is not None)
+    found = []
+    for name, by_rank in sizes.items():
+        known = {number: size for number, size in by_rank.items() if size > 0}
+        if known:
+            found.append(_make_span(name, known))
+    return tuple(found)
 
 
-def _find_span(name: str, sizes: dict[int, int]) -> Span | None:
-    if not sizes:
-        return None
-    low, high = min(sizes, key=lambda number: sizes[number]), max(sizes, key=lambda number: sizes[number])
+def _make_span(name: str, sizes: dict[int, int]) -> Span:
+    low, high = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
     median = int(statistics.median(sizes.values()))
     return Span(name, (sizes[low], low), median, (sizes[high], high), _find_outlier(sizes, median))
 
 
 def _find_outlier(sizes: dict[int, int], median: int) -> int:
     """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
-    far = sorted(sizes, key=lambda number: -abs(sizes[number] - median))
+    far = sorted((abs(size - median), number) for number, size in sizes.items())
     if len(far) < 3:
         return NOWHERE
-    first, second = (abs(sizes[number] - median) for number in far[:2])
+    (second, _), (first, outlier) = far[-2:]
     if first > max(3 * second, median / 10):
-        return far[0]
+        return outlier
     return NOWHERE
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     """The map: a row for each machine where there are some; else by coordinates, the longest axis across."""
     sizes = [axis.size for axis in cluster.axes]
-    numbers = tuple(rank.number for rank in cluster.ranks)
-    machines = group_by_machine(cluster)
+    machines = group_by(cluster.ranks, lambda rank: rank.said.host)
     if 1 < len(machines) <= MOST_MACHINES and 1 < max(map(len, machines.values())) <= MOST_ACROSS:
-        return tuple(machines.values())
-    if len(sizes) < 2 or math.prod(sizes) != len(numbers):
-        return tuple(numbers[at : at + MOST_ACROSS] for at in range(0, len(numbers), MOST_ACROSS))
-    across = sizes.index(max(sizes))
-    places: dict[tuple[int, ...], list[int]] = {}
-    for rank in cluster.ranks:
-        at = find_coordinates(cluster, rank)
-        places.setdefault(at[:across] + at[across + 1 :], []).append(rank.number)
-    return tuple(tuple(lane) for _, lane in sorted(places.items()))
+        lanes = list(machines.values())
+    elif len(sizes) < 2 or math.prod(sizes) != len(cluster.ranks):
+        lanes = list(group_by(cluster.ranks, lambda rank: rank.number // MOST_ACROSS).values())
+    else:
+        across = sizes.index(max(sizes))
+
+        def find_row(rank: Rank) -> tuple[int, ...]:
+            at = find_coordinates(cluster, rank)
+            return at[:across] + at[across + 1 :]
+
+        rows = group_by(cluster.ranks, find_row)
+        lanes = [rows[row] for row in sorted(rows)]
+    return tuple(tuple(numbers_of(lane)) for lane in lanes)
 
 
 _NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
@@ -125,19 +128,11 @@ def find_named(cluster: Cluster) -> frozenset[int]:
     return frozenset(named)
 
 
-def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
-    """Ranks by the name of their machine, "" of those that have not said."""
-    found: dict[str, list[int]] = {}
-    for rank in cluster.ranks:
-        found.setdefault(rank.said.host, []).append(rank.number)
-    return {host: tuple(numbers) for host, numbers in found.items()}
-
-
 def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
     names: list[str] = []
     for lane in lay_out_lanes(cluster):
-        hosts = {cluster.ranks[number].said.host for number in lane}
+        hosts = {rank.said.host for rank in cluster.select(lane)}
         names.append(hosts.pop() if len(hosts) == 1 else "")
     if len(set(names)) > 1:
         return tuple(names)
@@ -164,16 +159,14 @@ ORDERLY = frozenset({"answered", "ended"})
 
 def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
     """Ranks that did not simply answer: those together that wait at one line in one collective, or say the same otherwise."""
-    found: dict[Any, list[Rank]] = {}
-    for rank in cluster.ranks:
-        if rank.state not in ORDERLY:
-            held = rank.said.collective
-            if held is not None:
-                where = (held.kind, held.group, held.sequence)
-            else:
-                where = None
-            found.setdefault((rank.state, rank.step, rank.note, rank.said.stack, where), []).append(rank)
-    return tuple(map(tuple, found.values()))
+    odd = [rank for rank in cluster.ranks if rank.state not in ORDERLY]
+    return tuple(map(tuple, group_by(odd, _what_it_says).values()))
+
+
+def _what_it_says(rank: Rank) -> object:
+    held = rank.said.collective
+    where = (held.kind, held.group, held.sequence) if held is not None else None
+    return rank.state, rank.step, rank.note, rank.said.stack, where
 
 
 @dataclass(frozen=True, slots=True)

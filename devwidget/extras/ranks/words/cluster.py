@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, State, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Column, lay_out_columns
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob
@@ -32,16 +32,22 @@ from devwidget.report.text.finding_text import finding_parts
 _MOST_ROWS = 24
 
 
+def _number_words(numbers: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-7, 12`."""
+    return ranks_words(runs_of(numbers))
+
+
 def step_lines(job: TracedJob) -> Iterator[str]:
     """The step below the headline of a cluster."""
     met = find_meetings(job)
     rows = collective_rows(met)
     yield f"  {step_headline(job, met)}"
-    cells = [
-        (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
-    ]
+    cells = []
+    for row in rows[:_MOST_ROWS]:
+        what = f"{row.count} x {row.kind}"
+        cells.append((what, size_words(row), cause_words(row), group_words(row), site_words(row.site)))
     if cells:
-        yield from align_columns(cells[:_MOST_ROWS], right=(1,), indent="    ")
+        yield from align_columns(cells, right=(1,), indent="    ")
     if len(rows) > _MOST_ROWS:
         yield "    " + say("and {count} more", count=len(rows) - _MOST_ROWS)
     for row in rows:
@@ -55,7 +61,7 @@ def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
     least, most = given_bytes(job)
     return say(
         "one step of {ranks}: {collectives}, each rank gives {size}",
-        ranks=ranks_words(runs_of(rank.number for rank in job.ranks)),
+        ranks=_number_words(rank.number for rank in job.ranks),
         collectives=count_words(count, "collective"),
         size=_span_words(least, most),
     )
@@ -87,7 +93,7 @@ def group_words(row: CollectiveRow) -> str:
     (first, _), *_ = row.groups
     count = sum(times for _, times in row.groups)
     if count == 1:
-        return row_words((first.label, ranks_words(runs_of(first.ranks))))
+        return row_words((first.label, _number_words(first.ranks)))
     return say("{count} groups {label} of {ranks}", count=count, label=first.label, ranks=count_words(len(first.ranks), "rank"))
 
 
@@ -95,15 +101,14 @@ def difference_words(meeting: Meeting) -> str:
     """What ranks of one collective do not agree on; "" if nothing."""
     if not meeting.difference:
         return ""
-    sized = meeting.difference == "size"
-    kinds = meeting.kinds or ((meeting.call.kind, 0, meeting.ranks),)
-    parts = [
-        say("{kind} of {size} on {ranks}", kind=kind, size=format_bytes(size), ranks=ranks_words(runs_of(on)))
-        if sized
-        else say("{kind} on {ranks}", kind=kind, ranks=ranks_words(runs_of(on)))
-        for kind, size, on in kinds
-    ]
-    parts += [say("none on {ranks}", ranks=ranks_words(runs_of(meeting.missing)))] if meeting.missing else []
+    parts = []
+    for kind, size, on in meeting.kinds or ((meeting.call.kind, 0, meeting.ranks),):
+        what = kind
+        if meeting.difference == "size":
+            what = say("{kind} of {size}", kind=kind, size=format_bytes(size))
+        parts.append(say("{kind} on {ranks}", kind=what, ranks=_number_words(on)))
+    if meeting.missing:
+        parts.append(say("none on {ranks}", ranks=_number_words(meeting.missing)))
     numbered = say("number {number} of group {group}", number=meeting.call.sequence, group=meeting.group.label)
     return f"{numbered}: {', '.join(parts)}"
 
@@ -139,7 +144,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
     columns = lay_out_columns(cluster).each
     yield cluster_headline(cluster, len(columns))
     for column in columns:
-        yield f"  {ranks_words(runs_of(column.ranks))}: {_column_words(column)}"
+        yield f"  {_number_words(column.ranks)}: {_column_words(column)}"
     if cluster.older:
         yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
     odd = group_alike(cluster)
@@ -164,18 +169,15 @@ def cluster_headline(cluster: Cluster, columns: int) -> str:
     ranks = count_words(len(cluster.ranks), "rank")
     if math.prod(axis.size for axis in cluster.axes) == len(cluster.ranks) and len(cluster.axes) > 1:
         ranks = say("{ranks} as {mesh}", ranks=ranks, mesh=mesh)
-    states = [
-        say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in ranks_by_state(cluster).items()
-    ]
+    states = []
+    for state, those in ranks_by_state(cluster).items():
+        states.append(say("{count} {state}", count=len(those), state=code_word(state)))
     return " · ".join((ranks, row_words(states), count_words(columns, "distinct placement")))
 
 
-def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
-    """The numbers of the ranks in each state."""
-    found: dict[str, list[int]] = {}
-    for rank in cluster.ranks:
-        found.setdefault(rank.state, []).append(rank.number)
-    return found
+def ranks_by_state(cluster: Cluster) -> dict[State, list[Rank]]:
+    """The ranks in each state."""
+    return group_by(cluster.ranks, lambda rank: rank.state)
 
 
 def _column_words(column: Column) -> str:
@@ -196,7 +198,7 @@ def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
 
 def _alike_words(ranks: Sequence[Rank]) -> str:
     """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
-    runs = runs_of(rank.number for rank in ranks)
+    runs = runs_of(numbers_of(ranks))
     first = ranks_words(runs[:_MOST_RUNS])
     if len(runs) <= _MOST_RUNS:
         return first

@@ -19,19 +19,20 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
     calls = [meeting.call for meeting in met]
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
     columns["group"] = [meeting.group.label for meeting in met]
-    columns["ranks"] = [meeting.ranks for meeting in met]
+    columns |= attribute_columns(met, "ranks")
     columns["groups"] = [meeting.times for meeting in met]
-    columns["differs"] = [difference_words(meeting) for meeting in met]
+    columns["differs"] = list(map(difference_words, met))
     return columns | site_columns([call.site for call in calls])
 
 
 def _of_each_rank(cluster: Cluster) -> Columns:
     columns = attribute_columns(cluster.ranks, "number", "state")
-    columns |= attribute_columns([rank.said for rank in cluster.ranks], "host", "pid")
+    reports = [rank.said for rank in cluster.ranks]
+    columns |= attribute_columns(reports, "host", "pid")
     columns["coordinates"] = [cluster.find_coordinates(rank) for rank in cluster.ranks]
     places = lay_out_columns(cluster).place_ranks()
     columns["placement"] = [places.get(rank.number, NOWHERE) for rank in cluster.ranks]
-    columns |= attribute_columns([rank.said for rank in cluster.ranks], "device", "step")
+    columns |= attribute_columns(reports, "device", "step")
     columns["age"] = [find_age(cluster, rank) for rank in cluster.ranks]
     return columns | attribute_columns(cluster.ranks, "note")
 

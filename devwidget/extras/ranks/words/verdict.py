@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.cluster import Cluster, numbers_of
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.words.cluster import cluster_headline, ranks_by_state
 from devwidget.language.speaking import said, say
@@ -62,9 +62,8 @@ def _finding_lines(cluster: Cluster) -> Iterator[str]:
 
 def _state_lines(cluster: Cluster) -> Iterator[str]:
     """Ranks that did not answer, by state, and where the first of them is."""
-    for state, numbers in ranks_by_state(cluster).items():
+    for state, ranks in ranks_by_state(cluster).items():
         if state not in _FINE:
-            rank = cluster.ranks[numbers[0]]
-            ranks = f"{code_word(state)}: {ranks_words(runs_of(numbers))}"
-            stack = rank.said.stack
-            yield row_words((ranks, said(rank.note), site_words(stack[-1]) if stack else ""), "; ")
+            words = [f"{code_word(state)}: {ranks_words(runs_of(numbers_of(ranks)))}", said(ranks[0].note)]
+            words += map(site_words, ranks[0].said.stack[-1:])
+            yield row_words(words, "; ")

@@ -9,13 +9,14 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import CollectivePlace
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, name_ranks
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
 from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.runs import format_runs, runs_of
@@ -45,13 +46,19 @@ class _Wait:
     @property
     def seconds(self) -> float:
         """For how long the first of its ranks has waited."""
-        return max(rank.said.waits.seconds for rank in self.ranks if rank.said.waits is not None)
+        return max(map(_waited_seconds, self.ranks))
 
     @property
     def has_only_begun(self) -> bool:
         """Whether ranks that live wait for a moment only: who was heard before is early; the next question tells."""
-        hung = [rank.said.waits.seconds for rank in self.ranks if rank.state == "hung" and rank.said.waits is not None]
-        return bool(hung) and 0 < max(hung) < _MOMENT
+        hung = [_waited_seconds(rank) for rank in self.ranks if rank.state == "hung"]
+        return 0 < max(hung, default=0) < _MOMENT
+
+
+def _waited_seconds(rank: Rank) -> float:
+    if rank.said.waits is None:
+        return 0.0
+    return rank.said.waits.seconds
 
 
 _MOMENT = 1.0
@@ -114,18 +121,29 @@ def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
 
     Where there are none, those of which nothing is known.
     """
-    elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
-    absent = elsewhere if any(elsewhere.values()) else wait.absent
-    named = tuple((why, tuple(numbers_of(absent[why]))) for why in _PLAINEST_FIRST if absent.get(why))
-    return named or (("unknown", tuple(numbers_of(wait.unknown))),)
+    waits_nowhere = any(rank.number not in place_of for ranks in wait.absent.values() for rank in ranks)
+    named: list[tuple[Why, tuple[int, ...]]] = []
+    for why in _PLAINEST_FIRST:
+        numbers = numbers_of(wait.absent.get(why, ()))
+        if waits_nowhere:
+            numbers = [number for number in numbers if number not in place_of]
+        if numbers:
+            named.append((why, tuple(numbers)))
+    if named:
+        return tuple(named)
+    return (("unknown", tuple(numbers_of(wait.unknown))),)
 
 
 def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[CollectivePlace]:
     """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
-    absent = [rank.number for ranks in wait.absent.values() for rank in ranks]
-    if wait.told or any(number not in place_of for number in absent):
-        return set()
-    return {place_of[number] for number in absent}
+    ahead: set[CollectivePlace] = set()
+    if wait.told:
+        return ahead
+    for rank in itertools.chain(*wait.absent.values()):
+        if rank.number not in place_of:
+            return set()
+        ahead.add(place_of[rank.number])
+    return ahead
 
 
 def _find_causes(place: CollectivePlace, ahead: Mapping[CollectivePlace, set[CollectivePlace]]) -> set[CollectivePlace]:
@@ -201,12 +219,14 @@ def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
     if held is not None and held.finished and (held.group, held.ranks) == place[:2]:
         return held.sequence >= place.sequence  # the last that it has begun of all, as dumps tell
     groups = rank.said.groups
-    begun = [each.begun for each in groups if each.name == place.group and each.first in (place.ranks[0], NOWHERE)]
-    if begun:
-        return max(begun) >= place.sequence
+    begun = NOWHERE
+    for each in groups:
+        if each.name == place.group and each.first in (place.ranks[0], NOWHERE):
+            begun = max(begun, each.begun)
+    if begun != NOWHERE:
+        return begun >= place.sequence
     # Torch itself names each group in which a busy rank has begun any.
-    told_by_torch = rank.state == "busy" and groups and all(each.name for each in groups)
-    if told_by_torch:
+    if rank.state == "busy" and groups and all(each.name for each in groups):
         return False
     return None
 
@@ -226,21 +246,21 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
     if why == "unknown":
         absent = []
     else:
-        absent = [cluster.ranks[number] for _, numbers in holders for number in numbers]
-    also_unknown = wait.unknown if absent else []
+        absent = cluster.select(itertools.chain(*(numbers for _, numbers in holders)))
     roles = _make_roles(wait, "not begun" if why == "terminated" else why, named, behind)
     fixes = [Fix(_FIXES[roles[1].how], "", "choice")]
-    if also_unknown:
+    notes = [*_note_waits(wait, roles), *_whereabouts(absent)]
+    if absent and wait.unknown:
         fixes.append(Fix(_FIXES["unknown"], "", "choice"))
-    lines = [rank.line for rank in absent if rank.line is not None]
+        notes.append(Message("whether {others} began it is not known here", others=name_ranks(wait.unknown)))
     return Finding(
         "absent-from-collective", "error" if absent else "warning", None,
         _word_headline(roles[1], _word_wait(roles[0])),
         Message("a collective ends when every rank of its group has begun it"),
         fault=wait.ranks[0].line,
-        birth=lines[0] if lines else None,
+        birth=next(filter(None, (rank.line for rank in absent)), None),
         fixes=tuple(fixes),
-        notes=(*_note_waits(wait, roles), *_whereabouts(absent), *_note_unknown(also_unknown), *_whereabouts(wait.unknown)),
+        notes=(*notes, *_whereabouts(wait.unknown)),
         roles=roles,
     )  # fmt: skip
 
@@ -306,11 +326,6 @@ def _note_waits(wait: _Wait, roles: tuple[RankRole, ...]) -> Iterator[str]:
         )  # fmt: skip
 
 
-def _note_unknown(unknown: list[Rank]) -> Iterator[str]:
-    if unknown:
-        yield Message("whether {others} began it is not known here", others=format_rank_ranges(numbers_of(unknown)))
-
-
 def _whereabouts(ranks: list[Rank]) -> Iterator[str]:
     for (state, note, line), same in group_by(ranks, lambda rank: (rank.state, rank.note, rank.line)).items():
         if line is None:
@@ -318,4 +333,4 @@ def _whereabouts(ranks: list[Rank]) -> Iterator[str]:
         else:
             at = Message("at {place}: {source}", place=str(line), source=line.text)
         how = in_row((Message(state), note, at))
-        yield Message("{what}: {place}", what=format_rank_ranges(numbers_of(same)), place=how)
+        yield Message("{what}: {place}", what=name_ranks(same), place=how)

@@ -8,11 +8,12 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import CollectivePlace
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_values, group_by, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_values
 from devwidget.extras.ranks.rules.waiting.absent_from_collective import collective_kind, waiting, word_kind
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -21,7 +22,9 @@ from devwidget.records.schema.message import Message
 @cluster_rule("different-collectives")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each place where ranks do not do the same; of a job that is over the first, by what each began last."""
-    found = [finding for place, ranks in waiting(cluster).items() for finding in _judge_waiting(cluster, place, ranks)]
+    found: list[Finding] = []
+    for place, ranks in waiting(cluster).items():
+        found += _judge_waiting(cluster, place, ranks)
     yield from found or _judge_last(cluster)
 
 
@@ -51,26 +54,25 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
         for each in rank.said.last:
             kinds = places.setdefault((each.group, each.first, each.size, each.sequence), {})
             kinds.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
-    apart = {place: kinds for place, kinds in places.items() if len(kinds) > 1}
-    for group in dict.fromkeys(place[:3] for place in apart):
-        place = min(each for each in apart if each[:3] == group)
-        yield _make_finding(cluster, group[0], place[3], apart[place])
+    first: dict[tuple[object, ...], tuple[str, int, int, int]] = {}
+    for place, kinds in places.items():
+        if len(kinds) > 1:
+            first[place[:3]] = min(place, first.get(place[:3], place))
+    for place in first.values():
+        yield _make_finding(cluster, place[0], place[3], places[place])
 
 
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
     """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
-    if _has_fewest(kinds):
-        odd = [cluster.ranks[number].line for number in kinds[ordered[0]]]
-    else:
-        odd = []
+    line = cluster.ranks[kinds[ordered[0]][0]].line if _has_fewest(kinds) else None
     found = format_values((kind, sorted(kinds[kind])) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
         Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
         Message("collectives of one group meet in the order in which each rank begins them"),
-        fault=odd[0] if odd else None,
+        fault=line,
         fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                    "group = dist.new_group(ranks)", "choice"),),
-        roles=answered(rank for ranks in kinds.values() for rank in ranks),
+        roles=answered(itertools.chain(*kinds.values())),
     )  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, numbers_of
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered, answered_by, cluster_rule, format_rank_ranges, name_ranks
 from devwidget.extras.ranks.rules.waiting import different_collectives
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 from devwidget.records.finding import Finding, Fix, RankRole
@@ -41,15 +41,14 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
     """The ranks that are known to have gone before the others lost them, else those of which nothing was heard."""
     first = min(rank.said.taken for rank in lost)
-    before = [rank for rank in cluster.ranks if rank.state == "terminated" and rank.said.taken <= first]
-    dead = [rank for rank in cluster.ranks if rank.state == "dead"]
-    return dead or select_first(before) or [rank for rank in cluster.ranks if rank.state in ("stale", "unknown")]
+    before = [rank for rank in cluster.in_state("terminated") if rank.said.taken <= first]
+    return cluster.in_state("dead") or select_first(before) or cluster.in_state("stale", "unknown")
 
 
 def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
     numbers = tuple(numbers_of(gone))
     state = gone[0].state if gone[0].state in ("dead", "terminated") else "unknown"
-    facts = {"ranks": format_rank_ranges(numbers), "others": format_rank_ranges(numbers_of(lost))}
+    facts = {"ranks": format_rank_ranges(numbers), "others": name_ranks(lost)}
     if state == "dead":
         told = Message("{ranks} ended without a last word, and {others} lost their connection", **facts)
     elif state == "terminated":
@@ -63,5 +62,5 @@ def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
         Message("a connection is closed when the process at its other end has gone"),
         fixes=(Fix(_FIXES[state], "", "choice"),),
         notes=tuple(rank.note for rank in gone[:3] if rank.note),
-        roles=(*roles, *answered(numbers_of(lost))),
+        roles=(*roles, *answered_by(lost)),
     )  # fmt: skip

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank, innermost_own
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by, innermost_own, numbers_of
+from devwidget.extras.ranks.rules.over_ranks import answered_by, cluster_rule, name_ranks
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -29,12 +29,12 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         later = [rank for rank in raised if rank not in first]
         yield Finding(
             "rank-raised", "error", None,
-            Message("{ranks} raised `{error}`", ranks=_ranges(ranks), error=error),
+            Message("{ranks} raised `{error}`", ranks=name_ranks(ranks), error=error),
             Message("what a rank does not begin any more, the others of its group wait for"),
             fault=line,
             fixes=(Fix(Message("see to this line first"), "", "choice"),),
             notes=tuple(_consequences(cluster, ranks, later)),
-            roles=answered(numbers_of(ranks)),
+            roles=answered_by(ranks),
         )  # fmt: skip
 
 
@@ -45,17 +45,13 @@ def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
     return error[:_LONGEST], innermost_own(word.stack)
 
 
-def _ranges(ranks: list[Rank]) -> str:
-    return format_rank_ranges(numbers_of(ranks))
-
-
 def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Iterator[str]:
     """What became of the others."""
     if hanging := find_hanging(cluster, numbers_of(ranks)):
-        yield Message("waiting for it: {ranks}", ranks=_ranges(hanging))
+        yield Message("waiting for it: {ranks}", ranks=name_ranks(hanging))
     if lost := [rank for rank in cluster.ranks if lost_another(rank)]:
-        yield Message("then lost their connection: {ranks}", ranks=_ranges(lost))
+        yield Message("then lost their connection: {ranks}", ranks=name_ranks(lost))
     if later:
-        yield Message("raised later: {ranks}", ranks=_ranges(later))
-    if ended := [rank for rank in cluster.ranks if rank.state == "terminated"]:
-        yield Message("ended by a signal: {ranks}", ranks=_ranges(ended))
+        yield Message("raised later: {ranks}", ranks=name_ranks(later))
+    if ended := cluster.in_state("terminated"):
+        yield Message("ended by a signal: {ranks}", ranks=name_ranks(ended))

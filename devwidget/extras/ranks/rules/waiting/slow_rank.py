@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank, group_by
 from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -25,11 +25,8 @@ _LEFT_OUT = 2
 @cluster_rule("slow-rank")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each group whose ranks wait for one of them."""
-    groups: dict[str, list[Arrivals]] = {}
-    for each in cluster.arrivals:
-        groups.setdefault(each.group, []).append(each)
     largest = max((each.count for each in cluster.arrivals), default=0)
-    for name, arrivals in groups.items():
+    for name, arrivals in group_by(cluster.arrivals, lambda each: each.group).items():
         if len(arrivals) >= LEAST_COLLECTIVES and arrivals[0].count == largest:
             yield from _judge_group(cluster, name, arrivals)
 
