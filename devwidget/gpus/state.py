@@ -88,6 +88,13 @@ class Account:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
 
+    @property
+    def peak_in_segments(self) -> int:
+        """The most that was reserved in segments; 0 where there are none."""
+        if self.has_segments:
+            return self.peak_reserved
+        return 0
+
     def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
         """A block for so many bytes, on a stream; None if they do not fit."""
         size = in_blocks(requested, UNIT)

@@ -75,6 +75,15 @@ class Displayed:
         return {"application/vnd.jupyter.widget-view+json": link}
 
 
+def close_parts(panel: Any, *parts: Any) -> None:
+    """Take the parts of a panel off every page, and speak no more for it."""
+    fall_silent(panel)
+    for widget in parts:
+        widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+        widget.close()
+    panel.layout.close()
+
+
 def runs_in_notebook() -> bool:
     """Whether a page shows what is displayed, and not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

@@ -21,6 +21,23 @@ T = TypeVar("T")
 _LONGEST_ID = 100
 
 
+def answer_page(control: Any, message: Any, answer_question: Callable[[Message], Message]) -> None:
+    """Answer one message of a control widget, whatever the page has sent and whatever goes wrong."""
+    asked: Message = message if isinstance(message, dict) else {}
+    try:
+        answer = answer_question(asked)
+    except Exception as error:
+        answer = {"error": refusal_words(error)}
+    control.send({"to": _echo_id(asked.get("id")), "ask": _echo_id(asked.get("ask")), **answer})
+
+
+def refusal_words(error: BaseException) -> str:
+    """What a page says of an exception: of ours the words alone."""
+    if isinstance(error, DevwidgetError):
+        return safe_block(str(error))
+    return safe_block(error_text(error))
+
+
 class PanelQuestions:
     """Answers one panel's questions. What goes wrong here is sent to the page, never lost."""
 
@@ -29,13 +46,7 @@ class PanelQuestions:
 
     def on_message(self, control: Any, message: Any, buffers: Any) -> None:
         """Handle one message of the control widget: an object, or else what a broken page sends."""
-        asked: Message = message if isinstance(message, dict) else {}
-        try:
-            answer = self._answer_question(asked)
-        except Exception as error:
-            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
-            answer = {"error": safe_block(told)}
-        control.send({"to": _echo_id(asked.get("id")), "ask": _echo_id(asked.get("ask")), **answer})
+        answer_page(control, message, self._answer_question)
 
     def _answer_question(self, message: Message) -> Message:
         ask = message.get("ask")

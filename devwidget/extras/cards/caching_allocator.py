@@ -120,7 +120,7 @@ class CachingAllocator:
         Raises:
             NoRoom: if there is none.
         """
-        size = self.settings.round_size(requested)
+        size = in_blocks(requested, UNIT)
         pool = self._find_pool(size <= SMALL, stream)
         block = self._find_cached(pool, size) or self._take_new(pool, size) or self._take_new_after_release(pool, size)
         if block is None:

@@ -25,8 +25,6 @@ SEGMENT_UNIT = 2 * MIB
 
 
 NEVER = 1 << 62
-POWERS = 16
-"""Powers of two that divisions are kept for: from 1 MiB to 32 GiB, and beyond."""
 _SETTING = re.compile(r"(\w+):(\[[^\]]*\]|[^,]*)(?:,|$)")
 _LEAST_MIB = LARGE_SEGMENT // MIB
 
@@ -39,30 +37,18 @@ class AllocatorSettings:
         expandable: one segment for each pool that grows, in place of new ones.
         unsplit: free blocks of at least so many bytes are not split.
         surplus: such a block may be less than so many bytes larger than what is asked for.
-        large_segment: bytes of a segment that several large blocks share.
-        divisions: for each power of two from 1 MiB on, into how many parts it is divided to round sizes up to one of them;
-            0 and 1 stand for rounding to whole units.
     """
 
     expandable: bool = False
     unsplit: int = NEVER
     surplus: int = LARGE_SEGMENT
-    large_segment: int = LARGE_SEGMENT
-    divisions: tuple[int, ...] = (0,) * POWERS
-
-    def round_size(self, requested: int) -> int:
-        """Bytes of the block for a request."""
-        parts = self.divisions[_power_index(requested // MIB)]
-        if parts < 2 or requested <= UNIT * parts:
-            return in_blocks(requested, UNIT)
-        return in_blocks(requested, (1 << requested.bit_length() - 1) // parts)
 
     def segment_bytes(self, size: int) -> int:
         """Bytes that are taken from the GPU for a block of `size` bytes that fits into no segment."""
         if size <= SMALL:
             return SMALL_SEGMENT
         if size < OWN_SEGMENT:
-            return self.large_segment
+            return LARGE_SEGMENT
         return in_blocks(size, SEGMENT_UNIT)
 
 
@@ -104,49 +90,14 @@ def _parse_mebibytes(name: str, value: str) -> int:
     return min(int(value) * MIB, NEVER)
 
 
-def _parse_divisions(name: str, value: str) -> tuple[int, ...]:
-    """`4`, or `[256:1,512:2,>:4]`: what is below the first size is divided as it is; sizes between, not at all."""
-    if not value.startswith("["):
-        return (_parse_power_of_two(value, "divisons has"),) * POWERS
-    table, last = [0] * POWERS, None
-    for entry in value[1:-1].split(","):
-        size, _, parts = entry.partition(":")
-        if parts == "0":
-            count = int(parts)
-        else:
-            count = _parse_power_of_two(parts, "divisons has")
-        if size == ">":
-            at = last or 0
-        else:
-            at = _power_index(_parse_power_of_two(size, "intervals have"))
-        if size == ">":
-            span = slice(at, POWERS)
-        else:
-            span = slice(0 if last is None else at, at + 1)
-        table[span] = [count] * len(table[span])
-        last = at
-    return tuple(table)
-
-
-def _parse_power_of_two(text: str, what: str) -> int:
-    if not text.isdigit() or int(text).bit_count() != 1:
-        raise RuntimeError(f"For roundups, the {what} to be power of 2 ")
-    return int(text)
-
-
-def _power_index(mebibytes: int) -> int:
-    return min(max(mebibytes.bit_length() - 1, 0), POWERS - 1)
-
-
 _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "expandable_segments": ("expandable", _parse_switch),
     "max_split_size_mb": ("unsplit", _parse_mebibytes),
     "max_non_split_rounding_mb": ("surplus", _parse_mebibytes),
-    "large_segment_size_mb": ("large_segment", _parse_mebibytes),
-    "roundup_power2_divisions": ("divisions", _parse_divisions),
 }
 _PASSED_OVER = frozenset(
-    """backend garbage_collection_threshold graph_capture_record_stream_reuse per_process_memory_fraction
+    """backend garbage_collection_threshold graph_capture_record_stream_reuse large_segment_size_mb per_process_memory_fraction
     pinned_background_threads pinned_num_register_threads pinned_reserve_segment_size_mb pinned_use_background_threads
-    pinned_use_cuda_host_register release_lock_on_cudamalloc throw_on_cudamalloc_oom""".split()
+    pinned_use_cuda_host_register release_lock_on_cudamalloc
+    roundup_power2_divisions throw_on_cudamalloc_oom""".split()
 )

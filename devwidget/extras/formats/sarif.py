@@ -6,11 +6,10 @@ Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import pathlib
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from devwidget._version import __version__
@@ -37,24 +36,17 @@ def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> st
         root: the folder of the repository, against which paths are written.
     """
     given = list(dict.fromkeys(findings))
-    firsts = {finding.kind: finding for finding in reversed(given)}
-    rules = [_rule_json(firsts[kind]) for kind in dict.fromkeys(finding.kind for finding in given)]
+    firsts: dict[str, Finding] = {}
+    for finding in given:
+        firsts.setdefault(finding.kind, finding)
+    rules = list(map(_rule_json, firsts.values()))
     run = {
-        "tool": {"driver": {"name": "devwidget", "version": __version__, **_home_page(), "rules": rules}},
+        "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "language": _LANGUAGES.get(language(), language()),
         "results": [_result_json(finding, root) for finding in given],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
-
-
-def _home_page() -> Json:
-    """Where the project lives, if the installed package says so."""
-    try:
-        urls = importlib.metadata.metadata("devwidget").get_all("Project-URL") or ()
-    except importlib.metadata.PackageNotFoundError:
-        return {}
-    return next(({"informationUri": url.partition(", ")[2]} for url in urls), {})
 
 
 def _rule_json(first: Finding) -> Json:
@@ -79,15 +71,19 @@ def _as_sentence(text: str) -> str:
 
 
 def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
-    at = [each for each in (finding.fault, finding.birth) if each is not None and path_of(each.file, root)]
-    texts = (finding.headline, *filter(None, [finding.why]), *finding.notes, *extra_notes(finding))
+    at = [each for each in _sites_of(finding) if path_of(each.file, root)]
+    texts = filter(None, (finding.headline, finding.why, *finding.notes, *extra_notes(finding)))
+    fixes = []
+    for fix in finding.fixes:
+        if fix.edits and all(path_of(edit.file, root) for edit in fix.edits):
+            fixes.append(_fix_json(fix, root))
     result: Json = {
         "ruleId": finding.kind,
         "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(map(said, texts))},
         "partialFingerprints": {"devwidget/v1": _fingerprint_lines(finding, root)},
         "locations": [{"physicalLocation": _place_json(at[0], root)}] if at else [],
-        "fixes": [_fix_json(fix, root) for fix in finding.fixes if fix.edits and all(path_of(e.file, root) for e in fix.edits)],
+        "fixes": fixes,
     }
     if len(at) > 1 and at[1] != at[0]:
         result["relatedLocations"] = [{"physicalLocation": _place_json(at[1], root), "message": {"text": say("placed here")}}]
@@ -96,10 +92,17 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
     return result
 
 
+def _sites_of(finding: Finding) -> Iterator[Site]:
+    for site in (finding.fault, finding.birth):
+        if site is not None:
+            yield site
+
+
 def _fingerprint_lines(finding: Finding, root: str | pathlib.Path) -> str:
     """A fingerprint of what the lines say, without their numbers: it stays when lines are moved about."""
-    sites = [site for site in (finding.fault, finding.birth) if site is not None]
-    words = [finding.kind, finding.module or "", *(part for site in sites for part in (path_of(site.file, root), site.text))]
+    words = [finding.kind, finding.module or ""]
+    for site in _sites_of(finding):
+        words += [path_of(site.file, root), site.text]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -109,8 +112,7 @@ def _place_json(site: Site, root: str | pathlib.Path) -> Json:
 
 def _file_json(file: str, root: str | pathlib.Path) -> Json:
     path = path_of(file, root)
-    inside = not pathlib.PurePosixPath(path).is_absolute() and not pathlib.PureWindowsPath(path).is_absolute()
-    if inside:
+    if not pathlib.PurePosixPath(path).is_absolute() and not pathlib.PureWindowsPath(path).is_absolute():
         return {"uri": urllib.parse.quote(path), "uriBaseId": _ROOT}
     return {"uri": f"file://{'' if path.startswith('/') else '/'}{urllib.parse.quote(path)}"}
 

@@ -265,5 +265,4 @@ def _held_bytes(accounts: tuple[Account, ...]) -> int:
 def _peak_bytes(accounts: tuple[Account, ...]) -> tuple[int, int]:
     """Return the most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
     settle_accounts()
-    reserved = (account.peak_reserved for account in accounts if account.has_segments)
-    return max(account.peak for account in accounts), max(reserved, default=0)
+    return max(account.peak for account in accounts), max(account.peak_in_segments for account in accounts)

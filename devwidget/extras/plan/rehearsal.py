@@ -96,8 +96,7 @@ def _take_peaks(accounts: tuple[Account, ...]) -> list[int]:
 
 
 def _has_room(account: Account) -> bool:
-    reserved = account.peak_reserved if account.has_segments else 0
-    return max(account.peak, reserved) + account.context <= account.capacity
+    return max(account.peak, account.peak_in_segments) + account.context <= account.capacity
 
 
 def _place_loss(loss_fn: Any) -> Any:

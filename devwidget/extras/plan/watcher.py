@@ -168,7 +168,7 @@ class Watcher:
         optimizer = min(peak.optimizer, peak.held - weights - gradients)
         parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
         at, tips_over = (None if moment is None else moment.to_record() for moment in (peak.moment, peak.tips_over))
-        reserved = account.peak_reserved if account.has_segments else 0
+        reserved = account.peak_in_segments
         sizes = account.capacity, peak.held, *parts
         course = tuple(itertools.starmap(StepPoint, _take_fullest(self._courses[index])))
         return DevicePlan(DeviceId(virtual_gpu(index).type, index), *sizes, at, tips_over, reserved, account.context, course)

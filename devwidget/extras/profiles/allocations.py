@@ -101,19 +101,18 @@ def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurv
     free = max((free for *_, free, _ in history.refused), default=0)
     total, cache = reserved + free if history.refused else 0, max(reserved - levels[-1], 0)
     end = DeviceMemory(device, "", False, total, activations=levels[-1], cache=cache)
-    if peak:
-        at = history.marks[peak - 1][0]
-    else:
-        at = 0
+    at = history.marks[peak - 1][0] if peak else 0
     return MemoryCurve(end, "allocator", points, tuple(_list_refusals(history, levels)), _sum_holdings(history, roles, at))
 
 
 def _choose_extremes(levels: Sequence[int]) -> set[int]:
     """Return the places of the highest and the lowest level of each stretch, so the peak is always there."""
     step = max(1, 2 * len(levels) // MOST_POINTS)
-    stretches = (range(first, min(first + step, len(levels))) for first in range(0, len(levels), step))
-    ends = ((max(each, key=levels.__getitem__), min(each, key=levels.__getitem__)) for each in stretches)
-    return {place for pair in ends for place in pair} | {len(levels) - 1}
+    chosen = {len(levels) - 1}
+    for first in range(0, len(levels), step):
+        stretch = range(first, min(first + step, len(levels)))
+        chosen |= {max(stretch, key=levels.__getitem__), min(stretch, key=levels.__getitem__)}
+    return chosen
 
 
 def _sample_points(history: History, roles: Sequence[str], levels: Sequence[int], chosen: set[int]) -> Iterator[MemoryPoint]:
@@ -122,7 +121,7 @@ def _sample_points(history: History, roles: Sequence[str], levels: Sequence[int]
     held = dict.fromkeys(ROLES, 0)
     for role, size, begun in zip(roles, history.sizes, history.begun, strict=True):
         held[role] += 0 if begun else size
-    stack = FOREIGN
+    stack, number = FOREIGN, 0
     for place, level in enumerate(levels):
         if place:
             number, change = history.marks[place - 1]
@@ -130,13 +129,7 @@ def _sample_points(history: History, roles: Sequence[str], levels: Sequence[int]
             held[roles[allocation]] += change
             if change >= 0:
                 stack = history.stacks[allocation]
-            else:
-                stack = stack
         if place in chosen:
-            if place:
-                number = history.marks[place - 1][0]
-            else:
-                number = 0
             yield MemoryPoint(number, stack.phase, stack.module, stack.site, level, **held)
 
 

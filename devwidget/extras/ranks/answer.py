@@ -77,9 +77,13 @@ def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
     for frame in frames:
         if not is_own(frame.f_code.co_filename):
             yield from locals_of(frame).values()
+    namespaces = [vars(sys.modules["__main__"])]
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
-    yield from (value for namespace in namespaces for _, value in copy_items(namespace))
+    if shell is not None:
+        namespaces.append(shell.user_ns)
+    for namespace in namespaces:
+        for _, value in copy_items(namespace):
+            yield value
 
 
 def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
@@ -88,12 +92,10 @@ def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
         return ()
     found: set[int] = set()
     for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
-        found.update(
-            int(dict_of(stage)["stage_index"])
-            for each in (value, *_stored_fields(value))
-            for stage in (each, *(parts_of(each) if type(each) in (list, tuple) else ()))
-            if _is_stage(stage)
-        )
+        for each in (value, *_stored_fields(value)):
+            parts = parts_of(each) if type(each) in (list, tuple) else ()
+            for stage in filter(_is_stage, (each, *parts)):
+                found.add(int(dict_of(stage)["stage_index"]))
     return tuple(sorted(found))
 
 
@@ -104,8 +106,12 @@ def _is_stage(value: object) -> bool:
 
 def _stored_fields(value: object) -> Iterator[Any]:
     """Yield the fields of a schedule, which has its stages, or of an object of the user's, such as a trainer."""
-    fields = None if is_scalar(value) else dict_of(value)
-    yield from (field for _, field in (copy_items(fields) if type(fields) is dict else ()))
+    if is_scalar(value):
+        return
+    fields = dict_of(value)
+    if type(fields) is dict:
+        for _, field in copy_items(fields):
+            yield field
 
 
 _TRIES = 5
@@ -221,8 +227,11 @@ class Reporter:
         return held._replace(unsharded=unsharded, note=in_row((held.note, *notes), "; "))._asdict()
 
     def _count_optimizer_bytes(self) -> int:
-        states = (tensor for each in self.history.list_optimizers() for _, tensor, _ in optimizer_tensors(each, {}))
-        return sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states)
+        total = 0
+        for optimizer in self.history.list_optimizers():
+            for _, tensor, _ in optimizer_tensors(optimizer, {}):
+                total += int(read_attribute(local_part(tensor), "nbytes"))
+        return total
 
     def _read_steady_progress(self) -> tuple[int, Progress]:
         """Count steps, and read the collectives at that step; without them if it goes on too fast."""

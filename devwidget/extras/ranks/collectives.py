@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -82,18 +82,24 @@ class LastReader:
 
 
 def _read_past() -> tuple[PastCollective, ...]:
-    groups = list_groups()
-    entries = (entry for entry in _read_entries(only_open=False) if not entry.get("is_p2p"))
-    newest = sorted(entries, key=lambda entry: int(entry.get("time_created_ns", 0)))[-MOST_LAST:]
-    return tuple(_describe_past(entry, groups) for entry in newest)
+    groups, found = list_groups(), []
+    for entry in _read_entries(only_open=False):
+        if not entry.get("is_p2p"):
+            found.append(_describe_past(entry, groups))
+    found.sort(key=lambda each: each.begun)
+    return tuple(found[-MOST_LAST:])
 
 
 def _describe_past(entry: Mapping[str, Any], groups: Groups) -> PastCollective:
     found = describe_collective(entry, groups)
     begun = entry.get("time_created_ns", 0) / 1e9
-    return PastCollective(
-        found.kind, found.sequence, found.group, found.ranks[0] if found.ranks else -1, len(found.ranks), found.bytes, begun
-    )
+    return PastCollective(found.kind, found.sequence, found.group, *_first_and_size(found.ranks), found.bytes, begun)
+
+
+def _first_and_size(ranks: Sequence[int]) -> tuple[int, int]:
+    if ranks:
+        return ranks[0], len(ranks)
+    return -1, 0
 
 
 def _read_counts() -> list[Mapping[str, Any]]:
@@ -105,9 +111,11 @@ def _read_counts() -> list[Mapping[str, Any]]:
 
 def _read_entries(*, only_open: bool) -> list[Mapping[str, Any]]:
     """Read what each recorder holds, without stacks; `only_open`: and without what is over."""
-    dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
-    told = [pickle.loads(dump(True, False, only_open)) for dump in dumps if dump is not None]
-    return [entry for each in told for entry in each.get("entries", ())]
+    found: list[Mapping[str, Any]] = []
+    for dump in (torch_internals.collective_entries, torch_internals.nccl_entries):
+        if dump is not None:
+            found += pickle.loads(dump(True, False, only_open)).get("entries", ())
+    return found
 
 
 def parse_progress(dumped: bytes) -> Progress:
@@ -124,10 +132,13 @@ def list_groups() -> Groups:
     world: Any = torch_internals.process_groups
     if world is None:
         return {}
-    members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
-    # Ints are the keys of groups that this process is no member of.
-    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]
-    return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
+    members = dict(world.pg_group_ranks)
+    found: dict[str, Group] = {}
+    for group, number in list(world.pg_names.items()):
+        # Ints are the keys of groups that this process is no member of.
+        if type(group) is not int:
+            found[str(number)] = Group(group_label(str(number), group.group_desc), tuple(sorted(members.get(group, ()))))
+    return found
 
 
 def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
@@ -137,10 +148,11 @@ def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[Gro
     """
     by_place = {str(place): group for place, group in enumerate(groups.values())}
     found: dict[str, GroupProgress] = {}
-    for place, status in (pair for each in told for pair in each.get("pg_status", {}).items()):
-        progress = _describe_group(place, status, by_place.get(place))
-        if place not in found or found[place].begun < progress.begun:
-            found[place] = progress
+    for each in told:
+        for place, status in each.get("pg_status", {}).items():
+            progress = _describe_group(place, status, by_place.get(place))
+            if place not in found or found[place].begun < progress.begun:
+                found[place] = progress
     return tuple(found.values())
 
 
@@ -148,8 +160,8 @@ def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) 
     # -1 where there was none.
     begun = max(0, int(status["last_enqueued_collective"]))
     finished = max(0, int(status["last_completed_collective"]))
-    name, ranks = group if group is not None else (place, ())
-    return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
+    name, ranks = group or (place, ())
+    return GroupProgress(name, begun, finished, *_first_and_size(ranks))
 
 
 def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

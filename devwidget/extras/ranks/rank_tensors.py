@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import sys
 import zlib
@@ -53,23 +52,30 @@ def read_holdings(root: nn.Module) -> RankHoldings:
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
     reader = _HoldingsReader(sharded)
-    found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
-    sizes: Counter[str] = Counter()
-    for tensor in itertools.chain(*found):
-        sizes[tensor.device] += tensor.local_bytes
-    device = max(sizes, key=sizes.__getitem__, default="")
     places: dict[Holding, int] = {}
-    held = tuple(places.setdefault(holding, len(places)) for holding in found)
+    sizes: Counter[str] = Counter()
+    modules, held = [], []
+    for module, path, *_ in tree.visits:
+        holding = tuple(reader.read_module(module))
+        modules.append(_describe_module(module, path))
+        held.append(places.setdefault(holding, len(places)))
+        for tensor in holding:
+            sizes[tensor.device] += tensor.local_bytes
+    device = max(sizes, key=sizes.__getitem__, default="")
     holdings = tuple(_name_own_device(holding, device) for holding in places)
-    modules = tuple(_describe_module(module, path) for module, path, *_ in tree.visits)
     axes, coordinates = reader.mesh
-    model = RankModel(modules, holdings, held)
+    model = RankModel(tuple(modules), holdings, tuple(held))
     return RankHoldings(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
 
 
 def _name_own_device(holding: Holding, own_device: str) -> Holding:
     """The same tensors, those on the device of the rank said to be there."""
-    return tuple(replace(tensor, device=OWN_DEVICE) if tensor.device == own_device else tensor for tensor in holding)
+    found = []
+    for tensor in holding:
+        if tensor.device == own_device:
+            tensor = replace(tensor, device=OWN_DEVICE)
+        found.append(tensor)
+    return tuple(found)
 
 
 def _describe_module(module: nn.Module, path: str) -> RankModule:
@@ -220,15 +226,23 @@ MOST_ELEMENTS = 4096
 
 def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
     """Return path and checksum of each parameter that no axis cuts; buffers, such as means of a norm, may differ."""
-    whole = ((path, _find_replicated(tensor)) for path, tensor in named_tensors(model, "_parameters"))
-    return tuple((path, _compute_checksum(tensor)) for path, tensor in whole if tensor is not None)
+    found = []
+    for path, parameter in named_tensors(model, "_parameters"):
+        whole = _find_replicated(parameter)
+        if whole is not None:
+            found.append((path, _compute_checksum(whole)))
+    return tuple(found)
 
 
 def _find_replicated(tensor: Any) -> torch.Tensor | None:
     """Return the tensor of this rank if all ranks have the same one."""
-    if not is_distributed(tensor):
-        return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not read_attribute(tensor, "is_meta") else None
-    return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None
+    if is_distributed(tensor):
+        if all(each.is_replicate() for each in tensor._spec.placements):
+            return tensor._local_tensor  # type: ignore[no-any-return]
+        return None
+    if type(tensor) in (nn.Parameter, torch.Tensor) and not read_attribute(tensor, "is_meta"):
+        return tensor  # type: ignore[no-any-return]
+    return None
 
 
 def _compute_checksum(tensor: torch.Tensor) -> str:

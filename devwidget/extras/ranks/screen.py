@@ -13,11 +13,10 @@ from traitlets import Bool, Dict, Unicode
 from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, plain_cluster, ranks_content
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, fall_silent, speak_along
-from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.panel.displayed import Displayed, close_parts, speak_along
+from devwidget.panel.questions import answer_page
 from devwidget.report.page.assets import join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
-from devwidget.report.style.safe_text import safe_block
 
 
 class RanksView(anywidget.AnyWidget):
@@ -65,11 +64,7 @@ class RanksWidget(Displayed, ipywidgets.VBox):
 
     def close(self) -> None:
         """Take the panel off every page."""
-        fall_silent(self)
-        for widget in (self.view, self.control):
-            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-            widget.close()
-        self.layout.close()
+        close_parts(self, self.view, self.control)
         super().close()
 
     def _draw_cluster(self) -> None:
@@ -88,13 +83,9 @@ class RanksWidget(Displayed, ipywidgets.VBox):
 
 
 def _answer_page(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
-    """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
-    asked = message if isinstance(message, dict) else {}
-    answer: dict[str, str] = {}
-    if asked.get("ask") == "ranks":
-        try:
+    def answer_question(asked: dict[str, Any]) -> dict[str, Any]:
+        if asked.get("ask") == "ranks":
             panel.ask()
-        except Exception as error:
-            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
-            answer = {"error": safe_block(told)}
-    control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})
+        return {}
+
+    answer_page(control, message, answer_question)

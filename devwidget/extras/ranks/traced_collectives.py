@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,49 +21,28 @@ from devwidget.capture.tensors import tensors_in
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
 from devwidget.records.schema.message import Message
 
-_C10D = {
-    "_allgather_base_": "all_gather",
-    "_reduce_scatter_base_": "reduce_scatter",
-    "allgather_": "all_gather",
-    "allgather_coalesced_": "all_gather",
-    "allgather_into_tensor_coalesced_": "all_gather",
-    "allreduce_": "all_reduce",
-    "allreduce_coalesced_": "all_reduce",
-    "alltoall_": "all_to_all",
-    "alltoall_base_": "all_to_all",
-    "barrier": "barrier",
-    "broadcast_": "broadcast",
-    "gather_": "gather",
-    "monitored_barrier_": "barrier",
-    "recv_": "recv",
-    "recv_any_source_": "recv",
-    "reduce_": "reduce",
-    "reduce_scatter_": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "scatter_": "scatter",
-    "send": "send",
+_OPERATORS = {
+    "all_gather": "c10d::_allgather_base_ c10d::allgather_ c10d::allgather_coalesced_ c10d::allgather_into_tensor_coalesced_ "
+    "_c10d_functional::all_gather_into_tensor _c10d_functional::all_gather_into_tensor_coalesced "
+    "_c10d_functional::all_gather_into_tensor_out",
+    "all_reduce": "c10d::allreduce_ c10d::allreduce_coalesced_ _c10d_functional::all_reduce _c10d_functional::all_reduce_ "
+    "_c10d_functional::all_reduce_coalesced _c10d_functional::all_reduce_coalesced_",
+    "all_to_all": "c10d::alltoall_ c10d::alltoall_base_ _c10d_functional::all_to_all_single",
+    "barrier": "c10d::barrier c10d::monitored_barrier_",
+    "broadcast": "c10d::broadcast_ _c10d_functional::broadcast _c10d_functional::broadcast_",
+    "gather": "c10d::gather_",
+    "recv": "c10d::recv_ c10d::recv_any_source_ _c10d_functional::irecv",
+    "reduce": "c10d::reduce_",
+    "reduce_scatter": "c10d::_reduce_scatter_base_ c10d::reduce_scatter_ c10d::reduce_scatter_tensor_coalesced_ "
+    "_c10d_functional::reduce_scatter_tensor _c10d_functional::reduce_scatter_tensor_coalesced "
+    "_c10d_functional::reduce_scatter_tensor_out",
+    "scatter": "c10d::scatter_",
+    "send": "c10d::send _c10d_functional::isend",
 }
-_FUNCTIONAL = {
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "all_gather_into_tensor_out": "all_gather",
-    "all_reduce": "all_reduce",
-    "all_reduce_": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "all_reduce_coalesced_": "all_reduce",
-    "all_to_all_single": "all_to_all",
-    "broadcast": "broadcast",
-    "broadcast_": "broadcast",
-    "irecv": "recv",
-    "isend": "send",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "reduce_scatter_tensor_out": "reduce_scatter",
-}
-KINDS: Mapping[str, str] = {f"c10d::{name}": kind for name, kind in _C10D.items()} | {
-    f"_c10d_functional::{name}": kind for name, kind in _FUNCTIONAL.items()
-}
+KINDS: dict[str, str] = {}
 """Names of operators, and the kind of collective that each is."""
+for _kind, _names in _OPERATORS.items():
+    KINDS |= dict.fromkeys(_names.split(), _kind)
 
 _GROUPS = ("process_group", "group_name")
 _GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors", "tensor")
@@ -82,13 +60,15 @@ class Places(NamedTuple):
 @functools.cache
 def places_of(func: Any) -> Places:
     """Where an operator takes its group, its tensors and its peer, by the names that its schema gives the arguments."""
-    names = [argument.name for argument in func._schema.arguments]
-    has_ends = KINDS.get(func._schema.name) in ("send", "recv")
-    return Places(_first_place(names, _GROUPS), _first_place(names, _GIVEN), _first_place(names, _PEERS) if has_ends else -1)
-
-
-def _first_place(names: list[str], wanted: tuple[str, ...]) -> int:
-    return next((at for at, name in enumerate(names) if name in wanted), -1)
+    found = {"group": -1, "given": -1, "peer": -1}
+    wanted = {"group": _GROUPS, "given": _GIVEN}
+    if KINDS.get(func._schema.name) in ("send", "recv"):
+        wanted["peer"] = _PEERS
+    for at, argument in enumerate(func._schema.arguments):
+        for what, names in wanted.items():
+            if argument.name in names and found[what] < 0:
+                found[what] = at
+    return Places(**found)
 
 
 def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:
@@ -200,9 +180,9 @@ class Collectives(Observer):
 
     def list_facts(self) -> dict[str, Any]:
         """The calls, each with its line, and the process groups in the order in which they were met."""
-        lines = {site: to_site(site) for site in {site for _, site in self._calls}}
-        calls = tuple(replace(call, site=lines[site]) for call, site in self._calls)
-        return {"collectives": calls, "groups": tuple(self._groups)}
+        read_line = functools.cache(to_site)
+        calls = [replace(call, site=read_line(site)) for call, site in self._calls]
+        return {"collectives": tuple(calls), "groups": tuple(self._groups)}
 
 
 def _record_of(group: Any) -> ProcessGroup:

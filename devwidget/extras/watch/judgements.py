@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from devwidget.extras.watch.records.run import FIRST, PARTS
@@ -59,7 +60,7 @@ class Window:
         if len(rows) < segments * SEGMENT or not all(name in row for row in rows):
             return []
         parts = [rows[at : at + SEGMENT] for at in range(0, len(rows), SEGMENT)]
-        return [(part[0][FIRST], min(row[name] for row in part)) for part in parts]
+        return [(part[0][FIRST], min(map(itemgetter(name), part))) for part in parts]
 
     @property
     def newest(self) -> list[Row]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.extras.watch.records.run import WatchedRun
-from devwidget.extras.watch.views import list_marks
+from devwidget.extras.watch.records.run import RecordedStep, WatchedRun
+from devwidget.extras.watch.views import Mark, list_marks
 from devwidget.extras.watch.words.figures import run_figure
 from devwidget.extras.watch.words.run import verdict_words
 from devwidget.language.speaking import said, say
@@ -34,16 +34,18 @@ def watched_content(run: WatchedRun | None) -> dict[str, Any]:
         "summary": verdict_words(run),
         "error": say("ended by {error}", error=run.error.partition("\n")[0]) if run.error else "",
         "figure": run_figure(run),
-        "findings": [
-            finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)
-        ],
-        "not_checked": [said(note) for note in run.not_checked],
-        "recorded": [
-            {
-                "step": step.number,
-                "reason": said(step.reason),
-                "found": count_words(len(step.trace.findings), "finding") if step.trace.findings else "",
-            }
-            for step in run.recorded_steps
-        ],
+        "findings": list(map(_mark_content, list_marks(run))),
+        "not_checked": list(map(said, run.not_checked)),
+        "recorded": list(map(_recorded_content, run.recorded_steps)),
     }
+
+
+def _mark_content(mark: Mark) -> dict[str, Any]:
+    return finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded}
+
+
+def _recorded_content(step: RecordedStep) -> dict[str, Any]:
+    found = ""
+    if step.trace.findings:
+        found = count_words(len(step.trace.findings), "finding")
+    return {"step": step.number, "reason": said(step.reason), "found": found}

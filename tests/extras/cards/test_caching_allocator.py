@@ -26,8 +26,6 @@ CONFIGURATIONS = [
     "expandable_segments:True",
     "max_split_size_mb:32",
     "max_split_size_mb:64,max_non_split_rounding_mb:40",
-    "roundup_power2_divisions:4",
-    "roundup_power2_divisions:[1:2,64:4,>:8],large_segment_size_mb:40",
 ]
 
 
@@ -66,7 +64,7 @@ def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
         first = blocks[0]
         if not first.segment.expandable:
             size = sum(block.size for block in blocks)
-            assert size == 2 * MIB if first.segment.small else size == rules.large_segment or size % (2 * MIB) == 0
+            assert size == 2 * MIB if first.segment.small else size == 20 * MIB or size % (2 * MIB) == 0
         for before, after in itertools.pairwise(blocks):
             assert before.address + before.size == after.address
             assert after.previous is before
@@ -79,7 +77,7 @@ def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
             in_use += block.size * block.in_use
             split += block.size * (block.is_free and len(blocks) > 1)
             if block.in_use:
-                spare = block.size - rules.round_size(block.requested)
+                spare = block.size - -(-block.requested // 512) * 512
                 assert 0 <= spare <= (0 if block.segment.small or block.segment.expandable else max(MIB, rules.surplus - 1))
     assert sum(block.size for block in live) == in_use == figures.current_of("allocated_bytes")
     assert mapped == figures.current_of("reserved_bytes") <= allocator.memory.capacity
@@ -164,27 +162,9 @@ def test_blocks_above_the_limit_are_not_split_and_given_back_first() -> None:
         ("max_split:1", "Unrecognized CachingAllocator option: max_split"),
         ("max_split_size_mb:3", "max_split_size_mb too small, must be >= 20"),
         ("expandable_segments:yes", "Expected a single True/False argument for expandable_segments"),
-        ("roundup_power2_divisions:3", "the divisons has to be power of 2"),
-        ("roundup_power2_divisions:[3:4]", "the intervals have to be power of 2"),
         ("expandable_segments", "expected :"),
     ],
 )
 def test_settings_are_refused_in_torchs_words(text: str, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
         parse_settings(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "requested", "rounded"),
-    [
-        ("", 5 * MIB + 1, 5 * MIB + 512),
-        ("roundup_power2_divisions:4", 1200, 1536),
-        ("roundup_power2_divisions:4", 8 * MIB, 8 * MIB),
-        ("roundup_power2_divisions:[64:1,128:2,>:8]", 33 * MIB + 1, 33 * MIB + 512),
-        ("roundup_power2_divisions:[64:1,128:2,>:8]", 130 * MIB, 144 * MIB),
-        ("roundup_power2_divisions:[64:1,128:2,>:8]", 260 * MIB, 288 * MIB),
-        ("roundup_power2_divisions:[64:4,256:2]", 130 * MIB + 1, 130 * MIB + 512),
-    ],
-)
-def test_requests_are_rounded_as_the_settings_say(text: str, requested: int, rounded: int) -> None:
-    assert parse_settings(text).round_size(requested) == rounded

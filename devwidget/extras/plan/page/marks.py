@@ -24,10 +24,7 @@ GLYPHS: dict[Fit, str] = {"fits": "tried", "fits by less": "warning", "does not 
 
 def draw_glyph(name: str, words: str = "") -> Markup:
     """A glyph; with words it says them to who cannot see it."""
-    if words:
-        spoken = {"role": "img", "aria-label": words}
-    else:
-        spoken = {"aria-hidden": "true"}
+    spoken = {"role": "img", "aria-label": words} if words else {"aria-hidden": "true"}
     look = {"viewBox": "0 0 16 16", "class_": f"dw-icon-{name} dw-glyph"}
     return html_element("svg", html_element("path", d=_SHAPES[name]), **look, **spoken)
 
@@ -37,12 +34,19 @@ def draw_prose(text: str) -> Markup:
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return join_html(text)
-    return join_html(*(html_element("code", part) if at % 2 else part for at, part in enumerate(parts)))
+    for at in range(1, len(parts), 2):
+        parts[at] = html_element("code", parts[at])
+    return join_html(*parts)
 
 
 def draw_percent(share: float) -> str:
     """A share for CSS."""
     return f"{100 * share:.3f}%"
+
+
+def at_left(share: float) -> str:
+    """The place of what begins at a share of the width."""
+    return f"left:{draw_percent(share)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,68 +57,68 @@ class Scale:
 
     def draw_stretch(self, start: float, stop: float, look: str = "", hue: str = "", title: str = "") -> Markup:
         """A box from one size to another."""
-        place = f"left:{draw_percent(start / self.reach)};width:{draw_percent(max(stop - start, 0) / self.reach)}"
-        return html_element("i", class_=look, style=f"{place};background:{hue}" if hue else place, title=title)
+        place = f"{at_left(start / self.reach)};width:{draw_percent(max(stop - start, 0) / self.reach)}"
+        if hue:
+            place += f";background:{hue}"
+        return html_element("i", class_=look, style=place, title=title)
 
     def draw_wall(self, at: float) -> Markup:
         """The end of the memory."""
-        return html_element("i", class_="dw-wall", style=f"left:{draw_percent(at / self.reach)}")
+        return html_element("i", class_="dw-wall", style=at_left(at / self.reach))
 
     def draw_words(self, at: float, *words: str, before: bool = False) -> Markup:
         """Words that begin, or end, at a size."""
+        side = at_left(at / self.reach)
         if before:
             side = f"right:{draw_percent(1 - at / self.reach)}"
-        else:
-            side = f"left:{draw_percent(at / self.reach)}"
         return html_element("span", *words, style=side)
 
     def draw_ticks(self, capacity: float) -> Markup:
         """Round sizes, and the capacity."""
-        ticks = (self._draw_tick(size) for size in list_ticks(self.reach) if abs(size - capacity) > 0.07 * self.reach)
-        look = "dw-capacity dw-last" if capacity > 0.94 * self.reach else "dw-capacity"
-        end = html_element(
-            "span", format_bytes(int(capacity)), class_=look, style=f"left:{draw_percent(capacity / self.reach)}"
-        )
-        return html_element("div", *ticks, end, class_="dw-ticks")
+        ticks = []
+        for size in list_ticks(self.reach):
+            if not size:
+                ticks.append(self._draw_tick(0, "0", "dw-first"))
+            elif abs(size - capacity) > 0.07 * self.reach:
+                ticks.append(self._draw_tick(size, format_bytes(int(size))))
+        ticks.append(self._draw_tick(capacity, format_bytes(int(capacity)), "dw-capacity"))
+        return html_element("div", *ticks, class_="dw-ticks")
 
-    def _draw_tick(self, size: float) -> Markup:
-        look = "" if size else "dw-first"
+    def _draw_tick(self, size: float, words: str, look: str = "") -> Markup:
         if size > 0.94 * self.reach:
-            look = "dw-last"
-        words = format_bytes(int(size)) if size else "0"
-        return html_element("span", words, class_=look, style=f"left:{draw_percent(size / self.reach)}")
+            look = f"{look} dw-last".strip()
+        return html_element("span", words, class_=look, style=at_left(size / self.reach))
 
 
 def list_ticks(reach: float) -> Iterator[float]:
     """Round sizes up to one."""
-    unit = next((unit for unit in (2.0**40, 2.0**30, 2.0**20, 2.0**10) if reach >= unit), 1.0)
+    unit = 1.0
+    while unit < 2.0**40 and reach >= 1024 * unit:
+        unit *= 1024
     step = round_step(reach / unit / 4) * unit
-    yield from (step * at for at in range(int(reach / step) + 1))
+    for at in range(int(reach / step) + 1):
+        yield step * at
 
 
 def draw_keys(keys: Iterable[tuple[str, str, str]]) -> Markup:
     """`(look, hue, name)` of what is drawn."""
-    each = (
-        html_element("span", html_element("i", class_=look, style=f"background:{hue}" if hue else ""), name)
-        for look, hue, name in keys
-    )
-    return html_element("p", *each, class_="dw-keys")
+    drawn = []
+    for look, hue, name in keys:
+        mark = html_element("i", class_=look, style=f"background:{hue}" if hue else "")
+        drawn.append(html_element("span", mark, name))
+    return html_element("p", *drawn, class_="dw-keys")
 
 
 def draw_table(rows: Sequence[Sequence[str]], right: Collection[int] = (), wide: int = -1) -> Markup:
     """A table with its heading; `wide` is the column that takes what is left."""
-    drawn = [
-        html_element("tr", *(_draw_cell("td" if at else "th", cell, place, right, wide) for place, cell in enumerate(row)))
-        for at, row in enumerate(rows)
-    ]
-    table = html_element(
-        "table", html_element("thead", drawn[0]), html_element("tbody", *drawn[1:]), class_="dw-table dw-plan-table"
-    )
+    looks = dict.fromkeys(right, "dw-number") | {wide: "dw-wide"}
+
+    def draw_row(row: Sequence[str], tag: str = "td") -> Markup:
+        return html_element("tr", *(html_element(tag, cell, class_=looks.get(at, "")) for at, cell in enumerate(row)))
+
+    head, body = html_element("thead", draw_row(rows[0], "th")), html_element("tbody", *map(draw_row, rows[1:]))
+    table = html_element("table", head, body, class_="dw-table dw-plan-table")
     return html_element("div", table, class_="dw-scroll-x", tabindex="0")
-
-
-def _draw_cell(tag: str, cell: str, place: int, right: Collection[int], wide: int) -> Markup:
-    return html_element(tag, cell, class_="dw-number" if place in right else "dw-wide" if place == wide else "")
 
 
 def draw_ladder(first: str, wall: str, rungs: Iterable[Markup], scale: Scale, last: str = "") -> Markup:
@@ -128,12 +132,15 @@ def draw_ladder(first: str, wall: str, rungs: Iterable[Markup], scale: Scale, la
         last: the heading of what is said of each.
     """
     at = 1 / scale.reach
-    end = html_element("span", wall, class_="dw-last" if at > 0.9 else "", style=f"left:{draw_percent(at)}")
-    heads = first, say("on the card"), say("to spare"), last
-    first_head, *rest = (html_element("span", head) for head in heads)
+    end = html_element("span", wall, class_="dw-last" if at > 0.9 else "", style=at_left(at))
+    first_head, *rest = map(_draw_span, (first, say("on the card"), say("to spare"), last))
     track = html_element("span", end, class_="dw-track")
     head = html_element("div", html_element("span"), first_head, track, *rest, class_="dw-rung dw-rung-head")
     return html_element("div", head, *rungs, class_="dw-rungs")
+
+
+def _draw_span(words: str) -> Markup:
+    return html_element("span", words)
 
 
 def scale_of(rooms: Iterable[Room]) -> Scale:
@@ -144,10 +151,10 @@ def scale_of(rooms: Iterable[Room]) -> Scale:
 def draw_rung(scale: Scale, room: Room, words: str, more: str = "", is_first: bool = False) -> Markup:
     """One line of a ladder: what was planned, what it takes of the capacity, and what is said of it."""
     cells = format_bytes(room.on_card), _draw_spare(room), more
-    what = draw_glyph(GLYPHS[room.fit], fit_words(room.fit)), html_element("span", words)
+    what = draw_glyph(GLYPHS[room.fit], fit_words(room.fit)), _draw_span(words)
     track = html_element("span", *draw_track(scale, room), class_="dw-track")
     look = "dw-rung dw-rung-first" if is_first else "dw-rung"
-    return html_element("div", *what, track, *(html_element("span", cell) for cell in cells), class_=look)
+    return html_element("div", *what, track, *map(_draw_span, cells), class_=look)
 
 
 def draw_track(scale: Scale, room: Room) -> Iterator[Markup]:
@@ -162,5 +169,6 @@ def draw_track(scale: Scale, room: Room) -> Iterator[Markup]:
 def _draw_spare(room: Room) -> Markup:
     """What is left, or how much is too much."""
     left = room.capacity - room.on_card
-    words = format_bytes(abs(left))
-    return html_element("span", words if left >= 0 else f"−{words}", class_="" if left >= 0 else "dw-over")
+    if left < 0:
+        return html_element("span", f"−{format_bytes(-left)}", class_="dw-over")
+    return html_element("span", format_bytes(left), class_="")

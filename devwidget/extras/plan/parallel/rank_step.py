@@ -286,7 +286,7 @@ class _WatchedRank:
                 self.peak = max(watcher.most.values())
         phases = tuple(PhasePeak(phase, most) for phase, most in watcher.most.items())
         facts = {"most_gathered": watcher.most_gathered, "phases": phases, "peak_at": self.peak_at, "context": account.context}
-        reserved = account.peak_reserved if account.has_segments else 0
+        reserved = account.peak_in_segments
         plan = RankPlan((), account.capacity, self.peak, **self.parts, **facts, reserved=reserved)  # type: ignore[arg-type]
         return RankResult(at, shards, plan, _list_wrappers(self.part), getattr(running, "passed", None))
 

@@ -16,12 +16,12 @@ from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import PieceJobs
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, fall_silent, runs_in_notebook, speak_along
-from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.panel.displayed import Displayed, close_parts, runs_in_notebook, speak_along
+from devwidget.panel.questions import answer_page, refusal_words
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
-from devwidget.report.style.safe_text import safe_block
 
 PLAN = (
     "words.js", "dom.js", "edits.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
@@ -89,11 +89,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def close(self) -> None:
         """Take the page off every notebook."""
         self.jobs.cancel()
-        fall_silent(self)
-        for widget in (self.view, self.control):
-            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-            widget.close()
-        self.layout.close()
+        close_parts(self, self.view, self.control)
         super().close()
 
     def __repr__(self) -> str:
@@ -112,16 +108,9 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         return questions
 
     def _answer_page(self, control: Control, message: Any, buffers: Any) -> None:
-        """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
-        asked = message if isinstance(message, dict) else {}
-        answer: dict[str, Any] = {}
-        try:
-            self._answer_question(asked)
-        except Exception as error:
-            answer = {"error": safe_block(str(error) if isinstance(error, DevwidgetError) else error_text(error))}
-        control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})
+        answer_page(control, message, self._answer_question)
 
-    def _answer_question(self, asked: dict[str, Any]) -> None:
+    def _answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked.get("ask") == "cancel":
             self.jobs.cancel()
         if asked.get("ask") == "question" and asked.get("question") in self._find_questions().names:
@@ -131,6 +120,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
                 self.jobs.start(shown.ask_between_cells(asked["question"]))
         if asked.get("ask") == "setting":
             self._show_setting(asked)
+        return {}
 
     def _show_setting(self, asked: dict[str, Any]) -> None:
         """Show another setting, at once if it was planned before."""
@@ -144,8 +134,10 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         self.jobs.start(root.plan_between_cells(setting))
 
     def _tell_progress(self, count: int) -> None:
-        words = say_count(*both("planning: {count} plan run", "planning: {count} plans run"), count)
-        self.view.status = {"kind": "busy", "text": words if count else say("planning …")}
+        words = say("planning …")
+        if count:
+            words = say_count(*both("planning: {count} plan run", "planning: {count} plans run"), count)
+        self.view.status = {"kind": "busy", "text": words}
 
     def _tell_end(self, error: BaseException | None) -> None:
         """Draw what came of a run; one that failed or was cancelled leaves what is shown as it is."""
@@ -156,8 +148,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         elif isinstance(error, KeyboardInterrupt):
             self.view.status = {"kind": "cancelled", "text": say("cancelled; what was planned before is shown")}
         else:
-            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
-            self.view.status = {"kind": "refused", "text": safe_block(told)}
+            self.view.status = {"kind": "refused", "text": refusal_words(error)}
 
 
 def _nobody_to_ask() -> DevwidgetError:

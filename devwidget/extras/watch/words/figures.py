@@ -101,11 +101,11 @@ def _along(rows: StepRows, values: Sequence[float]) -> Figure:
 
 
 def _draw_times(rows: StepRows) -> Iterator[Figure]:
-    parts = mean_parts(rows)
+    parts, totals = mean_parts(rows), [0.0] * len(rows)
     for part, means in parts.items():
         area = {"type": "scatter", "mode": "none", "stackgroup": "times", "name": said(PART_NAMES[part]), "meta": part}
         yield area | _along(rows, means) | {"fillcolor": _HUES[part], "hoverinfo": "skip"}
-    totals = [sum(each) for each in zip(*parts.values(), strict=True)] or [0.0] * len(rows)
+        totals = list(map(sum, zip(totals, means, strict=True)))
     words = [_row_words(rows, at, {part: means[at] for part, means in parts.items()}) for at in range(len(rows))]
     line = {
         "type": "scatter",
@@ -135,8 +135,10 @@ def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
 def _draw_recorded(run: WatchedRun, rows: StepRows) -> Iterator[Figure]:
     """A ring for each recorded step, on the line of the steps."""
     if run.recorded_steps:
-        numbers = [each.number for each in run.recorded_steps]
-        told = [[_recorded_words(each.number, each.reason), None, {"recorded": each.number}] for each in run.recorded_steps]
+        numbers, told = [], []
+        for each in run.recorded_steps:
+            numbers.append(each.number)
+            told.append(_point(_recorded_words(each.number, each.reason), each.number))
         marker = {"symbol": "circle", "size": 9, "color": SOFT_INK, "line": {"width": 1, "color": "#fff"}}
         yield _draw_points("recorded", say("recorded step"), numbers, 0.0, told, marker)
 
@@ -148,14 +150,19 @@ def _recorded_words(number: int, reason: str) -> str:
 def _draw_marks(marks: Sequence[Mark], rows: StepRows) -> Iterator[Figure]:
     """A triangle for each finding, at the top."""
     if marks:
-        told = [
-            [f"<b>{plotly_text(mark.finding.kind)}</b><br>{plotly_text(said(mark.finding.headline))}", None,
-             {"recorded": mark.recorded}]
-            for mark in marks
-        ]  # fmt: skip
-        hues = [_SEVERITY_HUES[mark.finding.severity] for mark in marks]
+        steps, hues, told = [], [], []
+        for mark in marks:
+            steps.append(mark.step)
+            hues.append(_SEVERITY_HUES[mark.finding.severity])
+            words = f"<b>{plotly_text(mark.finding.kind)}</b><br>{plotly_text(said(mark.finding.headline))}"
+            told.append(_point(words, mark.recorded))
         marker = {"symbol": "triangle-down", "size": 12, "color": hues, "line": {"width": 1, "color": "#fff"}}
-        yield _draw_points("found", say("found"), [mark.step for mark in marks], find_highest(rows), told, marker)
+        yield _draw_points("found", say("found"), steps, find_highest(rows), told, marker)
+
+
+def _point(words: str, recorded: int | None) -> list[object]:
+    """What is said of a point, and the recorded step that a click shows."""
+    return [words, None, {"recorded": recorded}]
 
 
 def _draw_points(meta: str, name: str, steps: Sequence[int], height: float, told: Sequence[object], marker: Figure) -> Figure:
@@ -193,10 +200,9 @@ def _draw_memory(rows: StepRows, memory: WatchedMemory, compositions: Sequence[C
 def _draw_role(role: str, steps: Sequence[int], sizes: Sequence[int], axis: str, width: float) -> Figure:
     """What one part of the peaks of recorded steps takes, on top of those before."""
     name = part_name(role)
-    told = [
-        [say("peak of step {step}: {part} {size}", step=step, part=name, size=format_bytes(size)), None, {"recorded": step}]
-        for step, size in zip(steps, sizes, strict=True)
-    ]
+    told = []
+    for step, size in zip(steps, sizes, strict=True):
+        told.append(_point(say("peak of step {step}: {part} {size}", step=step, part=name, size=format_bytes(size)), step))
     return {
         "type": "bar",
         "yaxis": axis,
