@@ -31,7 +31,6 @@ from devwidget.extras.ranks.records.rank import RankReport, silent_rank
 from devwidget.extras.ranks.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load, loads, read_regular
-from devwidget.records.loading.typed_reader import AlikeParts
 from devwidget.records.schema.message import Message
 
 FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
@@ -46,11 +45,10 @@ _MOST_AT_ONCE = 64
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Rank]:
     """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
-    read = functools.partial(loads, alike=AlikeParts())
     numbers = list(ranks_in(folder))
     # At once: those that do not answer are waited for together.
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
-        heard = list(pool.map(lambda rank: ask_rank(folder, rank, read), numbers))
+        heard = list(pool.map(lambda rank: ask_rank(folder, rank), numbers))
     return mark_stale(mark_hung(heard, patience))
 
 
@@ -91,9 +89,9 @@ def _find_end(gone: Rank) -> float:
     return gone.said.taken + (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
 
 
-def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads) -> Rank:
-    """Ask one rank; `read` makes records of what it says."""
-    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank), read)
+def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
+    """Ask one rank."""
+    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
         return judge_written(rank, written)
     known = _announce_again(written) if written is not None else silent_rank(rank)
@@ -110,7 +108,7 @@ def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads
     except OSError as error:
         return _judge_silence(path, dataclasses.replace(known, pid=pid), written, str(error))
     if answer.status == 200:
-        return _read_answer(known, answer.body, read)
+        return _read_answer(known, answer.body)
     if not path.exists():
         # It has ended since it was asked, and torch's server answers a little longer.
         return judge_written(rank, _load_report(file_of(folder, rank)))
@@ -171,9 +169,9 @@ def _hear_last_word(written: RankReport) -> Rank:
     return Rank("ended", written, Message("came to its end without an exception"))
 
 
-def _read_answer(known: RankReport, body: bytes, read: Callable[[str], Any]) -> Rank:
+def _read_answer(known: RankReport, body: bytes) -> Rank:
     try:
-        said = read(body.decode())
+        said = loads(body.decode())
     except ValueError as error:
         return Rank("busy", known, Message("its answer cannot be read: {error}", error=error))
     if type(said) is not RankReport or said.rank != known.rank:
@@ -250,9 +248,9 @@ def _mark_if_stale(rank: Rank, newest: float) -> Rank:
     return dataclasses.replace(rank, state="stale", note=note, hangs=False)
 
 
-def _load_report(path: pathlib.Path, read: Callable[[str], Any] = loads) -> RankReport | None:
+def _load_report(path: pathlib.Path) -> RankReport | None:
     try:
-        found = read(read_regular(path, LARGEST_ANSWER).decode())
+        found = loads(read_regular(path, LARGEST_ANSWER).decode())
     except (OSError, ValueError):
         # There is none, or somebody else's; who asks is told that the rank is missing.
         return None

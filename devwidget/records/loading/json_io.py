@@ -17,7 +17,6 @@ from devwidget.records import comparison, explanation, snapshot, trace  # noqa: 
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import (
-    AlikeParts,
     SharedParts,
     Unexpected,
     known_messages,
@@ -78,12 +77,8 @@ def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
         raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
-def loads(text: str, alike: AlikeParts | None = None) -> Any:
+def loads(text: str) -> Any:
     """The record that `dumps` wrote; fields that this version does not know are left out.
-
-    Args:
-        text: of a file.
-        alike: of the other files of a job, whose parts are taken where they are equal.
 
     Raises:
         ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
@@ -98,7 +93,7 @@ def loads(text: str, alike: AlikeParts | None = None) -> Any:
         else:
             join = None
         if join is None:
-            return _read_envelope(_parse_json(text), alike)
+            return _read_envelope(_parse_json(text))
         return _join_lines(text, join)
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
@@ -180,7 +175,7 @@ def _parse_json(text: str) -> Any:
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
-def _read_envelope(envelope: Any, alike: AlikeParts | None = None) -> Any:
+def _read_envelope(envelope: Any) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
         raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
@@ -196,15 +191,15 @@ def _read_envelope(envelope: Any, alike: AlikeParts | None = None) -> Any:
     former, why = _former.get(record.__name__, ("", ""))
     if former and former in envelope.get("data", ()):
         raise UnreadableError(why)
-    return contextvars.copy_context().run(_read_data, record, envelope, alike or AlikeParts())
+    return contextvars.copy_context().run(_read_data, record, envelope)
 
 
-def _read_data(record: type, envelope: Mapping[str, Any], alike: AlikeParts) -> Any:
+def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
     """Read the record by the tables of its file, in a context of its own."""
     shared = envelope.get("shared", [])
     if type(shared) is not list:
         raise Unexpected(Message("a list as `shared`"), shared)
-    shared_parts.set(SharedParts(shared, alike))
+    shared_parts.set(SharedParts(shared))
     known_messages.set(read_messages(envelope.get("messages", {})))
     return make_reader(record)(envelope.get("data"))
 

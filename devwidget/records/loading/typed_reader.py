@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import json
 import math
 import re
 import types
@@ -16,7 +18,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.fields import AtLeast, Size, saved_fields
+from devwidget.records.schema.fields import AtLeast, saved_fields
 from devwidget.records.schema.message import Message
 
 Reader = Callable[[Any], Any]
@@ -68,11 +70,9 @@ def make_reader(hint: Any) -> Reader:
         return _make_optional_reader(make_reader(kinds[0]))
     if origin is typing.Literal:
         return _make_word_reader(args)
-    if origin is tuple and args == (Size, ...):
-        return _make_sizes_reader(_make_list_reader(make_reader(Size)))
+    if origin is tuple and args[-1] is Ellipsis:
+        return _make_list_reader(make_reader(args[0]))
     if origin is tuple:
-        if args[-1] is Ellipsis:
-            return _make_list_reader(make_reader(args[0]))
         return _make_tuple_reader(tuple(map(make_reader, args)))
     if hint in (int, float):
         return _make_number_reader(hint, -LARGEST)
@@ -96,43 +96,22 @@ known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages",
 """What the file that is read says of its texts."""
 
 
-_MOST_ALIKE = 32
-
-
-class AlikeParts:
-    """Shared fields of many files that are mostly alike, as those of the ranks of a job: an equal one is made once."""
-
-    def __init__(self) -> None:
-        self._known: dict[Reader, list[tuple[Any, Any]]] = {}
-
-    def read_part(self, value: Any, reader: Reader) -> Any:
-        """The object that was made of an equal value, else of this one."""
-        known = self._known.setdefault(reader, [])
-        for other, part in known:
-            if other == value:
-                return part
-        part = reader(value)
-        if len(known) < _MOST_ALIKE:
-            known.append((value, part))
-        return part
-
-
 class SharedParts:
     """What stands below `shared` in a file, and is part of several others: each is read once."""
 
-    def __init__(self, values: Sequence[Any], alike: AlikeParts) -> None:
-        self._values, self._alike = values, alike
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
         self._read: dict[tuple[int, Reader], Any] = {}
 
     def read_part(self, value: Any, reader: Reader) -> Any:
         """A shared field, which may be the place of its value."""
         if type(value) is not dict or value.keys() != {"$"}:
-            return self._alike.read_part(value, reader)
+            return reader(value)
         place = value["$"]
         if type(place) is not int or not 0 <= place < len(self._values):
             raise Unexpected(Message("a place in `shared`"), place)
         if (place, reader) not in self._read:
-            self._read[place, reader] = self._alike.read_part(self._values[place], reader)
+            self._read[place, reader] = reader(self._values[place])
         return self._read[place, reader]
 
 
@@ -202,45 +181,29 @@ def _make_choice_reader(readers: Mapping[str, Reader]) -> Reader:
 
 
 def _make_list_reader(inner: Reader) -> Reader:
-    def read(value: Any) -> tuple[Any, ...]:
-        if type(value) not in _LISTS:
-            raise Unexpected(Message("a list"), value)
-        built: list[Any] = []
-        try:
-            for part in value:
-                built.append(inner(part))  # how far it came is the index of the failure
-        except Unexpected as wrong:
-            wrong.prepend_path(f"[{len(built)}]")
-            raise
-        return tuple(built)
-
-    return read
-
-
-def _make_sizes_reader(one_by_one: Reader) -> Reader:
-    def read(value: Any) -> Any:
-        # Columns have millions of them: all at once where all are as they should be, one by one to say which is not.
-        if type(value) is list and set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= LARGEST:
-            return tuple(value)
-        return one_by_one(value)
-
-    return read
+    return lambda value: _read_parts(value, itertools.repeat(inner))
 
 
 def _make_tuple_reader(inner: tuple[Reader, ...]) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) not in _LISTS or len(value) != len(inner):
             raise Unexpected(Message("a list of {count}", count=len(inner)), value)
-        built: list[Any] = []
-        try:
-            for each, part in zip(inner, value, strict=True):
-                built.append(each(part))
-        except Unexpected as wrong:
-            wrong.prepend_path(f"[{len(built)}]")
-            raise
-        return tuple(built)
+        return _read_parts(value, inner)
 
     return read
+
+
+def _read_parts(value: Any, readers: Iterable[Reader]) -> tuple[Any, ...]:
+    if type(value) not in _LISTS:
+        raise Unexpected(Message("a list"), value)
+    built: list[Any] = []
+    try:
+        for part, read in zip(value, readers, strict=False):
+            built.append(read(part))  # how far it came is the index of the failure
+    except Unexpected as wrong:
+        wrong.prepend_path(f"[{len(built)}]")
+        raise
+    return tuple(built)
 
 
 def _make_record_reader(kind: Any) -> Reader:
@@ -310,15 +273,14 @@ def _quote_names(names: Iterable[str]) -> str:
 
 def _shorten_value(value: object) -> str:
     """A value as it stood in the file, shortened before it is written out."""
-    if isinstance(value, dict | list):
-        count = len(value)
-        if isinstance(value, dict):
-            return Message("an object of {count}", count=count)
-        return Message("a list of {count}", count=count)
+    if isinstance(value, dict):
+        return Message("an object of {count}", count=len(value))
+    if isinstance(value, list):
+        return Message("a list of {count}", count=len(value))
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
         return Message("a number of {count} bits", count=value.bit_length())
-    known: dict[object, str] = {None: "null", True: "true", False: "false"}
-    text = repr(value[:60]) if isinstance(value, str) else repr(value)
     if value is None or isinstance(value, bool):
-        return known[value]
-    return text
+        return json.dumps(value)
+    if isinstance(value, str):
+        return repr(value[:60])
+    return repr(value)

@@ -13,7 +13,6 @@ from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
 from devwidget.extras.ranks.records.rank import GroupProgress, RankModel, RankModule
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.loading.typed_reader import AlikeParts
 from devwidget.records.runs import format_runs, numbers_in, runs_of
 from tests.extras.ranks.records.made_up import NOW, cluster, faulty, model, report, reports, silent
 
@@ -63,14 +62,6 @@ def test_what_ranks_have_in_common_is_written_once_and_read_as_one_object():
     text = dumps(cluster(apart))
     assert text.count('"blocks.0.up"') == 1
     assert len({id(rank.said.model) for rank in loads(text).ranks}) == 1
-
-
-def test_files_of_ranks_are_read_as_one_by_one_and_share_what_is_equal():
-    texts = [dumps(said) for said in reports((("dp", 4), ("tp", 2)), layers=3)]
-    alike = AlikeParts()
-    found = [loads(text, alike) for text in texts]
-    assert found == [loads(text) for text in texts]
-    assert len({id(said.model) for said in found}) == len({said.model for said in found})
 
 
 @pytest.mark.parametrize("place", [-1, 7, "0", None])
