@@ -198,11 +198,8 @@ def _crossed(said: Said) -> Iterator[str]:
 
 
 @about(
-    "the same {bytes} bytes are copied from {source} to {target} again and again by one line",
     "`{name}`, {bytes} bytes, is copied from {source} to {target} at every call",
     "{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
-    "`{call}`, {bytes} bytes, is made on {source} and copied to {target} at every call",
-    "`{call}`, {bytes} bytes, is made on {source} and copied to {target} {count} times",
 )  # fmt: skip
 def _copied(said: Said) -> Iterator[str]:
     facts = said.facts

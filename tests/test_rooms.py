@@ -22,7 +22,7 @@ FLOORS = {
         loading
     """.split(),
     "rules": """
-        wording edits found registry made_on_host repeated_writes placement
+        wording edits found registry repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """

@@ -316,10 +316,7 @@ class UserMove:
         meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
-        again: the line had written the same tensor, unchanged, just before.
         is_index: nobody asked for it: a tensor on `target` was read or written at this index.
-        made: what was moved to an accelerator, where a factory that the user's code calls had made it, or what it was computed
-            from, on the host and for this call; None for all else.
         loading: how a tensor of a `DataLoader` was copied to an accelerator; None for all else.
     """
 
@@ -341,9 +338,7 @@ class UserMove:
     meant: str = ""
     into: Operand | None = None
     trains: bool = False
-    again: bool = False
     is_index: bool = False
-    made: Operand | None = None
     overwritten: Site | None = None
     loading: Loading | None = None
 

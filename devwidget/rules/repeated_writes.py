@@ -11,10 +11,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
 from devwidget.rules.edits.calls import FACTORIES
-from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.moves_where_made import where_made
-from devwidget.rules.edits.moves_where_used import above_the_loop
-from devwidget.rules.edits.source_file import code_at
 from devwidget.rules.found import Found
 
 
@@ -60,45 +57,3 @@ def made_there(write: UserMove) -> Fix | None:
         return None
     fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
     return where_made(fault, write.into, literal=False)
-
-
-def repeated(crossings: Iterable[UserMove]) -> Iterator[Found]:
-    """Lines that copy one tensor from the host into a tensor on a GPU again and again, and it is the same each time.
-
-    What is filled before the first step is filled once; a program without steps has nothing else.
-    """
-    steps = any(crossing.step >= 0 for crossing in crossings)
-    lines: dict[object, list[UserMove]] = {}
-    for each in crossings:
-        in_step = each.phase in ("forward", "loss") or not steps
-        if each.again and in_step and each.source.kind == "cpu" and each.target.is_accelerator and not each.meant:
-            lines.setdefault(each.site, []).append(each)
-    yield from map(_written_again, lines.values())
-
-
-def _written_again(writes: list[UserMove]) -> Found:
-    write = writes[0]
-    facts = {"bytes": write.bytes, "source": write.source, "target": write.target}
-    return Found(
-        write,
-        Message("the same {bytes} bytes are copied from {source} to {target} again and again by one line", **facts),
-        why=Message("at each write the host waits for the bus, and the tensor has not changed since the last one"),
-        fixes=(_moved_above(write), Fix(Message("move it to {target} once, before the loop", target=write.target))),
-        severity="info",
-    )
-
-
-def _moved_above(write: UserMove) -> Fix | None:
-    """`value = value.to(buffer.device)` before the loop around `buffer[i] = value`."""
-    at = code_at(write.site)
-    statement = at[1] if at is not None else None
-    if at is None or not isinstance(statement, ast.Assign):
-        return None
-    target = statement.targets[0]
-    if isinstance(target, ast.Subscript):
-        home = ast.unparse(target.value)
-    else:
-        home = ""
-    draft = Draft(at[0])
-    above_the_loop(draft, statement, ast.unparse(statement.value), home)
-    return fix(Message("move it before the loop"), draft)

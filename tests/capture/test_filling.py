@@ -116,32 +116,6 @@ def test_a_value_that_is_read_is_waited_for_where_its_tensor_is_whatever_was_wri
     assert [finding.headline for finding in found_in(body)] == ["the host waits for cuda:0 at `there.tolist()`, 1 time"]
 
 
-def test_one_tensor_that_a_loop_writes_again_and_again_is_moved_before_the_loop():
-    def body():
-        begin, rows = torch.ones(3), torch.zeros(2, 3, 3, device="cuda")
-        for i in range(2):
-            for j in range(3):
-                rows[i, j] = begin
-
-    (finding,) = found_in(body)
-    assert finding.headline == "the same 12 bytes are copied from cpu to cuda:0 again and again by one line"
-    assert (finding.severity, finding.fixes[0].code) == ("info", "begin = begin.to(rows.device)")
-
-
-def test_what_changes_between_two_writes_stays_silent():
-    def body():
-        begin, read, rows = torch.ones(3), torch.ones(3), torch.zeros(4, 3, device="cuda")
-        buffer = read.numpy()
-        for i in range(2):
-            begin += 1
-            rows[i] = begin
-            buffer[:] = i
-            rows[i] = read
-            rows[i] = torch.ones(3) * i
-
-    assert found_in(body) == ()
-
-
 class Permuted(nn.Module):
     """Reads at an index that it keeps."""
 

@@ -27,12 +27,11 @@ SAID = {
     "host_overwritten": ([UNSAFE] * 3, 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
-    "made_on_the_host_each_step": ([MOVED] * 5, 0),
     "meant_for_the_host": ([], 0),
     "model_forward_called": ([WARNING], 5),
     "nonzero_waits": ([HINT, HINT, HINT], 12),
     "optimizer_before_frozen_part": ([], 0),
-    "prompt_on_the_host": ([MOVED], 34),
+    "prompt_on_the_host": ([], 34),
     "result_read_after_inference": ([], 1),
     "slice_by_gpu_scalar": ([WARNING, HINT], 16),
     "style_transfer": ([], 0),
@@ -43,7 +42,7 @@ SAID = {
     "waits_of_the_loop": ([HINT, HINT], 40),
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
-QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
+QUICK = {"a_line_twice", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
          "host_filled_again_in_time", "host_overwritten", "two_of_a_class"}  # fmt: skip
 
 
@@ -75,19 +74,3 @@ def test_two_of_a_class_are_not_told_as_the_same():
 
 def test_gpus_that_did_nothing_are_the_first_thing_said():
     assert "nothing was done on the 2 virtual GPUs" in str(traced("gpus_never_used")).splitlines()[0]
-
-
-def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
-    edits = [finding.fixes[0].code for finding in traced("made_on_the_host_each_step").findings]
-    assert edits[0] == "state = torch.zeros(1, len(x), 64, device=x.device)"
-    assert edits[1] == "places = torch.arange(length, device=x.device)"
-    assert edits[2] == ""
-    assert "torch.rand(x.shape, device=x.device)" in edits[3]
-    assert edits[4] == "real = torch.ones(len(x), 600, 1, device='cuda')"
-
-
-def test_a_prompt_on_the_host_is_moved_where_it_is_given():
-    (finding,) = traced("prompt_on_the_host").findings
-    assert finding.headline == "inside `generate` data goes from the host to cuda:0 30 times, and 15 times back"
-    assert (finding.fault.line, finding.fault.library) == (10, None)
-    assert "model.generate(prompt.to(model.device), attention_mask=mask.to(model.device)," in finding.fixes[0].code

@@ -4,8 +4,7 @@ import dataclasses
 
 import pytest
 
-from devwidget.records.site import LibraryLine, Site
-from devwidget.records.trace import Held, Move
+from devwidget.records.trace import Held
 from tests.rules.builders import CPU, GPU0, GPU1, crossing, findings, is_silent, operand, site
 
 KIND = "needless-hop"
@@ -92,61 +91,3 @@ def test_a_line_that_writes_once_in_each_step_stays_silent():
 
 def test_after_the_fix_the_direct_copy_is_silent():
     assert is_silent(KIND, crossings=(crossing(1, GPU0, GPU1, computed=True),))
-
-
-ZEROS = site("state = torch.zeros(1, 64).to(x.device)", 7)
-MADE = operand("self", CPU, birth=ZEROS, birth_call="torch.zeros(1, 64)", birth_op="zeros", birth_direct=True)
-
-
-def remade(**more):
-    return crossing(1, CPU, GPU0, **{"site": ZEROS, "made": MADE, "bytes": 8192, **more})
-
-
-def test_what_is_made_on_the_host_at_every_call_is_made_on_the_gpu(golden):
-    (found,) = findings(crossings=(remade(),))
-    golden(f"{KIND}-produced.txt", found)
-
-
-@pytest.mark.parametrize("more", [{"bytes": 4095}, {"meant": "the same everywhere"}, {"module": None}, {"made": None}])
-def test_what_is_small_or_meant_or_made_once_outside_the_model_stays_silent(more):
-    assert is_silent(KIND, crossings=(remade(**more),))
-
-
-def turns(text, there, back, **more):
-    at = Site("train.py", 9, text, "run", **{"library": LibraryLine("generation/utils.py", 3248), **more})
-    facts = {"bytes": 8, "shape": (1,), "dtype": "int64", "module": None, "phase": "other", "site": at, "cause": "explicit"}
-    return (Move(CPU, GPU0, count=there, **facts), Move(GPU0, CPU, count=back, **facts))
-
-
-def test_a_batch_of_a_tokenizer_is_moved_and_a_dict_is_not():
-    (found,) = findings(moves=turns("out = model.generate(**batch)", 15, 15))
-    assert (found.fixes[0].summary, found.fixes[0].edits) == ("give it inputs on cuda:0", ())
-
-
-@pytest.mark.parametrize(
-    "moves",
-    [
-        pytest.param(turns("out = model.generate(prompt)", 15, 2), id="read once or twice"),
-        pytest.param(turns("out = model.generate(prompt)", 1, 15), id="the prompt is moved once"),
-        pytest.param(turns("out = model.generate(prompt)", 15, 15, library=None), id="the user's own generation"),
-    ],
-)
-def test_other_turns_in_a_library_stay_silent(moves):
-    assert is_silent(KIND, moves=moves)
-
-
-def written_again(source=CPU, **more):
-    """`buffer[i] = value`, once more, with the same value."""
-    return crossing(1, source, GPU0, again=True, site=site("buffer[i] = value", 9), **more)
-
-
-def test_what_the_host_writes_again_unchanged_is_told():
-    (found,) = findings(crossings=(written_again(),))
-    assert (found.kind, found.severity) == (KIND, "info")
-
-
-@pytest.mark.parametrize(
-    "write", [written_again(GPU1), written_again(phase="other"), written_again(meant="it is small"), crossing(1, CPU, GPU0)]
-)
-def test_what_comes_from_a_gpu_or_outside_of_the_step_or_for_the_first_time_is_not(write):
-    assert is_silent(KIND, crossings=(write,))

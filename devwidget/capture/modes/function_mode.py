@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -152,7 +151,7 @@ class CallMode(BirthMode):
         held = self._find_keeper(source, before, call)
         later = bool(call.kwargs.get("non_blocking")) or any(value is True for value in call.args[1:3])
         self._state.transfers.add_transfer(
-            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, call.frame),
+            birth, before, source, result, held, later=later,
             loading=self._find_loading(source, result, later=later),
         )  # fmt: skip
 
@@ -164,23 +163,6 @@ class CallMode(BirthMode):
         if whole is None or whole not in loaded or source.device.type != "cpu" or not is_accelerator(result.device):
             return None
         return loaded[whole], is_pinned(source), later
-
-    def _find_maker(
-        self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType
-    ) -> Callable[[], Operand] | None:
-        """Describes what is moved to an accelerator, if code of the user made it on the host for this call of the model."""
-        root, inside = before.find_root() if before is not None else None, bool(self._state.tracker.here.stack)
-        if root is None or not root.direct or root.is_move or root.number < (self._state.tracker.step if inside else 0):
-            return None
-        if source.device.type != "cpu" or not is_accelerator(result.device) or not source.dim() or is_parameter(source):
-            return None
-        names = operand_names.Names(self._state, frame)
-
-        def describe() -> Operand:
-            operand = operand_of(source, "self", names.expression(source), stray=True)
-            return names.with_birth(operand, source, result.device, of_dtype=False)
-
-        return describe
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, call: TorchCall) -> None:
         """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""

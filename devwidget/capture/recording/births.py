@@ -43,7 +43,7 @@ thousand times would otherwise keep them all."""
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A crossing while its data is still on the way, and what it wrote, in which version."""
+    """A crossing while its data is still on the way."""
 
     number: int
     source: torch.device
@@ -64,10 +64,7 @@ class Transfer:
     read: tuple[RawSite | None, str | None] | None = None
     into: Operand | None = None
     trains: bool = False
-    again: bool = False
     is_index: bool = False
-    wrote: tuple[TensorRef, int] | None = None
-    made: Operand | None = None
     sent: TensorRef | None = None
     overwritten: tuple[RawSite | None, str | None] | None = None
     loading: tuple[RawSite | None, bool, bool] | None = None

@@ -53,7 +53,7 @@ class Transfers:
 
     def add_transfer(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
-        made: Callable[[], Operand] | None = None, loading: tuple[RawSite | None, bool, bool] | None = None,
+        loading: tuple[RawSite | None, bool, bool] | None = None,
     ) -> None:  # fmt: skip
         """User code moved a tensor.
 
@@ -62,17 +62,13 @@ class Transfers:
             before: of the tensor that was moved.
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
-            made: describes what was made on the host just to be moved; asked once for each line.
             loading: of what a loader handed out, as `Loading`.
         """
         unsafe = later and result.device.type == "cpu"
-        moved = TensorRef(result) if held is not None or (made is not None and self.tracker.here.stack) else None
+        moved = TensorRef(result) if held is not None else None
         transfer = self._make_transfer(
             birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved
         )
-        if made is not None:
-            line = self.lines.get(_transfer_line(transfer), [])
-            transfer.made = next((each.made for each in line if each.made is not None), None) or made()
         transfer.loading = loading
         self._note_arrival(birth, transfer, before)
         if later:
@@ -119,8 +115,6 @@ class Transfers:
         transfer = self._make_transfer(number, site, before, value, target.device, None)
         line = self.lines.get(_transfer_line(transfer), [])
         transfer.into = next((each.into for each in line if each.into is not None), None) or into()
-        transfer.wrote = _written_version(value)
-        transfer.again = bool(line) and line[-1].step == transfer.step and _is_written(line[-1].wrote, value)
         transfer.trains = value.requires_grad and torch.is_grad_enabled()
         transfer.computed = birth.transfer is not None and birth.transfer.computed
         self._note_arrival(birth, transfer, before)
@@ -179,7 +173,7 @@ class Transfers:
         for transfer in self.kept:
             result = transfer.moved() if transfer.moved is not None else None
             if result is not None and is_kept(result):
-                transfer.held = transfer.made = None
+                transfer.held = None
             transfer.moved = None
 
     def note_synchronized(self) -> None:
@@ -234,19 +228,6 @@ def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int
             extents[0] = 0
     last = sum((extent - 1) * stride for extent, stride in zip(extents, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * size if 0 not in extents else begin
-
-
-def _written_version(value: torch.Tensor) -> tuple[TensorRef, int] | None:
-    """A tensor and its version; None for one that may change without a word, because numpy has its storage, too."""
-    told = not value.is_inference() and value.untyped_storage().resizable()
-    if told:
-        return (TensorRef(value), value._version)
-    return None
-
-
-def _is_written(wrote: tuple[TensorRef, int] | None, value: torch.Tensor) -> bool:
-    """Whether a tensor is the one that was written, and has not changed since."""
-    return wrote is not None and wrote[0]() is value and wrote[1] == value._version
 
 
 def _transfer_line(transfer: Transfer) -> tuple[Any, ...]:

@@ -162,7 +162,6 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
         yield from _move_the_owner(fault, stray, stray.held)
     if stray.argument == "generator":
         yield _generator(fault, stray)
-        yield _loader(fault) if not stray.expression else None
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
@@ -233,16 +232,12 @@ def _same_line(birth: Site | None, fault: Site | None) -> bool:
 
 
 def _unpinned(fault: Fault) -> Fix | None:
-    """`x.pin_memory()` of the failing line is left out; of a loader, the one `pin_memory=True` of the file."""
+    """`x.pin_memory()` of the failing line is left out."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.parts(statement):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pin_memory":
                 draft.replace(node, draft.code.text(node.func.value))
-                return
-        told = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
-        if len(told) == 1:
-            draft.replace(told[0].value, "False")
 
     return mended(fault.site, Message("leave out pin_memory"), change)
 
@@ -306,21 +301,6 @@ def _move_back(fault: Fault, path: str) -> Fix:
     else:
         moved = model
     return Fix(Message("move it back before it is used"), f"{moved}.to({str(fault.target)!r})")
-
-
-def _loader(fault: Fault) -> Fix | None:
-    """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
-    at = code_at(fault.site, fault.expression)
-    if at is not None:
-        calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)]
-    else:
-        calls = []
-    loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
-    if at is None or len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
-        return None
-    draft = Draft(at[0])
-    draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
-    return fix(Message("make the generator on the device of the numbers"), draft)
 
 
 def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:

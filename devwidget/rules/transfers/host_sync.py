@@ -188,7 +188,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     elif not wait.in_step or (uses and uses <= _FOR_PEOPLE):
         yield from _list_later_reads(wait, uses)
     else:
-        yield from _on_the_gpu(wait, uses)
+        yield from _on_the_gpu(wait)
 
 
 def _is_chosen(expression: str) -> bool:
@@ -213,16 +213,13 @@ def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), "", "choice")
 
 
-def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
+def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     """Cures for a value that the step computes with."""
     yield mended(
         wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
     )
     words = Message("take every turn, and keep with torch.where what the one had that was good enough")
     yield mended(wait.site, words, lambda draft, statement: _unbroken(draft, statement, wait))
-    if wait.call in ("item", "__float__") and uses <= {"computes"}:
-        words = Message("keep the value on the GPU, as a tensor")
-        yield mended(wait.site, words, lambda draft, statement: _keep_tensor(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
             Message(
@@ -280,14 +277,3 @@ def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
     if wait.call in ("item", "__bool__"):
         return text.replace(".item()", "")
     return ""
-
-
-def _keep_tensor(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
-    """`scale = x.max().item()` becomes `scale = x.max()`: a tensor of no dimension computes like the number."""
-    if not isinstance(statement, ast.Assign | ast.Return | ast.AugAssign):
-        return
-    for node in draft.code.alike(statement, wait.expression):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-            draft.replace(node, draft.code.text(node.func.value))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
-            draft.replace(node, draft.code.text(node.args[0]))
