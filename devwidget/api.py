@@ -155,8 +155,8 @@ def trace(
     Args:
         model: runs as it is, in its own training mode.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
-            DataLoader or iterator gives its next item. A loader and what it draws from are put back, an iterator is copied
-            first; one that cannot be copied, such as a generator, is one item further, and `not_restored` says so.
+            DataLoader or iterator gives its next item. A loader and what it draws from are put back, an iterator is one item
+            further, and `not_restored` says so.
         loss_fn: called with (output, target), or with the output alone if it takes no more.
         target: for the loss.
         optimizer: steps after backward.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,6 @@ from devwidget.capture.object_fields import (
     field_of,
     find_class_attribute,
     is_a,
-    is_exactly,
     items_of,
     parts_of,
 )
@@ -29,11 +27,6 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
-_OVER_CONTAINERS: tuple[type, ...] = (
-    *(type(iter([])), type(iter(())), type(iter(range(0))), type(iter(""))),
-    *(type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set()))),
-)
-"""Iterators of which a copy stands where they stand; one of others may move what they read from."""
 ITEM_TAKEN = Message("`{what}` ({why})", what="batch", why=Message("one item was taken from the iterator"))
 """What a trace says of an iterator that moves on."""
 _WRAPPED = ("base_dataloader", "_dataloader")
@@ -52,30 +45,24 @@ def is_loader(batch: Any) -> bool:
 
 
 def take_item(source: Any) -> Any:
-    """The next item: of a loader as a new loop over it begins; of an iterator over a container through a copy.
+    """The next item; of a loader as a new loop over it begins.
 
     Raises:
         BatchError: if there is none.
     """
-    iterator = source
+    problem, iterator = Message("the iterator is exhausted"), source
     if is_loader(source):
-        iterator = iter(_copy_loader(source))
-    elif _can_be_copied(source):
-        iterator = copy.copy(source)
+        problem, iterator = Message("the loader is empty"), iter(_copy_loader(source))
     try:
         return next(iterator)
     except StopIteration:
-        if is_loader(source):
-            problem = Message("the loader is empty")
-        else:
-            problem = Message("the iterator is exhausted")
         raise BatchError(problem, instead=Message("next(iter(loader)), or the loader itself")) from None
 
 
 @contextlib.contextmanager
 def kept_source(batch: Any) -> Iterator[None]:
-    """What a loader draws from, and an iterator, are after the block what they were before."""
-    if not is_source(batch) or moves_on(batch):
+    """What a loader draws from is after the block what it was before."""
+    if not is_loader(batch):
         yield
         return
     from devwidget.capture.restore import keep_state
@@ -86,17 +73,8 @@ def kept_source(batch: Any) -> Iterator[None]:
 
 
 def moves_on(batch: Any) -> bool:
-    """Whether this is an iterator that cannot be put back once an item was taken: no copy of it can be made."""
-    from devwidget.capture.restore.fields import has_kept_fields, is_own_class
-
-    if not is_source(batch) or is_loader(batch):
-        return False
-    is_put_back = is_own_class(type(batch)) and has_kept_fields(type(batch))
-    return not is_put_back and not _can_be_copied(batch)
-
-
-def _can_be_copied(iterator: Any) -> bool:
-    return is_exactly(iterator, _OVER_CONTAINERS)
+    """Whether this is an iterator: one item that was taken cannot be put back."""
+    return is_source(batch) and not is_loader(batch)
 
 
 def _copy_loader(loader: Any) -> Any:
@@ -184,8 +162,8 @@ class BatchOfStep:
         self._make = functools.partial(make_arguments, model, batch, target=target, has_loss=has_loss)
         self._taken: Arguments | None = None
         self.moves_on = moves_on(batch)
-        self.restorable = batch if is_source(batch) and not self.moves_on else None
-        """The loader or iterator that is to be put back."""
+        self.restorable = batch if is_loader(batch) else None
+        """The loader that is to be put back."""
 
     def take(self) -> Arguments:
         """The arguments, the same ones each time.
