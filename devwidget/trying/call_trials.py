@@ -34,9 +34,12 @@ def offer_explained(told: Explanation, error: BaseException) -> Explanation:
 
 def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
     """A recorded trace whose edits can be tried on the calls that were seen, that of the exception first."""
-    failed = outermost_call(error) if error is not None else None
-    run = functools.partial(_try_alone, trace.findings)
-    return calls.offer_trials(trace, run, _live_parts(failed) if failed is not None else None)
+    run, failed = functools.partial(_try_alone, trace.findings), None
+    if error is not None:
+        call = outermost_call(error)
+        if call is not None:
+            failed = _live_parts(call)
+    return calls.offer_trials(trace, run, failed)
 
 
 def _live_parts(call: Call) -> LiveParts:
@@ -45,19 +48,25 @@ def _live_parts(call: Call) -> LiveParts:
 
 def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
     """A healed trace in which what was found of the call stands for what the run has found at the same line."""
-    there = [dataclasses.replace(each, fixes=()) for each in healed.findings]  # only what was asked for is tried
-    taken: set[int] = set()
-    for finding in findings:
-        place = next((at for at, each in enumerate(there) if at not in taken and _is_same(each, finding)), None)
-        if place is not None:
-            there[place] = finding
-            taken.add(place)
+    waiting, there = list(findings), []
+    for each in healed.findings:
+        same = next((finding for finding in waiting if _is_same(each, finding)), None)
+        if same is None:
+            there.append(dataclasses.replace(each, fixes=()))  # only what was asked for is tried
+        else:
+            waiting.remove(same)
+            there.append(same)
     return dataclasses.replace(healed, findings=tuple(there))
 
 
 def _is_same(a: Finding, b: Finding) -> bool:
-    places = [(each.fault.file, each.fault.line) if each.fault is not None else None for each in (a, b)]
-    return a.severity == b.severity and places[0] == places[1]
+    return a.severity == b.severity and _line_of(a) == _line_of(b)
+
+
+def _line_of(finding: Finding) -> tuple[str, int] | None:
+    if finding.fault is None:
+        return None
+    return finding.fault.file, finding.fault.line
 
 
 def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:

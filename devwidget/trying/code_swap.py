@@ -37,28 +37,32 @@ class CodeSwap:
         Raises:
             SyntaxError: if one of the texts cannot be compiled.
         """
-        found = ((function, self._find_code(function)) for function in functions)
-        return [(function, code) for function, code in found if code is not None]
+        pairs = []
+        for function in functions:
+            code = self._find_code(function)
+            if code is not None:
+                pairs.append((function, code))
+        return pairs
 
     def _find_code(self, function: FunctionType) -> CodeType | None:
         code = function.__code__
         for is_whole in (True, False):
             before, after = self._compile_both(code.co_flags & _FUTURES, is_whole)
-            key = next((key for key, each in before.items() if each == code), None)
-            if key is None or _count_named(before, key[0]) != _count_named(after, key[0]):
-                continue
-            new = after.get(key)
-            # Python refuses a code object that wants other cells than the function has.
-            if new is not None and new.co_freevars == code.co_freevars:
-                return new
+            for key, each in before.items():
+                if each != code or _count_named(before, key[0]) != _count_named(after, key[0]):
+                    continue
+                new = after.get(key)
+                # Python refuses a code object that wants other cells than the function has.
+                if new is not None and new.co_freevars == code.co_freevars:
+                    return new
         return None
 
     def _compile_both(self, flags: int, is_whole: bool) -> tuple[Codes, Codes]:
         """As a file is compiled, or statement by statement as IPython does: such a one knows no names of another one."""
         key = flags, is_whole
         if key not in self._codes:
-            before, after = (_compile_functions(tree, self._file, *key) for tree in (self._before, self._after))
-            self._codes[key] = before, after
+            before = _compile_functions(self._before, self._file, *key)
+            self._codes[key] = before, _compile_functions(self._after, self._file, *key)
         return self._codes[key]
 
 

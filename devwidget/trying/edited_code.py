@@ -70,10 +70,14 @@ def _numbers(edit: Edit) -> list[tuple[int, Edit | None]]:
 
 def _span(edit: Edit, numbering: Sequence[tuple[int, Edit | None]]) -> tuple[int, int]:
     """First and last new line of an edit; the line before a removal."""
-    mine = [line for line, (_, source) in enumerate(numbering, 1) if source is edit]
+    before, mine = 1, []
+    for line, (number, source) in enumerate(numbering, 1):
+        if source is edit:
+            mine.append(line)
+        elif number < edit.first:
+            before = line
     if mine:
         return mine[0], mine[-1]
-    before = max((line for line, (number, _) in enumerate(numbering, 1) if number < edit.first), default=1)
     return before, before
 
 
@@ -89,35 +93,55 @@ def _renumber(tree: ast.Module, numbering: Sequence[tuple[int, Edit | None]]) ->
 
 def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
     """The innermost block that some lines stand in, and the statement that they begin with."""
-    block, function, owner = tree.body, None, None
+    place = EditPlace(tree.body, 0, None, None)
     while True:
-        index = next((i for i, node in enumerate(block) if (node.end_lineno or 0) >= first), len(block))
-        if index == len(block) or _first(block[index]) >= first:
-            return EditPlace(block, index, function, owner)
-        node = block[index]
-        inner = next((b for b in _blocks(node) if _first(b[0]) <= last and (b[-1].end_lineno or 0) >= first), None)
+        number = _first_ending_at(place.block, first)
+        place = place._replace(number=number)
+        if number == len(place.block) or _first(place.block[number]) >= first:
+            return place
+        node = place.block[number]
+        inner = _find_block(node, first, last)
         if inner is None:
-            return EditPlace(block, index, function, owner)
-        if isinstance(node, Function):
-            function = node
-        elif isinstance(node, ast.ClassDef):
-            function = None
-        else:
-            function = function
-        owner = node if isinstance(node, ast.ClassDef) else owner
-        block = inner
+            return place
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                place = place._replace(block=inner, function=node)
+            case ast.ClassDef():
+                place = place._replace(block=inner, function=None, owner=node)
+            case _:
+                place = place._replace(block=inner)
+
+
+def _first_ending_at(block: list[ast.stmt], line: int) -> int:
+    """The number of the first statement that does not end before a line."""
+    for number, node in enumerate(block):
+        if (node.end_lineno or 0) >= line:
+            return number
+    return len(block)
+
+
+def _find_block(node: ast.stmt, first: int, last: int) -> list[ast.stmt] | None:
+    """The block inside a statement that some lines stand in."""
+    for block in _blocks(node):
+        if _first(block[0]) <= last and (block[-1].end_lineno or 0) >= first:
+            return block
+    return None
 
 
 def runs_in_constructor(place: EditPlace) -> bool:
     """Whether a method is called by the constructor of its class."""
     if place.function is None or place.owner is None or place.function not in place.owner.body:
         return False
-    for init in place.owner.body:
-        if isinstance(init, Function) and init.name == "__init__" and init.args.args:
-            calls = [node.func for node in ast.walk(init) if isinstance(node, ast.Call)]
-            if any(is_self_attribute(func, place.function.name, init.args.args[0].arg) for func in calls):
-                return True
+    for node in place.owner.body:
+        if isinstance(node, Function) and node.name == "__init__" and node.args.args:
+            return _calls_method(node, place.function.name)
     return False
+
+
+def _calls_method(init: Function, name: str) -> bool:
+    own = init.args.args[0].arg
+    calls = (node.func for node in ast.walk(init) if isinstance(node, ast.Call))
+    return any(is_self_attribute(func, name, own) for func in calls)
 
 
 def _first(node: ast.stmt) -> int:

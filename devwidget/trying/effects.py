@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
-from devwidget.capture.object_fields import class_name, mro_of, names_of
+from devwidget.capture.object_fields import class_name, mro_of, names_of, parts_of
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.device import PLACING_METHODS
@@ -49,11 +49,12 @@ def apply_effects(effects: Sequence[Effect], step: Step) -> None:
 def _is_made_by(module: nn.Module, effect: Effect) -> bool:
     """Whether the edited class is that of the module, or a base of it."""
     kinds = (kind for kind in mro_of(type(module)) if class_name(kind) == effect.class_name)
-    return any(effect.file in _files_of(kind) for kind in kinds)
+    return any(_is_of_file(kind, effect.file) for kind in kinds)
 
 
-def _files_of(kind: type) -> set[str]:
-    return {each.__code__.co_filename for each in names_of(kind).values() if type(each) is FunctionType}
+def _is_of_file(kind: type, file: str) -> bool:
+    methods = (each for each in names_of(kind).values() if type(each) is FunctionType)
+    return any(each.__code__.co_filename == file for each in methods)
 
 
 def _apply_effect(effect: Effect, module: nn.Module) -> None:
@@ -62,9 +63,10 @@ def _apply_effect(effect: Effect, module: nn.Module) -> None:
             for attribute in attributes:
                 _register_buffer(module, attribute, _take_attribute(module, attribute))
         case RegisterParameters(attribute=attribute, is_trained=is_trained):
-            _set_attribute(module, attribute, _make_parameters(_take_attribute(module, attribute), is_trained))
+            parameters = _make_parameters(_take_attribute(module, attribute), is_trained)
+            nn.Module.__setattr__(module, attribute, parameters)
         case RegisterModules(attribute=attribute):
-            _set_attribute(module, attribute, _make_module(_take_attribute(module, attribute)))
+            nn.Module.__setattr__(module, attribute, _make_module(_take_attribute(module, attribute)))
 
 
 def _take_attribute(module: nn.Module, attribute: str) -> Any:
@@ -79,18 +81,15 @@ def _register_buffer(module: nn.Module, attribute: str, value: Any) -> None:
     nn.Module.register_buffer(module, attribute, value)
 
 
-def _set_attribute(module: nn.Module, attribute: str, value: Any) -> None:
-    nn.Module.__setattr__(module, attribute, value)
-
-
 def _make_parameters(value: Any, is_trained: bool) -> Any:
     if is_tensor(value):
         return nn.Parameter(value, requires_grad=is_trained)
-    if type(value) is dict and all(map(is_tensor, value.values())):
-        return nn.ParameterDict({name: nn.Parameter(part, requires_grad=is_trained) for name, part in value.items()})
-    if type(value) in (list, tuple) and all(map(is_tensor, value)):
-        return nn.ParameterList(nn.Parameter(part, requires_grad=is_trained) for part in value)
-    raise NotTried("it holds other things than tensors by now")
+    if type(value) not in (dict, list, tuple) or not all(map(is_tensor, parts_of(value))):
+        raise NotTried("it holds other things than tensors by now")
+    parameters = [nn.Parameter(part, requires_grad=is_trained) for part in parts_of(value)]
+    if type(value) is dict:
+        return nn.ParameterDict(dict(zip(value, parameters, strict=True)))
+    return nn.ParameterList(parameters)
 
 
 def _make_module(value: Any) -> nn.Module:
@@ -105,8 +104,9 @@ def _make_module(value: Any) -> nn.Module:
 def _find_device(module: nn.Module, model: nn.Module) -> torch.device:
     """Where the module went after it had been built without a word of a device: as its own tensors, else all of the model."""
     for root in (module, model):
-        if any(_names_in(code) & _PLACES for code in _constructors_below(root)):
-            raise NotTried("its constructor chooses a device")
+        for code in _constructors_below(root):
+            if not _PLACES.isdisjoint(_names_in(code)):
+                raise NotTried("its constructor chooses a device")
         devices = {tensor.device for tensor in all_tensors(root)}
         if len(devices) == 1:
             return devices.pop()
@@ -130,23 +130,32 @@ def _names_in(code: CodeType) -> set[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= _names_in(constant)
-        elif isinstance(constant, tuple):
-            found |= {each for each in constant if isinstance(each, str)}
+        elif isinstance(constant, tuple):  # names of keywords
+            found.update(filter(_is_text, constant))
     return found
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def _move_registered(root: nn.Module, before: set[int], device: torch.device) -> None:
-    dtypes = {tensor.dtype for tensor in all_tensors(root) if id(tensor) in before and tensor.is_floating_point()}
+    old, new = [], []
     for _, module in walk_modules(root):
         for group in TENSOR_GROUPS:
-            new = [(name, tensor) for name, tensor in registered_entries(module, group) if id(tensor) not in before]
-            for name, tensor in new:
-                if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:
-                    raise NotTried("the module was cast as well")
-                if is_parameter(tensor):
-                    tensor.data = tensor.data.to(device)
+            for name, tensor in registered_entries(module, group):
+                if id(tensor) in before:
+                    old.append(tensor)
                 else:
-                    dict.__setitem__(own(module)[group], name, tensor.to(device))
+                    new.append((own(module)[group], name, tensor))
+    dtypes = {tensor.dtype for tensor in old if tensor.is_floating_point()}
+    for entries, name, tensor in new:
+        if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:
+            raise NotTried("the module was cast as well")
+        if is_parameter(tensor):
+            tensor.data = tensor.data.to(device)
+        else:
+            dict.__setitem__(entries, name, tensor.to(device))
 
 
 def _add_to_optimizer(module: nn.Module, before: set[int], step: Step) -> None:
@@ -156,8 +165,8 @@ def _add_to_optimizer(module: nn.Module, before: set[int], step: Step) -> None:
     if step.optimizer is None or not new:
         return
     groups = step.optimizer.param_groups
-    known = {id(each) for group in groups for each in group["params"]}
-    trained = {id(each) for _, each in named_tensors(step.model, "_parameters")}
-    if len(groups) != 1 or known != trained - {id(each) for each in new}:
+    trained = {id(tensor) for _, tensor in named_tensors(step.model, "_parameters")}
+    before_edit = trained.difference(map(id, new))
+    if len(groups) != 1 or set(map(id, groups[0]["params"])) != before_edit:
         raise NotTried("it is not certain that the optimizer would train it")
     groups[0]["params"].extend(new)

@@ -80,11 +80,13 @@ def place_edits(
 
 @paused_gc()  # syntax trees go by themselves
 def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect]) -> list[Pair]:
-    pairs, numbers = [], {edit: number for number, edit in enumerate(edits)}
-    for file in {edit.file for edit in edits}:
-        mine = [edit for edit in numbers if edit.file == file]
-        swap, places = edit_file(file, mine, [numbers[edit] for edit in mine])
-        for edit, place in zip(mine, places, strict=True):
+    pairs: list[Pair] = []
+    by_file: dict[str, dict[Edit, int]] = {}
+    for number, edit in enumerate(edits):
+        by_file.setdefault(edit.file, {})[edit] = number
+    for file, numbers in by_file.items():
+        swap, places = edit_file(file, list(numbers), list(numbers.values()))
+        for edit, place in zip(numbers, places, strict=True):
             if _has_run(place) and edit not in effects:
                 raise NotTried("its lines have run already")
         try:

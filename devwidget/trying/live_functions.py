@@ -46,10 +46,14 @@ def find_functions(files: Collection[str], roots: Iterable[Any] = ()) -> LiveFun
 
 def _list_variables(files: Collection[str], roots: Iterable[Any]) -> Iterator[Any]:
     """Values of the global variables of some files; functions of the roots know modules that are not in `sys.modules`."""
-    modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
-    namespaces = [vars(module) for module in modules if _is_of(module, files)]
-    namespaces += [function.__globals__ for function in _list_functions(roots) if function.__code__.co_filename in files]
-    for namespace in {id(each): each for each in namespaces}.values():
+    namespaces: dict[int, dict[str, Any]] = {}
+    for module in list(sys.modules.values()):
+        if type(module) is ModuleType and _is_of(module, files):
+            namespaces[id(vars(module))] = vars(module)
+    for function in _list_functions(roots):
+        if function.__code__.co_filename in files:
+            namespaces[id(function.__globals__)] = function.__globals__
+    for namespace in namespaces.values():
         for _, value in copy_items(namespace):
             yield value
 
@@ -57,7 +61,9 @@ def _list_variables(files: Collection[str], roots: Iterable[Any]) -> Iterator[An
 def _list_functions(roots: Iterable[Any]) -> Iterator[FunctionType]:
     """Those among the roots, and in the bodies of classes among them."""
     for root in roots:
-        members = list(names_of(root).values()) if is_a(root, type) else [root]
+        members = [root]
+        if is_a(root, type):
+            members += names_of(root).values()
         for member in members:
             if type(member) is FunctionType:
                 yield member

@@ -6,12 +6,12 @@ import dataclasses
 import os
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
-from devwidget.capture.object_fields import is_a, is_exactly, is_scalar
+from devwidget.capture.object_fields import is_a, is_scalar
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Attempt, Finding, Fix
 from devwidget.records.schema.fields import ProcessLocal
@@ -93,8 +93,10 @@ class SeenCalls:
             run: tries a fix on a model and its arguments.
             failed: those of the call that has ended the recording.
         """
-        steps = [LiveStep(failed, run)] if failed is not None else []
-        return _with_attempt(trace, _AnyStep([*steps, *(LiveStep(each, run) for each in self._calls.values())]))
+        steps = [LiveStep(each, run) for each in self._calls.values()]
+        if failed is not None:
+            steps.insert(0, LiveStep(failed, run))
+        return offer_step(trace, _AnyStep(steps))
 
 
 class _AnyStep:
@@ -111,40 +113,41 @@ class _AnyStep:
                 return step(fix)
             except DevwidgetError as error:
                 troubles.append(error)
-        raise troubles[0] if troubles else _refuse_trial(Message("no call of a module was seen"))
+        if not troubles:
+            raise _refuse_trial(Message("no call of a module was seen"))
+        raise troubles[0]
 
 
 def _refuse_trial(why: str) -> DevwidgetError:
     return DevwidgetError(Message("this fix cannot be tried any more"), why=why, instead=AGAIN)
 
 
-def offer_step(trace: Trace, step: LiveStep) -> Trace:
+def offer_step(trace: Trace, step: Attempt) -> Trace:
     """The trace with edits that can be tried."""
-    return _with_attempt(trace, step)
-
-
-def _with_attempt(trace: Trace, step: Attempt) -> Trace:
     attempt: ProcessLocal[Attempt] = ProcessLocal(step)
-    return _with_edits(trace, trace.findings, lambda fix: dataclasses.replace(fix, _attempt=attempt))
+    return dataclasses.replace(trace, findings=tuple(_change_edits(each, _attempt=attempt) for each in trace.findings))
 
 
 def mark_untried(trace: Trace, why: str) -> Trace:
     """The trace with edits that were not tried for a reason; hints never are."""
-    findings = [finding for finding in trace.findings if finding.severity != "info"]
-    return _with_edits(trace, findings, lambda fix: dataclasses.replace(fix, not_tried=why))
+    findings = []
+    for finding in trace.findings:
+        if finding.severity == "info":
+            findings.append(finding)
+        else:
+            findings.append(_change_edits(finding, not_tried=why))
+    return dataclasses.replace(trace, findings=tuple(findings))
 
 
-def _with_edits(trace: Trace, findings: Iterable[Finding], change: Callable[[Fix], Fix]) -> Trace:
-    chosen = set(map(id, findings))
-    return dataclasses.replace(
-        trace, findings=tuple(_change_fixes(each, change, id(each) in chosen) for each in trace.findings)
-    )
-
-
-def _change_fixes(finding: Finding, change: Callable[[Fix], Fix], is_chosen: bool) -> Finding:
-    if not is_chosen or not any(fix.edits for fix in finding.fixes):
-        return finding
-    return dataclasses.replace(finding, fixes=tuple(change(fix) if fix.edits else fix for fix in finding.fixes))
+def _change_edits(finding: Finding, **fields: Any) -> Finding:
+    """The finding with other fields in its fixes that are edits."""
+    fixes = []
+    for fix in finding.fixes:
+        if fix.edits:
+            fixes.append(dataclasses.replace(fix, **fields))
+        else:
+            fixes.append(fix)
+    return dataclasses.replace(finding, fixes=tuple(fixes))
 
 
 def _hold_weakly(value: Any) -> Part:
@@ -152,12 +155,12 @@ def _hold_weakly(value: Any) -> Part:
     kind = type(value)
     if is_scalar(value) or is_a(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
-    if is_exactly(value, (tuple, list)):
-        parts = [_hold_weakly(part) for part in value]
+    if kind is tuple or kind is list:
+        parts = list(map(_hold_weakly, value))
         return lambda: kind(part() for part in parts)
     if kind is dict:
-        items = {key: _hold_weakly(part) for key, part in value.items()}
-        return lambda: {key: part() for key, part in items.items()}
+        keys, values = list(value), _hold_weakly(list(value.values()))
+        return lambda: dict(zip(keys, values(), strict=True))
     if kind is types.MethodType:
         owner, function = _hold_weakly(value.__self__), value.__func__
         return lambda: types.MethodType(function, owner())
@@ -166,9 +169,9 @@ def _hold_weakly(value: Any) -> Part:
 
 def _holds_nothing(value: Any) -> bool:
     """A function without anything of its own: its names are those of its file."""
-    return type(value) is types.FunctionType and not (
-        value.__closure__ or value.__defaults__ or value.__kwdefaults__ or value.__dict__
-    )
+    if type(value) is not types.FunctionType:
+        return False
+    return not any((value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__))
 
 
 def _refer_to(value: Any) -> Part:

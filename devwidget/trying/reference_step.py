@@ -182,7 +182,7 @@ def _describe_displaced(event: ModuleEvent, device: DeviceId, right: Iterable[De
 
 
 def _is_allowed(device: DeviceId, right: Iterable[DeviceId], moves: Collection[tuple[str, str]]) -> bool:
-    pairs = {(str(each), str(device)) for each in right}
+    pairs = [(str(each), str(device)) for each in right]
     return any((a, b) in moves or (b, a) in moves for a, b in pairs)
 
 
@@ -196,9 +196,16 @@ def cured_moves(trace: Trace) -> set[tuple[str, str]]:
 
     What is written into on the cpu stays there when its call is healed, so that the other operands are moved.
     """
-    pairs = {(operand.device, fault.target) for fault in trace.faults for operand in fault.operands if fault.target is not None}
-    onto_cpu = {(target, device) for device, target in pairs if target.kind == "cpu"}
-    return {(str(healed), str(edited)) for healed, edited in pairs | onto_cpu}
+    moves = set()
+    for fault in trace.faults:
+        target = fault.target
+        if target is None:
+            continue
+        for operand in fault.operands:
+            moves.add((str(operand.device), str(target)))
+            if target.kind == "cpu":
+                moves.add((str(target), str(operand.device)))
+    return moves
 
 
 def is_alike(healed: torch.Tensor, edited: torch.Tensor, moves: Collection[tuple[str, str]], *, values: bool) -> bool:
@@ -219,4 +226,6 @@ def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:
 def key_of(finding: Finding) -> tuple[Any, ...]:
     """What a finding has in common with itself in another run."""
     site = finding.fault or finding.birth
-    return (finding.kind, site.file if site else "", site.line if site else 0)
+    if site is None:
+        return finding.kind, "", 0
+    return finding.kind, site.file, site.line
