@@ -6,7 +6,7 @@ What a step costs is what it writes: containers and fields are copied, values of
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import put_versions_back
 from devwidget.capture.restore.torch_settings import MODES, torch_settings
-from devwidget.capture.restore.undoing import Step, Undoing
+from devwidget.capture.restore.undoing import Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
@@ -48,11 +48,15 @@ class SavedState:
 
     def add_roots(self, **roots: Any) -> None:
         """Keep what these objects reach as well, named as the user is told."""
-        named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
-        self._roots += named
+        values = []
+        for name, root in roots.items():
+            if root is not None:
+                values.append(root)
+                self._roots.append(("" if name == "model" else name, root))
         with paused_gc(), _plain_torch():
-            new = self._search.add_roots(root for _, root in named)
-            self._storages.add_tensors(kept.before.alias for kept in new if kept.before.alias is not None)
+            for kept in self._search.add_roots(values):
+                if kept.before.alias is not None:
+                    self._storages.add_tensor(kept.before.alias)
             self._storages.save_small()
 
     def list_histories(self) -> list[Any]:
@@ -68,25 +72,29 @@ class SavedState:
         return self._storages.saved_bytes()
 
     def put_back(self) -> None:
-        """Undo everything; signals wait meanwhile."""
-        undoing = Undoing()
-        undoing.lost += self._search.lost
+        """Undo everything; signals wait meanwhile.
+
+        Containers before tensors: an object that ends with them may switch a mode.
+        """
+        undoing, search, unseen = Undoing(), self._search, list[Any]()
+        undoing.lost += search.lost
         with uninterrupted(), paused_gc():
-            for owner, step in self._undo_steps(undoing):
-                undoing.attempt_step(owner, step)
+            undoing.attempt_step("written values", lambda: self._find_unseen(unseen))
+            for kept in search.states:
+                undoing.attempt_step(kept.owner, kept.put_back)
+            self._settings.put_back(undoing)
+            undoing.attempt_step("tensors", lambda: self._put_tensors_back(undoing))
+            for tensor in unseen:
+                undoing.lost.append((tensor, _UNSEEN))
+            undoing.attempt_step("counts of writes", lambda: put_versions_back(search.tensors, undoing))
+            self._settings.put_back(undoing, MODES)
+            for kept in (*search.generators, *self._generators):
+                undoing.attempt_step(kept.owner, kept.put_back)
             self.not_restored = self._name_lost(undoing.lost)
 
-    def _undo_steps(self, undoing: Undoing) -> Iterable[Step]:
-        """Containers before tensors: an object that ends with them may switch a mode."""
-        unseen: list[Any] = []
-        yield "written values", lambda: self._find_unseen(unseen)
-        yield from ((state.owner, state.put_back) for state in self._search.states)
-        yield "settings", lambda: self._settings.put_back(undoing)
-        yield "tensors", lambda: self._put_tensors_back(undoing)
-        yield "unseen values", lambda: undoing.lost.extend((tensor, _UNSEEN) for tensor in unseen)
-        yield "counts of writes", lambda: put_versions_back(self._search.tensors, undoing)
-        yield "modes", lambda: self._settings.put_back(undoing, MODES)
-        yield from ((state.owner, state.put_back) for state in (*self._search.generators, *self._generators))
+    def _find_unseen(self, found: list[Any]) -> None:
+        with _plain_torch():
+            found += self._storages.find_unseen(self._search.tensors)
 
     def _put_tensors_back(self, undoing: Undoing) -> None:
         with _plain_torch():
@@ -94,24 +102,19 @@ class SavedState:
                 undoing.attempt_step(kept.owner, kept.put_back)
             self._storages.put_back(undoing)
 
-    def _find_unseen(self, found: list[Any]) -> None:
-        with _plain_torch():
-            found[:] = self._storages.find_unseen(self._search.tensors)
-
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
             return ()
         owners = {id(kept.before.alias): kept.owner for kept in self._search.tensors}
         found = [(owners.get(id(what), what), why) for what, why in lost]
         names = name_objects([what for what, _ in found], [*self._roots, *self._search.list_globals()])
-        lines: list[str] = []
+        lines: dict[str, None] = {}
         for what, why in found:
+            name = names[id(what)]
             if isinstance(what, str):
                 name = what
-            else:
-                name = names[id(what)]
-            lines.append(Message("`{what}` ({why})", what=name, why=why))
-        return tuple(dict.fromkeys(lines))
+            lines[Message("`{what}` ({why})", what=name, why=why)] = None
+        return tuple(lines)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
@@ -38,7 +39,7 @@ class Settings:
         """Set those that have another value now; all of them, or so many of the first."""
         for switch, before in self._before[:count]:
             if switch.differs(before):
-                undoing.attempt_step(switch.word, lambda write=switch.write, value=before: write(value))  # type: ignore[misc]
+                undoing.attempt_step(switch.word, functools.partial(switch.write, before))
 
 
 def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:

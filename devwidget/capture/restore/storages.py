@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -44,24 +45,23 @@ class SavedStorages:
         self._lock = threading.Lock()
         self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
 
-    def add_tensors(self, aliases: Iterable[Any]) -> None:
-        """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
-        for alias in aliases:
-            key = _storage_key(alias)
-            if key is None:
-                self.add_tensors(list_components(alias))
-            elif key not in self._holders:
-                self._holders[key], self._sizes[key] = alias, _bytes_of(alias)
+    def add_tensor(self, alias: Any) -> None:
+        """The storage of a tensor, which holds it, so that its address stays its own."""
+        key = _storage_key(alias)
+        if key is None:
+            for part in list_components(alias):
+                self.add_tensor(part)
+        elif key not in self._holders:
+            self._holders[key], self._sizes[key] = alias, _bytes_of(alias)
 
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go."""
-        new = [key for key, size in self._sizes.items() if size and key not in self._copies]
-        for key in new:
-            size = self._sizes[key]
-            if size <= min(SMALL_BYTES, self._left_bytes) and self._left_number:
-                self._left_number -= 1
-                self._left_bytes -= size
-                self._save(key)
+        for key, size in self._sizes.items():
+            if key in self._copies or not 0 < size <= min(SMALL_BYTES, self._left_bytes) or not self._left_number:
+                continue
+            self._left_number -= 1
+            self._left_bytes -= size
+            self._save(key)
 
     def before_write(self, tensor: Any) -> None:
         """Save what a write into this tensor may change. Called from any thread."""
@@ -96,10 +96,10 @@ class SavedStorages:
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed
-        resized = [key for key, size in self._sizes.items() if _bytes_of(self._holders[key]) != size]
-        for key in dict.fromkeys([*resized, *self._copies]):
-            if key not in self._others:
-                undoing.attempt_step(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
+        for key, holder in self._holders.items():
+            is_changed = key in self._copies or _bytes_of(holder) != self._sizes[key]
+            if is_changed and key not in self._others:
+                undoing.attempt_step(holder, functools.partial(self._write_back, key))
 
     def _write_back(self, key: int) -> None:
         holder, size, copy = self._holders[key], self._sizes[key], self._copies.get(key)

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Step = tuple[Any, Callable[[], None]]
-"""What a step puts back, an object or a word for it, and the step."""
-
 
 class NotRestored(Exception):
     """What is gone for good; its words are the reason that the user reads."""
@@ -23,7 +20,7 @@ class Undoing:
     def __init__(self) -> None:
         self.lost: list[tuple[Any, str]] = []
 
-    def attempt_step(self, owner: Any, undo: Callable[[], None]) -> None:
+    def attempt_step(self, owner: Any, undo: Callable[[], object]) -> None:
         """Run one step; why it failed is kept beside what it should have put back."""
         try:
             undo()

@@ -45,7 +45,6 @@ HOLDERS = {
     "list of a dict": lambda x: ([{"x": x}],),
     "named tuple": lambda x: (Pair(x, None),),
     "data class": lambda x: (Packed(x),),
-    "iterator": lambda x: iter([x]),
 }
 
 
