@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -61,6 +61,7 @@ from devwidget.views.compare import compare_traces
 if TYPE_CHECKING:
     import os
 
+    from devwidget.capture.restore import SavedState
     from devwidget.panel.panel import DeviceWidget
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.step_trials import Verify
@@ -168,7 +169,9 @@ def trace(
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
         verify: try the fixes: run the step with the edited code, without healing, and hold what it gives against the same
-            step with everything on one device. What passes is sure, and nothing else is.
+            step with everything on one device; where a step leaves more than gradients a second one has to run after it, and
+            is held against another if the first has left something else than on one device. What passes is sure, and nothing
+            else is.
             Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
             process group, while no other thread runs, after a step that took five seconds at most and has left nothing that is
             not put back. Elsewhere each fix says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what
@@ -194,7 +197,7 @@ def trace(
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
     watch: TrialWatch | None = None
-    then: Callable[[Mapping[str, Any]], None] | None = None
+    then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None
     if verify is not False and heal and restore:
         from devwidget.trying.side_effects import TrialWatch
 

@@ -175,13 +175,13 @@ class StepRecording(Recording):
     _swallows = True
     left: Results | None = None
 
-    def keep_results(self, seen: Mapping[str, Any]) -> None:
+    def keep_results(self, inputs: Arguments, seen: Mapping[str, Any], kept: SavedState) -> None:
         """Keep what trials will be held against; `record_step` asks for it before the state of the program is put back."""
         has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
         if has_edits and self._model is not None and not self.trace.error:
             from devwidget.trying.reference_step import results_of
 
-            self.left = results_of(seen, self._model)
+            self.left = results_of(seen, self._model, kept.list_changed())
 
 
 def record_step(
@@ -194,14 +194,14 @@ def record_step(
     source: Any = None,
     watch: TrialWatch | None = None,
     inside: Inside = contextlib.nullcontext,
-    then: Callable[[Mapping[str, Any]], None] | None = None,
+    then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None,
 ) -> tuple[Trace, Any]:
     """One recorded step, and the output of the model.
 
     Args:
         source: what the inputs are taken from and that is to be put back.
         inside: what each of its threads enters.
-        then: told what the step has left, before all is put back.
+        then: told the inputs, what the step has left, and what was there before, which is put back next.
     """
     from devwidget.capture.restore import keep_state
 
@@ -220,14 +220,14 @@ def record_step(
             if watch is not None:
                 watch.begin_step(undo)
                 inside = watch.own.inside
-        _run_phases(dataclasses.replace(step, inputs=inputs), recording, progress, seen, inside)
+        run_phases(dataclasses.replace(step, inputs=inputs), recording, progress, seen, inside)
         if kept is not None and then is not None:
-            then(seen)
+            then(inputs, seen, kept)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 
 
-def _run_phases(
+def run_phases(
     step: Step,
     recording: StepRecording,
     progress: Callable[[str], None] | None,

@@ -194,7 +194,7 @@ class Fix:
         summary: what to do, a phrase.
         code: the new lines of an edit, dedented, or what to write where no edit can be made; "" for a cure in words.
         confidence: `sure`, `likely`, or `choice` (one of several designs). Sure means tried: what is not verified is likely.
-        verified: the step ran with this edit and without the fault; at most other findings were healed.
+        verified: the step ran twice with this edit and without the fault; at most other findings were healed.
         edits: can be applied together as they are; () for a cure that is no edit.
         warns: kind and place of a warning that the step gives with this edit, and not without: tried, and not verified.
         not_tried: why no run has tried it, though it is an edit; "" if one has, or if nobody asked for that.
@@ -226,7 +226,7 @@ class Fix:
         return "\n".join(edit.diff() for edit in self.edits)
 
     def try_it(self) -> Fix:
-        """Run the step of the trace again, healed and on one device, and with this edit; all of it is put back.
+        """Run the step of the trace again, healed and on one device, and up to twice with this edit; all of it is put back.
 
         It runs wherever it is called: what the step writes, prints past Python, or sends is written, printed or sent once more
         for each run, other threads run the edited functions meanwhile, and in a job this rank alone runs the step.

@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture.modules import named_tensors
+from devwidget.capture.modules import named_tensors, own
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Edit, Finding
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.records.trace import Trace
 
 _RANDOM = re.compile(
     "rand|normal|bernoulli|multinomial|poisson|uniform_|exponential_|cauchy_|geometric_|dropout|Generator|empty"
@@ -32,11 +32,17 @@ class Results:
         output: tensors of the output of the model, then the loss.
         buffers: by name.
         gradients: the length of that of each parameter that has one, by name; in the dtype of the gradient.
+        left: the lengths of all other tensors in what is not as it was before; None where that cannot be told.
     """
 
     output: tuple[torch.Tensor, ...]
     buffers: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
+    left: tuple[torch.Tensor, ...] | None
+
+    def leaves_as_much(self, other: Results) -> bool:
+        """Whether two steps that began alike are known to have left the same, but for their gradients."""
+        return self.left is not None and other.left is not None and are_equal(self.left, other.left, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +53,28 @@ class Run:
     results: Results
 
 
-def results_of(seen: Mapping[str, Any], model: nn.Module) -> Results:
-    """What a step has left, without what it was computed from, which would stay in memory."""
+def results_of(seen: Mapping[str, Any], model: nn.Module, changed: list[Any] | None) -> Results:
+    """What a step has left, without what it was computed from, which would stay in memory; `changed` is all that it changed."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
-    gradients = {}
-    for path, tensor in named_tensors(model, "_parameters"):
-        gradient = gradient_of(tensor)
-        if gradient is not None:
-            gradients[path] = _measure_length(gradient)
-    return Results(tuple(output.values()), buffers, gradients)
+    found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
+    gradients = {path: _measure_length(each) for path, each in found if each is not None}
+    if changed is None:
+        left = None
+    else:
+        left = tuple(map(_measure_length, tensors_in(changed)))
+    return Results(tuple(output.values()), buffers, gradients, left)
 
 
-def _measure_length(gradient: torch.Tensor) -> torch.Tensor:
-    """One number for each: a copy of all would take the memory of the model once more."""
-    plain = gradient.detach()
-    if plain.layout == torch.sparse_coo:
-        plain = plain.coalesce().values()
-    length: torch.Tensor = torch.linalg.vector_norm(plain)
-    return length
+def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
+    """One number for each tensor: a copy of all would take the memory of the model once more."""
+    plain = tensor.detach()
+    if plain.layout != torch.strided:
+        if plain.layout == torch.sparse_coo:
+            plain = plain.coalesce().values()
+        else:
+            plain = plain.new_zeros(())
+    return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())
 
 
 def modules_that_cut(modules: Iterable[nn.Module]) -> list[nn.DataParallel[Any]]:
@@ -88,26 +97,38 @@ class Reference:
     """The step with everything on one device.
 
     Attributes:
-        run: it.
-        is_cut: a `DataParallel` cuts the batch in the user's step, whose values may be others then.
+        runs: one, or two if the first has left anything but gradients that those who are held against it have not left too.
+        is_exact: its values are those that the user's step has to give: no batch is cut for several devices, or that changes
+            nothing, as no random number is drawn, no weight is updated, and no statistics are taken of a share of the batch.
+        is_cut: a `DataParallel` cuts the batch in the user's step.
         moves: where tensors may be instead.
     """
 
-    run: Run
+    runs: Sequence[Run]
+    is_exact: bool
     is_cut: bool
     moves: Collection[tuple[str, str]]
 
-    def find_difference(self, tried: Run, *, values: bool) -> str:
-        """How the results of a trial differ from these; "" where they do not.
+    def find_difference(self, tried: Sequence[Run], *, is_random: bool) -> str:
+        """How the results of a trial differ from these; "" where they do not."""
+        for mine, other in zip(self.runs, tried, strict=False):
+            if words := find_displaced_call(mine.trace, other.trace, self.moves):
+                return words
+        # What an edit registers is trained from then on, so that later steps give other values than without it.
+        trains_more = self.runs[0].results.gradients.keys() < tried[0].results.gradients.keys()
+        for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
+            values = self.is_exact and not is_random and not (number and trains_more)
+            if words := self._find_difference(mine.results, other.results, values):
+                if not number:
+                    return words
+                return Message("in the second step {difference}", difference=words)
+        return ""
 
-        Args:
-            tried: the step with an edit.
-            values: whether they have to be equal, beside their shapes and devices.
-        """
-        displaced = find_displaced_call(self.run.trace, tried.trace, self.moves)
-        if displaced:
-            return displaced
-        mine, other = self.run.results, tried.results
+    def tells_values(self, tried: Sequence[Run]) -> bool:
+        """Whether nothing more could differ: inexact values may be others than those that a trial gave."""
+        return self.is_exact or not replace(self, is_exact=True).find_difference(tried, is_random=False)
+
+    def _find_difference(self, mine: Results, other: Results, values: bool) -> str:
         if len(mine.output) != len(other.output):
             return Message(
                 "it returns {count} tensors, and {right} on one device", count=len(other.output), right=len(mine.output)
@@ -115,30 +136,30 @@ class Reference:
         for a, b in zip(mine.output, other.output, strict=True):
             if (a.shape, a.dtype) != (b.shape, b.dtype):
                 return Message("it gives {result}, and {right} on one device", result=_kind_of(b), right=_kind_of(a))
-            if not is_alike(a, b, self.moves, values=values):
-                return Message("it gives other values than on one device")
+        if not are_equal(mine.output, other.output, self.moves, values=values):
+            return Message("it gives other values than on one device")
+        if values:
+            buffer = _find_unequal(mine.buffers, other.buffers)
+        else:
+            buffer = ""
+        if buffer:
+            return Message("`{name}` holds other values than on one device", name=buffer)
         lost = min(mine.gradients.keys() - other.gradients.keys(), default="")
         if lost:
             return Message("`{name}` gets no gradient", name=lost)
         if values:
-            return _find_other_values(mine, other)
+            gradient = _find_unequal(mine.gradients, other.gradients)
+        else:
+            gradient = ""
+        if gradient:
+            return Message("the gradient of `{name}` is another than on one device", name=gradient)
         return ""
-
-
-def _find_other_values(mine: Results, other: Results) -> str:
-    buffer = _find_unequal(mine.buffers, other.buffers)
-    if buffer:
-        return Message("`{name}` holds other values than on one device", name=buffer)
-    gradient = _find_unequal(mine.gradients, other.gradients)
-    if gradient:
-        return Message("the gradient of `{name}` is another than on one device", name=gradient)
-    return ""
 
 
 def _find_unequal(mine: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:
     """The first name under which both have a tensor, and not the same; "" for none."""
     for name in sorted(mine.keys() & other.keys()):
-        if mine[name].shape != other[name].shape or not _are_close(mine[name], other[name].to(mine[name].device)):
+        if not are_equal([mine[name]], [other[name].to(mine[name].device)], ()):
             return name
     return ""
 
@@ -158,32 +179,43 @@ def find_displaced_call(reference: Trace, tried: Trace, moves: Collection[tuple[
     homes = {replica.number: replica.device for replica in tried.replicas}
     expected = {event.path: set(event.outputs) for event in reference.modules}
     for event in tried.modules:
-        right = expected.get(event.path)
-        if right is None:
+        if event.path not in expected:
             continue
+        right = expected[event.path]
         if event.replica in homes:
             right = {homes[event.replica] if device == homes[0] else device for device in right}
-            allowed: Collection[tuple[str, str]] = ()
-        else:
-            allowed = moves
-        for device in event.outputs:
-            if device not in right and not _is_allowed(device, right, allowed):
-                return _describe_displaced(event, device, right)
+        wrong = [device for device in event.outputs if device not in right]
+        if event.replica not in homes:
+            wrong = [device for device in wrong if not _is_allowed(device, right, moves)]
+        if wrong:
+            return Message(
+                "`{module}` computes on {device}, and has to on {right}",
+                module=event.path or event.class_name,
+                device=wrong[0],
+                right=in_row(sorted(map(str, right))),
+            )
     return ""
-
-
-def _describe_displaced(event: ModuleEvent, device: DeviceId, right: Iterable[DeviceId]) -> str:
-    return Message(
-        "`{module}` computes on {device}, and has to on {right}",
-        module=event.path or event.class_name,
-        device=device,
-        right=in_row(sorted(map(str, right))),
-    )
 
 
 def _is_allowed(device: DeviceId, right: Iterable[DeviceId], moves: Collection[tuple[str, str]]) -> bool:
     pairs = [(str(each), str(device)) for each in right]
     return any((a, b) in moves or (b, a) in moves for a, b in pairs)
+
+
+def make_reference(
+    runs: Sequence[Run], modules: Iterable[nn.Module], is_cut: bool, moves: Collection[tuple[str, str]]
+) -> Reference:
+    """What healed steps on one device say.
+
+    Args:
+        runs: one or two, of a batch that is cut two.
+        modules: of the model and its loss.
+        is_cut: the user's step cuts its batch for several devices.
+        moves: see `cured_moves`.
+    """
+    is_steady = are_equal(runs[0].results.output, runs[-1].results.output, ())
+    takes_statistics = any(each.training and own(each).get("track_running_stats") is not None for each in modules)
+    return Reference(runs, not is_cut or (is_steady and not takes_statistics), is_cut, moves)
 
 
 def is_random(edits: Sequence[Edit]) -> bool:
@@ -208,10 +240,17 @@ def cured_moves(trace: Trace) -> set[tuple[str, str]]:
     return moves
 
 
-def is_alike(healed: torch.Tensor, edited: torch.Tensor, moves: Collection[tuple[str, str]], *, values: bool) -> bool:
-    """Whether two outputs are on the same device but for these moves, and hold the same values if these count."""
-    is_placed = healed.device == edited.device or (str(healed.device), str(edited.device)) in moves
-    return is_placed and (not values or _are_close(healed, edited.to(healed.device)))
+def are_equal(
+    healed: Sequence[torch.Tensor], edited: Sequence[torch.Tensor], moves: Collection[tuple[str, str]], *, values: bool = True
+) -> bool:
+    """Whether two outputs hold equal tensors, or such of equal shape and dtype, on the same devices but for these moves."""
+    return len(healed) == len(edited) and all(
+        a.shape == b.shape
+        and a.dtype == b.dtype
+        and (a.device == b.device or (str(a.device), str(b.device)) in moves)
+        and (not values or _are_close(a, b.to(a.device)))
+        for a, b in zip(healed, edited, strict=True)
+    )
 
 
 def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:

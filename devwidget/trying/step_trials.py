@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
 from torch import nn
 
+from devwidget.capture.restore import SavedState
 from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.step import Step
-from devwidget.recording import StepRecording, record_step
+from devwidget.recording import StepRecording, record_step, run_phases
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Trace
 from devwidget.rules.edits.draft import without_fixes
@@ -36,17 +37,25 @@ class TrialRecording(StepRecording):
 
 
 def repeat_step(step: Step) -> Again:
-    """Runs a step for a trial."""
+    """Runs a step for a trial, and once more if that may do something else."""
 
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> Run:
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside, twice: bool) -> list[Run]:
+        first = TrialRecording(heal=heal, allow=step.allow)
         left: list[Results] = []
-        recording = TrialRecording(heal=heal, allow=step.allow)
+        traces: list[Trace] = []
 
-        def then(seen: Mapping[str, Any]) -> None:
-            left.append(results_of(seen, step.model))
+        def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
+            changed = kept.list_changed()
+            left.append(results_of(seen, step.model, changed))
+            if not first.trace.error and (twice or changed is None or changed):
+                seen.clear()
+                second = TrialRecording(heal=heal, allow=step.allow)
+                run_phases(dataclasses.replace(step, inputs=given), second, None, seen, inside)
+                left.append(results_of(seen, step.model, None))
+                traces.append(second.trace)
 
-        trace, _ = record_step(step, inputs, recording, restore=True, inside=inside, then=then)
-        return Run(trace, left[0])
+        trace, _ = record_step(step, inputs, first, restore=True, inside=inside, then=then)
+        return [Run(each, results) for each, results in zip((trace, *traces), left, strict=True)]
 
     return again
 

@@ -28,14 +28,16 @@ from devwidget.trying.reference_step import (
     cured_moves,
     is_random,
     key_of,
+    make_reference,
     modules_that_cut,
     on_one_device,
 )
 from devwidget.trying.side_effects import Inside, reasons_around
 from devwidget.trying.silenced_output import silence_trial
 
-Again = Callable[[bool, Callable[[], Arguments], Inside], Run]
-"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters."""
+Again = Callable[[bool, Callable[[], Arguments], Inside, bool], list[Run]]
+"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters; and,
+if that has left anything but gradients or it is asked for, once more before anything is put back."""
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
@@ -103,17 +105,17 @@ class _Verdict:
     not_compared: str = ""
 
 
-class _EditedRun(NamedTuple):
-    """A step with some edits.
+class _EditedRuns(NamedTuple):
+    """Steps with some edits.
 
     Attributes:
-        run: it, and what it has left.
+        runs: one, or two.
         all_ran: whether every edit was reached.
         is_exact: each edit stood where it will stand.
         is_random: edited lines draw random numbers.
     """
 
-    run: Run
+    runs: list[Run]
     all_ran: bool
     is_exact: bool
     is_random: bool
@@ -130,6 +132,7 @@ class _Trials:
         self._healed = Run(trace, left) if left is not None else None
         self._moves = cured_moves(trace)
         self._has_failed = bool(trace.error)
+        self._again_healed: list[Run] = []
         self._parallel = modules_that_cut(step.list_modules())
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._step, self._again, self._left = step, again, MOST_TRIALS
@@ -225,11 +228,11 @@ class _Trials:
         if not trial.all_ran:
             self._note_untried(chosen, "" if self._live.is_whole else _NOT_ALL_SEEN)
             return None
-        if "OutOfMemoryError" in trial.run.trace.error:
+        if any("OutOfMemoryError" in each.trace.error for each in trial.runs):
             return None  # the trial needs more memory than the step, which says nothing of the edit
         return self._judge(fixes, others, trial)
 
-    def _run_edited(self, fixes: Sequence[Fix], *, heal: bool) -> _EditedRun:
+    def _run_edited(self, fixes: Sequence[Fix], *, heal: bool) -> _EditedRuns:
         """The step with the edits of some fixes.
 
         Raises:
@@ -245,34 +248,31 @@ class _Trials:
             silence_trial() as own,
             place_edits(edits, self._step, self._live, effects) as trial,
         ):
-            run = self._again(heal, trial.make_inputs, own.inside)
-            self.runs += 1
-            return _EditedRun(run, trial.all_ran(), trial.is_exact, is_random(edits))
+            runs = self._again(heal, trial.make_inputs, own.inside, False)
+            self.runs += len(runs)
+            return _EditedRuns(runs, trial.all_ran(), trial.is_exact, is_random(edits))
 
-    def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRun) -> bool | None:
+    def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRuns) -> bool | None:
         """Hold a trial against the step with everything on one device."""
-        run, verdicts = trial.run, [self._verdicts[fix] for fix in fixes.values()]
-        if run.trace.error:
-            return self._note_failure(verdicts, Message("the step fails: {error}", error=_first_line(run.trace.error)), trial)
-        reference, failure = self._reference, ""
-        if reference is not None:
-            failure = reference.find_difference(run, values=not reference.is_cut and not trial.is_random)
-        new = _new_findings(run.trace, others)
-        if not failure and not new:
-            for verdict in verdicts:
-                verdict.not_compared = _why_not_compared(reference, run)
-            return True
-        if not failure:
+        runs, verdicts = trial.runs, [self._verdicts[fix] for fix in fixes.values()]
+        if runs[0].trace.error:
+            reference = None
+        else:
+            reference = self._find_reference(runs, others)
+        failure = self._how_it_fails(runs, others, reference, trial.is_random)
+        new = _new_findings(runs[0].trace, others)
+        if not failure and new:
             failure = Message("the step has {finding}", finding=_describe_finding(new[0]))
             if self._only_waits(fixes, new):
                 verdicts[0].warns = _describe_finding(new[0])
                 return None
-        if others and reference is not None and reference.is_cut:
+        if not failure:
+            for verdict in verdicts:
+                verdict.not_compared = self._why_not_compared(reference, runs)
+            return True
+        ends_well = not any(each.trace.error for each in runs)
+        if ends_well and others and reference is not None and reference.is_cut:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
-        return self._note_failure(verdicts, failure, trial)
-
-    def _note_failure(self, verdicts: Iterable[_Verdict], failure: str, trial: _EditedRun) -> bool | None:
-        """False; None where an edit did not stand where it will stand."""
         for verdict in verdicts:
             verdict.how = failure
         if trial.is_exact:
@@ -283,22 +283,54 @@ class _Trials:
         for fix in fixes:
             self._verdicts[fix].why = why or self._verdicts[fix].why
 
-    @functools.cached_property
-    def _reference(self) -> Reference | None:
+    def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
+        """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
+        if runs[0].trace.error:
+            return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
+        healed: Sequence[Run] = self._again_healed
+        if reference is not None:
+            healed = reference.runs
+            difference = reference.find_difference(runs, is_random=random)
+            if difference:
+                return difference
+        if runs[-1].trace.error:
+            if len(healed) > 1 and healed[1].trace.error:
+                return ""
+            return Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
+        new = _new_in_second(runs, others, healed)
+        if new:
+            return Message("the second step has {finding}", finding=_describe_finding(new[0]))
+        return ""
+
+    def _find_reference(self, runs: Sequence[Run], others: list[Finding]) -> Reference | None:
         """What a trial is held against: the step with everything on one device; None where that fails.
 
-        A healed step was on one device, unless its batch is cut for several.
+        A healed step was on one device, unless its batch is cut for several. Who has left what it has left goes on as it would:
+        of such a second step it is asked only whether it runs.
         """
         if self._has_failed:
             return None
-        if self._healed is not None and not self._parallel:
-            return Reference(self._healed, is_cut=False, moves=self._moves)
-        with uninterrupted(), silence_trial() as own, on_one_device(self._parallel):
-            run = self._again(True, lambda: self._step.inputs, own.inside)
-            self.runs += 1
-        if run.trace.error:
+        modules = self._step.list_modules()
+        if self._healed is not None and not self._parallel and self._goes_on_alike(self._healed, runs, others):
+            return make_reference([self._healed], modules, False, self._moves)
+        if not self._again_healed:
+            with uninterrupted(), silence_trial() as own, on_one_device(self._parallel):
+                self._again_healed = self._again(True, lambda: self._step.inputs, own.inside, bool(self._parallel))
+                self.runs += len(self._again_healed)
+        if not self._again_healed or self._again_healed[0].trace.error:
             return None
-        return Reference(run, is_cut=bool(self._parallel), moves=self._moves)
+        return make_reference(self._again_healed, modules, bool(self._parallel), self._moves)
+
+    def _goes_on_alike(self, healed: Run, runs: Sequence[Run], others: list[Finding]) -> bool:
+        runs_on = not runs[-1].trace.error and not _new_in_second(runs, others, [healed])
+        return runs_on and healed.results.leaves_as_much(runs[0].results)
+
+    def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
+        if reference is None:
+            return Message("the step cannot be run with everything on one device")
+        if reference.tells_values(runs):
+            return ""
+        return Message("on one device its values are others in each run")
 
     def _why_not_now(self) -> str:
         """Why no further trial begins."""
@@ -316,12 +348,10 @@ class _Trials:
         return errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
 
 
-def _why_not_compared(reference: Reference | None, run: Run) -> str:
-    if reference is None:
-        return Message("the step cannot be run with everything on one device")
-    if reference.is_cut and reference.find_difference(run, values=True):
-        return Message("on one device its values are others")
-    return ""
+def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
+    """The errors that the second step of a trial has, and healed steps have not."""
+    known = [*others, *(each for run in healed for each in run.trace.findings)]
+    return [each for run in runs[1:] for each in _new_findings(run.trace, known) if each.severity == "error"]
 
 
 def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:

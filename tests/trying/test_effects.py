@@ -92,7 +92,7 @@ def test_what_a_step_changes_is_put_back_or_the_step_runs_once(act):
     trace = traced(Faulty(act))
     assert look() == before or trace.step_runs == 1
     assert first_fix(trace).verified == (trace.step_runs > 1)
-    assert trace.step_runs in (1, 2)
+    assert trace.step_runs in (1, 3, 5)  # what a second step finds may be another state
 
 
 def dropping():
@@ -111,13 +111,19 @@ def freshened(model):
 
 
 @pytest.mark.parametrize(
-    "make",
-    [Faulty, dropping, lambda: freshened(Faulty().to("cuda:0")), normalizing],
+    ("make", "runs"),
+    [(Faulty, 2), (dropping, 2), (lambda: freshened(Faulty().to("cuda:0")), 2), (normalizing, 3)],
     ids=["gradients", "random numbers", "gradients added to", "a buffer written"],
 )
-def test_a_step_is_its_own_reference_and_runs_once_more_with_the_edit(make):
+def test_a_step_that_leaves_only_gradients_is_its_own_reference_and_runs_once_more_with_the_edit(make, runs):
     trace = traced(make(), loss_fn=torch.sum)
-    assert (trace.step_runs, first_fix(trace).verified) == (2, True)
+    assert (trace.step_runs, first_fix(trace).verified) == (runs, True)
+
+
+def test_an_optimizer_has_its_second_step_tried():
+    model = Faulty().to("cuda:0")
+    trace = traced(model, loss_fn=torch.sum, optimizer=torch.optim.AdamW(model.parameters()))
+    assert (trace.step_runs, first_fix(trace).verified) == (3, True)
 
 
 def test_a_closure_of_a_method_is_put_back_or_the_step_runs_once():

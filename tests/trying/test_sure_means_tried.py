@@ -1,4 +1,4 @@
-"""Sure is what was run, and gave what the same step gives with everything on one device."""
+"""Sure is what was run, twice, and gave what the same step gives with everything on one device."""
 
 import dataclasses
 
@@ -62,6 +62,17 @@ class Counting(nn.Module):
         out = self.layer(x) + shift
         self.count += 1
         return out
+
+
+def test_an_edit_that_mends_the_first_call_alone_falls_behind(monkeypatch):
+    offer_instead(
+        monkeypatch, lambda text: text.rstrip() + "; out = self.layer(x) + shift; self.layer.to('cuda:1'); return out"
+    )
+    model = Faulty()
+    fix = first_fix(traced(model))
+    assert fix.verified
+    assert "cuda:1" not in fix.code
+    assert {str(parameter.device) for parameter in model.parameters()} == {"cuda:0"}
 
 
 def test_an_edit_that_loses_a_write_falls_behind_though_the_output_is_the_same(monkeypatch):

@@ -16,7 +16,7 @@ import devwidget
 from devwidget.capture.source_code import reachable_objects
 from devwidget.capture.step.step import Step
 from devwidget.trying import live_functions, trials
-from devwidget.trying.reference_step import Run, cured_moves, is_alike, results_of
+from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
 from tests.trying.models import offer_instead
 
 
@@ -86,9 +86,9 @@ def test_a_stray_that_is_returned_may_be_where_the_edit_puts_it(model):
 def test_an_output_that_goes_to_the_cpu_by_an_edit_is_another_result():
     trace = devwidget.trace(Shifted(), torch.ones(2, 3, device="cuda:0"), verify=False)
     on_gpu = torch.ones(2, device="cuda:0")
-    assert is_alike(on_gpu.cpu(), on_gpu, cured_moves(trace), values=True)
-    assert not is_alike(on_gpu, on_gpu.cpu(), cured_moves(trace), values=True)
-    assert not is_alike(on_gpu.cpu(), on_gpu.to("cuda:1"), cured_moves(trace), values=True)
+    assert are_equal([on_gpu.cpu()], [on_gpu], cured_moves(trace))
+    assert not are_equal([on_gpu], [on_gpu.cpu()], cured_moves(trace))
+    assert not are_equal([on_gpu.cpu()], [on_gpu.to("cuda:1")], cured_moves(trace))
 
 
 class Stopping(Reader):
@@ -125,10 +125,11 @@ def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
-    def again(heal, inputs, inside):
+    def again(heal, inputs, inside, twice):
         with contextlib.suppress(RuntimeError) if heal else contextlib.nullcontext():
             model(inputs())
-        return Run(dataclasses.replace(trace, error=error), results_of({}, model))
+        run = Run(dataclasses.replace(trace, error=error), results_of({}, model, None))
+        return [run] if error else [run, run]
 
     return trials.try_fixes(trace, None, Step(model, batch), again)
 

@@ -19,7 +19,7 @@ from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
-from devwidget.capture.restore.tensors import put_versions_back
+from devwidget.capture.restore.tensors import has_changed, put_versions_back
 from devwidget.capture.restore.torch_settings import MODES, torch_settings
 from devwidget.capture.restore.undoing import Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
@@ -70,6 +70,22 @@ class SavedState:
     def saved_bytes(self) -> int:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()
+
+    def list_changed(self) -> list[Any] | None:
+        """Objects that are not what they were, and tensors over what was written, but for gradients and random generators.
+
+        Returns:
+            None where that cannot be told, and where settings have changed.
+        """
+        search, storages = self._search, self._storages
+        if self._settings.has_changed() or search.lost:
+            return None
+        with paused_gc(), _plain_torch():
+            if storages.is_unsure(search.tensors):
+                return None
+            changed = [kept.owner for kept in search.states if kept.has_changed()]
+            changed += [kept.owner for kept in search.tensors if has_changed(kept)]
+            return changed + storages.list_written(search.tensors)
 
     def put_back(self) -> None:
         """Undo everything; signals wait meanwhile.

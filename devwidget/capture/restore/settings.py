@@ -35,6 +35,10 @@ class Settings:
     def __init__(self, switches: Iterable[Switch]) -> None:
         self._before = list(_read_values(switches))
 
+    def has_changed(self) -> bool:
+        """Whether one has another value now."""
+        return any(switch.differs(before) for switch, before in self._before)
+
     def put_back(self, undoing: Undoing, count: int | None = None) -> None:
         """Set those that have another value now; all of them, or so many of the first."""
         for switch, before in self._before[:count]:

@@ -93,6 +93,15 @@ class SavedStorages:
         """Bytes of all copies."""
         return sum(map(len, self._copies.values()))
 
+    def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
+        """A tensor over each storage that was written, but for those of gradients."""
+        gradients = {_storage_key(kept.before.gradient) for kept in tensors if kept.before.gradient is not None}
+        return [self._holders[key] for key in sorted(self._seen - gradients)]
+
+    def is_unsure(self, tensors: Iterable[Kept]) -> bool:
+        """Whether more was written than is known."""
+        return bool(self._failed) or any(True for _ in self.find_unseen(tensors))
+
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed

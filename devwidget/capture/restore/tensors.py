@@ -98,12 +98,10 @@ def _read_gradient(tensor: Any) -> Any:
     return None
 
 
-def _same_state(now: TensorState, before: TensorState) -> bool:
+def _same_but_gradient(now: TensorState, before: TensorState) -> bool:
     if now.kind is not before.kind or now.requires_grad is not before.requires_grad or now.history is not before.history:
         return False
-    if now.gradient is not before.gradient or (before.is_bare and not now.is_bare):
-        return False
-    if any(a is not b for a, b in zip(now.hooks, before.hooks, strict=True)):
+    if any(a is not b for a, b in zip(now.hooks, before.hooks, strict=True)) or (before.is_bare and not now.is_bare):
         return False
     return now.signature == before.signature and not _is_odd(before.alias)
 
@@ -111,6 +109,15 @@ def _same_state(now: TensorState, before: TensorState) -> bool:
 def _is_odd(alias: Any) -> bool:
     """Whether its parts may be others although its signature is the same."""
     return alias is not None and (_own["layout"](alias) is not torch.strided or _own["is_nested"](alias))
+
+
+def _same_state(now: TensorState, before: TensorState) -> bool:
+    return now.gradient is before.gradient and _same_but_gradient(now, before)
+
+
+def has_changed(kept: Kept) -> bool:
+    """Whether a tensor is not what it was, but for its gradient; what is written into it, its storage tells."""
+    return not _same_but_gradient(_read_state(kept.owner), kept.before)
 
 
 def _list_parts(before: TensorState) -> Iterable[Any]:
