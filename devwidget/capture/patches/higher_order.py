@@ -108,21 +108,10 @@ def _run_scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = (
     return torch_internals.generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)
 
 
-def _run_strict(body: Kernel, operands: Any) -> Any:
-    return body(*operands)
-
-
-def _run_subgraph(subgraph: Kernel, *operands: Any, **options: Any) -> Any:
+def _invoke_subgraph(subgraph: Kernel, identifier: str, *operands: Any) -> Any:
     if getattr(subgraph, "_boxed_call", False):
         return subgraph(list(operands))
     return subgraph(*operands)
 
 
-def _invoke_subgraph(subgraph: Kernel, identifier: str, *operands: Any) -> Any:
-    return _run_subgraph(subgraph, *operands)
-
-
-_MEANINGS: dict[str, Kernel] = {
-    "cond": _run_cond, "scan": _run_scan, "invoke_subgraph": _invoke_subgraph, "strict_mode": _run_strict,
-    "foreach_map": _run_subgraph, "invoke_quant": _run_subgraph, "invoke_quant_packed": _run_subgraph,
-}  # fmt: skip
+_MEANINGS: dict[str, Kernel] = {"cond": _run_cond, "scan": _run_scan, "invoke_subgraph": _invoke_subgraph}

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
 import torch
@@ -60,6 +60,7 @@ def _forget_module(tracker: weakref.ref[ModuleTracker], named: _NamedModule) -> 
         living._paths.pop(named.key, None)
 
 
+@dataclass(slots=True, eq=False)
 class ThreadPlace:
     """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way.
 
@@ -71,32 +72,17 @@ class ThreadPlace:
         last_operator: when the last operator has ended, or the thread was first seen; of `time.perf_counter`.
     """
 
-    __slots__ = (
-        "cause",
-        "failed",
-        "last_operator",
-        "next_node",
-        "nodes",
-        "operator_site",
-        "path",
-        "replica",
-        "site",
-        "stack",
-        "waits",
-    )
-
-    def __init__(self, nodes: NumberedNodes) -> None:
-        self.nodes = nodes
-        self.stack: list[ModuleCall] = []
-        self.path: str | None = None
-        self.site: RawSite | None = None
-        self.operator_site: RawSite | None = None
-        self.next_node = -1
-        self.cause: Cause = "explicit"
-        self.replica = -1
-        self.failed: str | None = None
-        self.waits: tuple[torch.device, int, bool] | None = None
-        self.last_operator = time.perf_counter()
+    nodes: NumberedNodes
+    stack: list[ModuleCall] = field(default_factory=list)
+    path: str | None = None
+    site: RawSite | None = None
+    operator_site: RawSite | None = None
+    next_node: int = -1
+    cause: Cause = "explicit"
+    replica: int = -1
+    failed: str | None = None
+    waits: tuple[torch.device, int, bool] | None = None
+    last_operator: float = field(default_factory=time.perf_counter)
 
 
 class _Threads(threading.local):

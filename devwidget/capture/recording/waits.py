@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from types import CodeType, FrameType
 from typing import Any
@@ -110,54 +109,50 @@ class Waits:
         user = user_frame(near)
         called = site_of(user) if user is not None and user is not near else None
         module, phase = tracker.module, tracker.phase
-        in_step = bool(tracker.here.stack) or tracker.forced in _STEPS
+        in_step, meant = bool(tracker.here.stack) or tracker.forced in _STEPS, why_allowed(device, _HOST, self.allowed)
         if not in_step and (owner := _forward_above(near)) is not None:
             module, phase, in_step = tracker.path_of(owner), "forward", True
-        line = _WaitLine(call, device, module, phase, site, called, library, in_step, why_allowed(device, _HOST, self.allowed))
+        line = _WaitLine(call, device, module, phase, site, called, library, in_step, meant)
         if phase != "loss" or in_step:
             self._keep_line(line, times, tracker.turn)
             return
         if self._undecided and self._undecided[-1][2] != tracker.turn:
-            self._go_on()
+            self._decide()  # the program went on without going back
         self._undecided.append((line, times, tracker.turn))
 
     def go_back(self, loop: CodeType | None) -> None:
         """Gradients are computed: what waited since the last call of the model did so for the loss, or in the loop around."""
-        undecided, self._undecided = self._undecided, []
-        for line, times, turn in undecided:
-            if turn != self.tracker.turn:
-                self._keep_line(replace(line, phase="other"), times, turn)
-                continue
-            code = line.site.code if line.site is not None else None
-            self._keep_line(replace(line, in_step=code is not loop and code not in self.tracker.callers), times, turn)
+        self._decide(self.tracker.turn, loop)
 
-    def _go_on(self) -> None:
-        """The program went on without going back: no loss was computed."""
+    def _decide(self, loss_turn: int | None = None, loop: CodeType | None = None) -> None:
+        """Decide what waited for the loss of a turn; in all others no loss was computed."""
         undecided, self._undecided = self._undecided, []
         for line, times, turn in undecided:
-            self._keep_line(replace(line, phase="other"), times, turn)
+            code = line.site.code if line.site is not None else None
+            if turn == loss_turn:
+                line = replace(line, in_step=code is not loop and code not in self.tracker.callers)
+            else:
+                line = replace(line, phase="other")
+            self._keep_line(line, times, turn)
 
     def _keep_line(self, line: _WaitLine, times: int, turn: int) -> None:
         self.lines.setdefault(line, _Times()).add_turn(times, turn)
 
     def list_facts(self) -> dict[str, Any]:
         """Waits in the order of their first time."""
-        self._go_on()
-        folded: dict[Wait, Wait] = {}
-        for wait in self._make_records():  # one line has several places: Python replaces calls by faster ones as they run
-            alike = replace(wait, count=0, turns=0)
-            known = folded.get(alike)
-            if known:
-                folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns)
-            else:
-                folded[alike] = wait
-        return {"waits": tuple(folded.values())}
+        self._decide()
+        folded: dict[Wait, tuple[int, int]] = {}
+        for line, times in self.lines.items():  # one line has several places: Python replaces calls by faster ones as they run
+            wait = self._make_record(line)
+            count, turns = folded.get(wait, (0, 0))
+            folded[wait] = count + times.count, turns + times.turns
+        return {"waits": tuple(replace(wait, count=count, turns=turns) for wait, (count, turns) in folded.items())}
 
-    def _make_records(self) -> Iterator[Wait]:
-        for line, times in self.lines.items():
-            call, site = self.read.get((line.site, line.device), (line.call, line.site))
-            shown = site if _is_one_line(site, line.site) else line.site
-            yield make_record(Wait, line, call=call, expression=call_text(shown), count=times.count, turns=times.turns)
+    def _make_record(self, line: _WaitLine) -> Wait:
+        call, site = self.read.get((line.site, line.device), (line.call, line.site))
+        if not _is_one_line(site, line.site):
+            site = line.site
+        return make_record(Wait, line, call=call, expression=call_text(site), count=0)
 
 
 def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[FrameType | None, bool]:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import linecache
-import re
-import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture.modules import ModuleTree, Visit, entries_in
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.object_fields import class_name, names_of, qualified_name
+from devwidget.capture.object_fields import class_name, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
-from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.classes import functions_in
+from devwidget.capture.source_code.source_files import ClassName, classes
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -27,30 +26,16 @@ from devwidget.records.snapshot import ModuleFacts, TensorFacts
 
 def class_site(kind: type) -> Site | None:
     """The line of the `class` statement; None for library classes and where no method tells the file."""
-    codes = sorted(_method_codes(kind), key=lambda code: code.co_firstlineno)
-    if not codes or not is_users_code(codes[0]):
+    outside, name = qualified_name(kind), class_name(kind)
+    codes = [each.__code__ for each in functions_in(kind) if each.__qualname__.startswith(f"{outside}.")]
+    if not codes:
         return None
     filename, line = codes[0].co_filename, codes[0].co_firstlineno
-    line = _class_line(filename, class_name(kind), line)
-    outside = qualified_name(kind).removesuffix(class_name(kind)).removesuffix(".").removesuffix(".<locals>")
+    found = classes(filename, ClassName(name, (line,)))
+    if found:
+        line = found[0].lineno
+    outside = outside.removesuffix(name).removesuffix(".").removesuffix(".<locals>")
     return Site(filename, line, linecache.getline(filename, line).strip(), outside.rpartition(".")[2] or "<module>")
-
-
-def _method_codes(kind: type) -> Iterator[types.CodeType]:
-    """Code of the functions written in the body of the class; `inspect.getsource` cannot see a notebook's classes."""
-    for value in list(names_of(kind).values()):
-        function = value.__func__ if type(value) is staticmethod or type(value) is classmethod else value
-        if type(value) is property:
-            function = value.fget
-        if type(function) is types.FunctionType and function.__qualname__.startswith(f"{qualified_name(kind)}."):
-            yield function.__code__
-
-
-def _class_line(filename: str, name: str, below: int) -> int:
-    """The `class` line above a method, or the method's own line if the source is not at hand."""
-    header = re.compile(rf"\s*class\s+{re.escape(name)}\b")
-    lines = linecache.getlines(filename)[:below]
-    return next((at for at in range(len(lines), 0, -1) if header.match(lines[at - 1])), below)
 
 
 _Draft = draft_class(ModuleFacts)
