@@ -109,6 +109,7 @@ class _OptimizerWatch:
     def __init__(self, state: RecordingState) -> None:
         self._state = state
         self._made: MutableMapping[torch.optim.Optimizer, _Construction] = WeakIdKeyDictionary()
+        self._begun: MutableMapping[torch.optim.Optimizer, int] = WeakIdKeyDictionary()
         self._phases: list[Any] = []
         self.missing = UntrainedParameters()
         self._idle = IdleOptimizers(state, self.missing)
@@ -144,7 +145,7 @@ class _OptimizerWatch:
         self._phases.append(state.tracker.begin_optimizer(has_closure=has_closure))
         built = self._made.get(optimizer)
         site = built.site if built is not None else None
-        check_state(state, optimizer, site, frame)
+        check_state(state, optimizer, site, frame, self._begun.setdefault(optimizer, state.log.number()))
         self.missing.mark_trained(parameters_of(optimizer))
         if built is not None:
             self._check_groups(optimizer, built, frame)
@@ -184,14 +185,25 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
     state.log.log_fault(make_fault(state, frame, "leaf", error_text(error), operands, None))
 
 
-def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType) -> None:
-    """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
+def check_state(
+    state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType, begun: int = sys.maxsize
+) -> None:
+    """State that was allocated before its parameter moved. The `step` entry may stay on the CPU.
+
+    Args:
+        built: the line that built the optimizer.
+        frame: of the code that steps.
+        begun: when the optimizer has stepped for the first time; what it allocated since was left by a parameter that moved.
+    """
     for parameter, entries, key, value in _list_stray_state(optimizer):
         born = state.births.find_birth(value)
         history: StateHistory = ""
         birth = built
         if born is not None and _is_from(state, born, parameter):
             history = "moved"
+            moved = state.births.find_birth(parameter)
+            if born.number > begun and moved is not None:
+                birth = moved.site or built
         elif born is not None:
             history, birth = "put", born.find_root().site or built
         known = to_site(birth) or find_construction(user_frames(frame), optimizer)

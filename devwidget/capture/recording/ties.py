@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
@@ -46,14 +45,12 @@ class Ties:
             return
         self._looked.add(root)
         with torch_internals.DisableTorchFunction():
-            groups = _alike_and_apart(root)
-        if groups:  # seldom: most models are on one device, and nothing is read of them
-            self._compare_groups(groups)
-
-    def _compare_groups(self, groups: list[list[_Named]]) -> None:
+            groups = [group for group in _list_alike(root) if _are_apart(group)]
+        if not groups:  # as nearly always: most models are on one device, and nothing is read of them
+            return
         with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
-            for (_, first, _), (path, copy, owner) in itertools.chain.from_iterable(map(_equal_in, groups)):
-                self._pairs.append((self._report_fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
+            for first, copy in itertools.chain.from_iterable(map(_find_equal, groups)):
+                self._pairs.append((self._make_fault(first, copy), TensorRef(first.tensor), TensorRef(copy.tensor)))
 
     def note_trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""
@@ -63,59 +60,51 @@ class Ties:
                 self._pairs.remove(pair)
                 self._log.log_fault(fault)
 
-    def _report_fault(self, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
-        births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.find_birth(tensor)) is not None]
-        later = max(births, key=lambda b: b[0].find_root().number, default=None)
-        if later is not None:
-            site = to_site(later[0].find_root().site)
-        else:
-            site = None
-        module, _, name = path.rpartition(".")
-        other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk_modules(each)
-                      for n, t in registered_entries(m, "_parameters") if t is first), "")  # fmt: skip
-        held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
-        stray = operand_of(copy, path, path, stray=True, birth=site, held=held)
+    def _make_fault(self, first: _Named, copy: _Named) -> Fault:
+        births = filter(None, map(self._births.find_root, (first.tensor, copy.tensor)))
+        later = max(births, key=lambda birth: birth.number, default=None)
+        site = to_site(later.site) if later is not None else None
+        module, _, name = copy.path.rpartition(".")
+        held = Held(module, name, "parameter", class_name(type(copy.owner)), shared=(first.path,))
+        stray = operand_of(copy.tensor, copy.path, copy.path, stray=True, birth=site, held=held)
         return fault_at(self._tracker, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
-                        target=device_id(first.device), model_name=self._tracker.model_name)  # fmt: skip
+                        target=device_id(first.tensor.device), model_name=self._tracker.model_name)  # fmt: skip
 
 
-_Named = tuple[str, nn.Parameter, nn.Module]
+class _Named(NamedTuple):
+    path: str
+    tensor: nn.Parameter
+    owner: nn.Module
 
 
-def _alike_and_apart(root: nn.Module) -> list[list[_Named]]:
-    """Parameters of one shape and dtype on different devices, of modules of different kinds.
+def _list_alike(root: nn.Module) -> Iterable[list[_Named]]:
+    """Parameters of one shape and dtype."""
+    groups: defaultdict[tuple[Any, ...], list[_Named]] = defaultdict(list)
+    for path, module in walk_modules(root):
+        for name, tensor in registered_entries(module, "_parameters"):
+            if type(tensor) is nn.Parameter and tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
+                groups[tensor.shape, tensor.dtype].append(_Named(f"{path}.{name}".strip("."), tensor, module))
+    return groups.values()
+
+
+def _are_apart(group: list[_Named]) -> bool:
+    """Whether some are on different devices, and some in modules of different kinds.
 
     An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
     and its student begin with equal values too, and are meant to be apart.
     """
-    held = [
-        (p, n, t, m) for p, m in walk_modules(root) for n, t in registered_entries(m, "_parameters") if type(t) is nn.Parameter
-    ]
-    if len({tensor.device for _, _, tensor, _ in held}) < 2:
-        return []  # as nearly always
-    groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
-    for path, name, tensor, module in held:
-        if tensor.dim() > 1 and tensor.requires_grad and not tensor.is_meta:
-            groups[tensor.shape, tensor.dtype].append((f"{path}.{name}".strip("."), tensor, module))
-    return [group for group in groups.values() if _are_apart(group)]
+    return len({each.tensor.device for each in group}) > 1 and len({id(type(each.owner)) for each in group}) > 1
 
 
-def _are_apart(group: list[_Named]) -> bool:
-    return len({tensor.device for _, tensor, _ in group}) > 1 and len({id(type(module)) for _, _, module in group}) > 1
-
-
-def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
+def _find_equal(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
     """Pairs with equal values. Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
-    alike: dict[tuple[float, ...], list[_Named]] = defaultdict(list)
+    alike: defaultdict[tuple[float, ...], list[_Named]] = defaultdict(list)
     for each in group:
-        alike[_sample_values(each[1])].append(each)
-    for values, same in alike.items():
-        for one, other in itertools.combinations(same, 2):
-            apart = one[1].device != other[1].device and type(one[2]) is not type(other[2])
-            if apart and len(set(values)) > 1:
-                yield one, other
-
-
-def _sample_values(tensor: torch.Tensor) -> tuple[float, ...]:
-    flat = tensor.detach().flatten()
-    return tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())
+        flat = each.tensor.detach().flatten()
+        values = tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())
+        if len(set(values)) > 1:
+            alike[values].append(each)
+    for same in alike.values():
+        for pair in itertools.combinations(same, 2):
+            if pair[0].tensor.device != pair[1].tensor.device and type(pair[0].owner) is not type(pair[1].owner):
+                yield pair
