@@ -17,7 +17,7 @@ from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, sp
 from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
 from devwidget.capture.source_code.classes import functions_in
-from devwidget.capture.source_code.source_files import ClassName, classes
+from devwidget.capture.source_code.source_files import classes_named
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -31,7 +31,7 @@ def class_site(kind: type) -> Site | None:
     if not codes:
         return None
     filename, line = codes[0].co_filename, codes[0].co_firstlineno
-    found = classes(filename, ClassName(name, (line,)))
+    found = classes_named(filename, name, (line,))
     if found:
         line = found[0].lineno
     outside = outside.removesuffix(name).removesuffix(".").removesuffix(".<locals>")
