@@ -5,24 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.report.figures.ribbons import Page, Point, Ribbon, RibbonBox, Route, choose_lanes, round_path, route_ribbon
-from devwidget.report.figures.shapes import (
-    MONO,
-    MONO_FONT,
-    SANS,
-    SANS_FONT,
-    SMALL,
-    draw_cross,
-    draw_dot,
-    draw_rectangle,
-    draw_text,
-)
-from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, PAPER, SOFT_INK, WRONG, device_hue
-from devwidget.report.style.safe_text import Markup, columns_of, html_element
+from devwidget.report.figures.shapes import COLOURS, MONO, MONO_FONT, SANS, SANS_FONT, SMALL
+from devwidget.report.page.templates import render
+from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, SOFT_INK, WRONG, device_hue
+from devwidget.report.style.safe_text import Markup, columns_of
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import cut_line, part_name, row_words
 from devwidget.report.text.device_words import (
@@ -54,6 +46,11 @@ _KEY: dict[Kind, Message] = {
 }
 
 
+Laid = dict[str, Any]
+"""What `devices.svg.j2` draws of a thing, and where."""
+Text = tuple[float, float, str, dict[str, str]]
+
+
 def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> Markup:
     """An `<svg>` element of a width in pixels and of whatever height its rows need; all its words are text in it.
 
@@ -83,6 +80,11 @@ class _KeyEntry:
     part: str = ""
     x: float = 0.0
     line: int = 0
+
+    @property
+    def hue(self) -> str:
+        """Of a part of a wall."""
+        return CATEGORY_HUES[self.part]
 
     @property
     def start(self) -> float:
@@ -161,126 +163,115 @@ class _Drawing:
 
     def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
-        parts = [self._draw_column(at, column) for at, column in enumerate(self.picture.columns)]
         order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
-        ribbons = [self._draw_way(self.picture.ways[at], self.routes[at], at) for at in order]
-        blocks = [self._draw_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)]
-        labels = list(self._draw_labels(order))
-        size = {"width": f"{self.width:.0f}", "height": f"{self.tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {self.tall:.0f}"}
-        words = picture_words(self.picture)
-        wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
-        style = f"{wide}; font-family: {SANS_FONT}"
-        look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
-        ground = draw_rectangle(0, 0, self.width, self.tall, 0, fill=PAPER)  # a page that shows it as an image may be dark
-        inside = (ground, *parts, *ribbons, *blocks, *labels, *self._draw_key())
-        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **(look | size | dict(place)))
+        wide, tall = f"{self.width:.0f}", f"{self.tall:.0f}"
+        most = f"max-width: {self.width * 1.12:.0f}px"
+        style = f"color-scheme: light dark; width: 100%; {most}; height: auto; font-family: {SANS_FONT}"
+        look = {
+            "class": "dw-devices",
+            "aria-label": picture_words(self.picture),
+            "font-size": "12",
+            "fill": INK,
+            "role": "img",
+            "style": style,
+            "width": wide,
+            "height": tall,
+            "viewBox": f"0 0 {wide} {tall}",
+        }
+        return render(
+            "devices.svg",
+            drawing=self,
+            look=look | dict(place),
+            columns=[self._lay_column(at, column) for at, column in enumerate(self.picture.columns)],
+            ways=[self._lay_way(at) for at in order],
+            blocks=[self._lay_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)],
+            labels=list(self._lay_labels(order)),
+            lay_key=lambda entry, y: _lay_ribbon(((entry.x, y), (entry.x + 24, y)), None, entry.kind, 2.5),
+            BOX=_BOX,
+            WALL=_WALL,
+            **COLOURS,
+        )
 
-    def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
+    def _lay_column(self, at: int, column: DeviceColumn) -> Laid:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
-        if column.is_idle:
-            dashed = {"stroke-dasharray": "4 3", "fill": "none"}
-        else:
-            dashed = {"fill": "rgba(128,128,128,0.09)"}
-        frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
-        x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
-        dot = draw_dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
+        x = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide)
         room = wide - (x - left)
-        name = _draw_device(column.device, x, room)
-        words = next((form for form in taken_words(column, self.picture.blocks) if columns_of(form) * SMALL <= room - 3), "")
-        taken = draw_text(x, 36, words, fill=SOFT_INK, **{"font-size": "11"})
-        parts = [frame, *self._draw_wall(column, left, bottom), dot, name, taken]
-        parts += self._draw_idle(left, wide) if column.is_idle else []
-        return _mark("column", column_title(column, self.picture.blocks), *parts, **{"data-device": str(column.device)})
+        words = (form for form in taken_words(column, self.picture.blocks) if columns_of(form) * SMALL <= room - 3)
+        letters = max(1, int((wide - _WALL - 8) / SMALL))
+        return {
+            "device": str(column.device),
+            "title": column_title(column, self.picture.blocks),
+            "left": left,
+            "wide": wide,
+            "bottom": bottom,
+            "x": x,
+            "hue": device_hue(column.device),
+            "is_round": column.device.is_accelerator,
+            "taken": next(words, ""),
+            "refused": column.refused,
+            "is_idle": column.is_idle,
+            "idle_lines": [cut_line(line, letters) for line in idle_words()],
+            "middle": left + _WALL + (wide - _WALL) / 2,
+            **_lay_device(column.device, room),
+            **self._lay_wall(column, bottom),
+        }
 
-    def _draw_wall(self, column: DeviceColumn, left: float, bottom: float) -> Iterator[Markup]:
+    def _lay_wall(self, column: DeviceColumn, bottom: float) -> Laid:
         """The left wall is the memory of a device, filled from below; all walls have one scale."""
-        most = max(each.capacity for each in self.picture.columns)
         if not _has_wall(column):
-            return
-        whole = (bottom - 1) * column.capacity / most
-        yield draw_rectangle(left + 0.5, bottom - whole, _WALL, whole, 0, fill=PAPER, stroke="rgba(128,128,128,0.7)")
-        y = bottom
+            return {"wall": 0.0}
+        whole = (bottom - 1) * column.capacity / max(each.capacity for each in self.picture.columns)
+        parts, y = [], bottom
         for part, size in column.parts:
             tall = max(1.0 if size else 0.0, whole * size / column.capacity)
             y = max(y - tall, 1.0)
             words = f"{part_name(part)}: {format_bytes(size)}, {size / column.capacity:.0%}"
-            yield html_element(
-                "rect",
-                html_element("title", words),
-                x=f"{left + 1:.1f}",
-                y=f"{y:.1f}",
-                width=f"{_WALL - 1:.1f}",
-                height=f"{tall:.1f}",
-                fill=CATEGORY_HUES[part],
-            )
-        if column.refused:
-            yield draw_rectangle(left - 1, max(bottom - whole - 6, 0.5), _WALL + 3, 6, 0, fill=WRONG)
+            parts.append((y, tall, CATEGORY_HUES[part], words))
+        return {"wall": whole, "parts": parts}
 
-    def _draw_idle(self, left: float, wide: float) -> list[Markup]:
-        letters = int((wide - _WALL - 8) / SMALL)
-        lines = [cut_line(line, max(1, letters)) for line in idle_words()]
-        middle, y = left + _WALL + (wide - _WALL) / 2, self.height / 2
-        style = {"text-anchor": "middle", "font-size": "11", "fill": SOFT_INK}
-        return [draw_text(middle, y + 15 * at, line, **style) for at, line in enumerate(lines)]
-
-    def _draw_block(self, block: Block, box: RibbonBox) -> Markup:
-        y, hue, visits = self.page.tops[box.row], device_hue(block.device), block.what not in ("module",)
-        edge = WRONG if block.wrong and block.what == "tensor" else hue
-        radius = 13 if block.what in ("tensor", "batch", "outputs") else 3
-        if visits and not block.wrong:
-            dash = {"stroke-dasharray": "3 2"}
-        else:
-            dash = {}
-        if block.unfolds and len(block.paths) > 1:
-            behind = [
-                draw_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})
-            ]
-        else:
-            behind = []
-        base = draw_rectangle(box.x, y, box.width, _BOX, radius, fill=PAPER)
-        frame = draw_rectangle(
-            box.x + 0.5,
-            y + 0.5,
-            box.width - 1,
-            _BOX - 1,
-            radius,
-            fill=hue if not visits else "none",
-            stroke=edge,
-            **{"fill-opacity": "0.1", "stroke-opacity": "0.6"},
-            **dash,
-        )
-        if radius == 3:
-            bar = [draw_rectangle(box.x, y, 3, _BOX, 0, fill=hue)]
-        else:
-            bar = []
-        more = {"data-module": block.path, "data-unfolds": block.unfolds, "data-what": block.what}
-        return _mark("block", block_title(block), *behind, base, frame, *bar, *_draw_names(block, box, y), **more)
-
-    def _draw_way(self, way: Way, route: Route, at: int) -> Markup:
-        strokes = _draw_ribbon(route.points, route.rises, way.kind, self._thickness(way))
-        reach = html_element("path", d=round_path(route.points), fill="none", stroke="transparent", **{"stroke-width": "14"})
-        first = str(way.moves[0].number) if way.moves else ""
-        more = {"data-kind": way.kind, "data-number": first, "data-way": str(at), "data-step": way.step}
-        more |= {
-            f"data-{end}": str(self.picture.blocks[at].device) for end, at in (("source", way.source), ("target", way.target))
+    def _lay_block(self, block: Block, box: RibbonBox) -> Laid:
+        hue, is_tensor = device_hue(block.device), block.what == "tensor"
+        is_round = block.what in ("tensor", "batch", "outputs")
+        right = box.x + box.width - (3 if box.width < 60 else 7)
+        has_cross = block.wrong and not is_tensor
+        return {
+            "title": block_title(block),
+            "box": box,
+            "y": self.page.tops[box.row],
+            "hue": hue,
+            "edge": WRONG if block.wrong and is_tensor else hue,
+            "radius": 13 if is_round else 3,
+            "is_module": block.what == "module",
+            "is_dashed": block.what != "module" and not block.wrong,
+            "is_run": bool(block.unfolds) and len(block.paths) > 1,
+            "cross": right - 5 if has_cross else None,
+            "texts": list(_lay_names(block, box, right - 16 if has_cross else right, is_round=is_round)),
+            "data": _data(module=block.path, unfolds=block.unfolds, what=block.what),
         }
-        more |= {"data-module": way.call.wrapper} if way.call is not None else {}
-        return _mark("way", way_title(way, self.picture), *strokes, reach, **more)
 
-    def _draw_key(self) -> Iterator[Markup]:
-        for entry in self.key:
-            x, y = entry.x, self.height + 12 + 17 * entry.line
-            if entry.kind is not None:
-                yield from _draw_ribbon(((x, y), (x + 24, y)), None, entry.kind, 2.5)
-            else:
-                yield draw_rectangle(x, y - 4, _WALL, 8, 0, fill=CATEGORY_HUES[entry.part])
-            yield draw_text(x + entry.start, y + 4, entry.words, fill=SOFT_INK, **{"font-size": "11"})
+    def _lay_way(self, at: int) -> Laid:
+        way, route = self.picture.ways[at], self.routes[at]
+        blocks = self.picture.blocks
+        return {
+            "title": way_title(way, self.picture),
+            "line": _lay_ribbon(route.points, route.rises, way.kind, self._thickness(way)),
+            "reach": round_path(route.points),
+            "data": _data(
+                kind=way.kind,
+                number=str(way.moves[0].number) if way.moves else "",
+                way=str(at),
+                step=way.step,
+                source=str(blocks[way.source].device),
+                target=str(blocks[way.target].device),
+                module=way.call.wrapper if way.call is not None else "",
+            ),
+        }
 
     def _thickness(self, way: Way) -> float:
         most = max((each.bytes for each in self.picture.ways), default=0) or 1
         return _THIN + (_THICK if len(self.picture.columns) < 5 else 3.0) * math.sqrt(way.bytes / most)
 
-    def _draw_labels(self, order: list[int]) -> Iterator[Markup]:
+    def _lay_labels(self, order: list[int]) -> Iterator[Text]:
         """The bytes beside each head, but for those that would leave their column or cover another."""
         heads: dict[Point, list[int]] = {}
         for at in reversed(order):
@@ -294,20 +285,20 @@ class _Drawing:
             fits = box.x - 2 <= start and start + wide <= box.x + box.width + 2
             if fits and not any(level == other and start < last and first < start + wide for first, last, other in taken):
                 taken.append((start, start + wide, level))
+                look = {"fill": SOFT_INK}
                 if way.kind in ("healed", "stopped"):
                     look = {"fill": WRONG, "font-weight": "600"}
-                else:
-                    look = {"fill": SOFT_INK}
-                yield draw_text(start, level, words, **{"font-size": "11"}, **look)
+                yield start, level, words, {"font-size": "11", **look}
 
 
-def _draw_device(device: DeviceId, x: float, room: float) -> Markup:
+def _lay_device(device: DeviceId, room: float) -> Laid:
     """The name beside its dot: smaller where there is little room, and its number alone where there is less."""
     name, wide = str(device), columns_of(str(device))
     if wide * 8.2 <= room - 14:
-        return draw_text(x + 13, 19, name, **{"font-size": "13", "font-weight": "600"})
-    shown = name if wide * 7.5 <= room - 14 or device.index is None else f":{device.index}"
-    return draw_text(x + 11, 19, shown, **{"font-size": "12", "font-weight": "600"})
+        return {"name": name, "name_at": 13, "name_size": "13"}
+    if wide * 7.5 > room - 14 and device.index is not None:
+        name = f":{device.index}"
+    return {"name": name, "name_at": 11, "name_size": "12"}
 
 
 def _has_wall(column: DeviceColumn) -> bool:
@@ -355,27 +346,20 @@ def _pad(column: float) -> float:
     return 5.0
 
 
-def _draw_names(block: Block, box: RibbonBox, y: float) -> Iterator[Markup]:
+def _lay_names(block: Block, box: RibbonBox, right: float, *, is_round: bool) -> Iterator[tuple[float, str, dict[str, str]]]:
     """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
-    is_round, is_narrow = block.what in ("tensor", "batch", "outputs"), box.width < 60
-    x = box.x + (12 if is_round else 9) - (3 if is_narrow else 0)
-    right = box.x + box.width - (3 if is_narrow else 7)
-    if block.wrong and block.what != "tensor":
-        yield draw_cross(right - 5, y + _BOX / 2, WRONG)
-        right -= 16
-    if block.bytes:
-        size = format_bytes(block.bytes)
-    else:
-        size = ""
-    name, kind, room = block_name(block), block_kind(block), right - x
-    shown = _shorten(name, int((room - (columns_of(size) * SMALL + 8 if box.width > 150 and size else 0)) / MONO))
-    yield draw_text(x, y + 17, shown, **{"font-family": MONO_FONT})
-    left = room - columns_of(shown) * MONO
-    if size and left >= columns_of(size) * SMALL + 8:
-        left -= columns_of(size) * SMALL + 8
-        yield draw_text(right, y + 17, size, fill=SOFT_INK, **{"font-size": "11", "text-anchor": "end"})
+    x = box.x + (12 if is_round else 9) - (3 if box.width < 60 else 0)
+    size, kind, room = format_bytes(block.bytes) if block.bytes else "", block_kind(block), right - x
+    size_wide = columns_of(size) * SMALL + 8 if size else 0.0
+    name = _shorten(block_name(block), int((room - (size_wide if box.width > 150 else 0)) / MONO))
+    yield x, name, {"font-family": MONO_FONT}
+    name_wide = columns_of(name) * MONO
+    left = room - name_wide
+    if size and left >= size_wide:
+        left -= size_wide
+        yield right, size, {"fill": SOFT_INK, "font-size": "11", "text-anchor": "end"}
     if kind and left >= columns_of(kind) * SANS + 6:
-        yield draw_text(x + columns_of(shown) * MONO + 6, y + 17, kind, fill=SOFT_INK)
+        yield x + name_wide + 6, kind, {"fill": SOFT_INK}
 
 
 def _shorten(path: str, letters: int) -> str:
@@ -389,29 +373,29 @@ def _shorten(path: str, letters: int) -> str:
     return next((end for end in ends if columns_of(end) <= letters), cut_line(ends[-1] if ends else path, max(1, letters)))
 
 
-def _draw_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: float) -> Iterator[Markup]:
-    """A line with its head; what is wrong is dotted, a gradient hollow; without `rises` it lies level."""
+def _lay_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: float) -> Laid:
+    """A line with its head; without `rises` it lies level."""
     (x, tip), size = points[-1], 5 + thick
-    far, half, wrong = size * 0.9, size * 0.62, kind in ("healed", "stopped")
-    sign, hue, hollow = 1 if rises else -1, WRONG if wrong else HOP_HUE, kind == "gradient"
-    base = (x - far, tip) if rises is None else (x, tip + sign * far)
-    thick = max(thick, 3.2) if hollow else thick
-    line = {"d": round_path([*points[:-1], base]), "fill": "none"}
-    if wrong:
-        dotted = {"stroke-dasharray": f"{max(1.5, thick * 0.6):.1f} 3"}
+    far, half = size * 0.9, size * 0.62
+    if rises is None:
+        base = x - far, tip
+        head, cross = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z", (x - 5, tip)
     else:
-        dotted = {}
-    yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick + 3:.1f}"})
-    yield html_element("path", stroke=hue, **line, **{"stroke-width": f"{thick:.1f}"}, **dotted)
-    if hollow:
-        yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick - 2:.1f}"})
-    if kind == "stopped":
-        yield draw_cross(*((x - 5, tip) if rises is None else (x, tip + sign * 5)), hue)
-    else:
-        level = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z"
-        upright = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z"
-        yield html_element("path", d=level if rises is None else upright, fill=PAPER if hollow else hue, stroke=hue)
+        sign = 1 if rises else -1
+        base = x, tip + sign * far
+        head, cross = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z", (x, tip + sign * 5)
+    is_wrong, is_hollow = kind in ("healed", "stopped"), kind == "gradient"
+    return {
+        "path": round_path([*points[:-1], base]),
+        "thick": max(thick, 3.2) if is_hollow else thick,
+        "hue": WRONG if is_wrong else HOP_HUE,
+        "is_wrong": is_wrong,
+        "is_hollow": is_hollow,
+        "head": head,
+        "cross": cross if kind == "stopped" else None,
+    }
 
 
-def _mark(what: str, title: str, *parts: Markup, **more: str) -> Markup:
-    return html_element("g", html_element("title", title), *parts, **{"data-mark": what}, **more)
+def _data(**facts: str) -> dict[str, str]:
+    """Attributes by which a page finds what can be pointed at."""
+    return {f"data-{name}": text for name, text in facts.items() if text}

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from devwidget.language.speaking import say
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
-from devwidget.report.figures.shapes import MONO, MONO_FONT, SANS, SANS_FONT, draw_rectangle, draw_text
-from devwidget.report.style.palette import GOOD, INK, PAPER, SOFT_INK, WARNING, WRONG
-from devwidget.report.style.safe_text import Markup, html_element
+from devwidget.report.figures.shapes import COLOURS, MONO, MONO_FONT, SANS, SANS_FONT
+from devwidget.report.page.templates import render
+from devwidget.report.style.palette import GOOD, INK, SOFT_INK, WARNING, WRONG
+from devwidget.report.style.safe_text import Markup
 from devwidget.report.style.words import cut_line, module_words, row_words, site_words, translate_finding
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import findings_words
 
-_LINE, _LEFT, _MOST_CODE = 19, 14.0, 6
+_MOST_CODE = 6
 Line = tuple[str, str, str]
 """Font, colour and text: `bold`, `plain` or `code`."""
 
@@ -22,19 +23,18 @@ Line = tuple[str, str, str]
 def draw_verdict(trace: Trace, width: int = 860) -> Markup:
     """An `<svg>` element of a width in pixels, drawn as `draw_devices` draws: colours are pairs, all words are text."""
     hue, lines = _say_verdict(trace)
-    height = 16 + _LINE * len(lines)
-    wall = draw_rectangle(0, 0, 3, height, 0, fill=hue)
-    frame = draw_rectangle(0.5, 0.5, width - 1, height - 1, 2, fill=PAPER, stroke="rgba(128,128,128,0.45)")
-    texts = [_draw_line(at, line, width) for at, line in enumerate(lines)]
-    words = " ".join(text for _, _, text in lines[:2])
+    height = 16 + 19 * len(lines)
     look = {
         "role": "img",
-        "aria-label": words,
+        "aria-label": " ".join(text for _, _, text in lines[:2]),
         "font-size": "12",
         "style": f"color-scheme: light dark; font-family: {SANS_FONT}",
+        "width": f"{width}",
+        "height": f"{height}",
+        "viewBox": f"0 0 {width} {height}",
     }
-    size = {"width": f"{width}", "height": f"{height}", "viewBox": f"0 0 {width} {height}"}
-    return html_element("svg", frame, wall, *texts, xmlns="http://www.w3.org/2000/svg", **look, **size)
+    drawn = [_lay_line(line, width) for line in lines]
+    return render("verdict.svg", look=look, width=width, height=height, hue=hue, lines=drawn, **COLOURS)
 
 
 def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
@@ -60,12 +60,13 @@ def _say_finding(finding: Finding, count: int) -> Iterator[Line]:
         yield "code", WRONG if row.startswith("-") else GOOD, row
 
 
-def _draw_line(at: int, line: Line, width: int) -> Markup:
+def _lay_line(line: Line, width: int) -> tuple[str, dict[str, str]]:
     font, hue, text = line
-    letters = int((width - 2 * _LEFT) / (MONO if font == "code" else SANS))
-    look = {
-        "font-family": MONO_FONT if font == "code" else "",
-        "font-weight": "600" if font == "bold" else "",
-        "xml:space": "preserve",
-    }
-    return draw_text(_LEFT, 21 + _LINE * at, cut_line(text, letters), fill=hue, **look)
+    style = {"fill": hue, "xml:space": "preserve"}
+    letter = SANS
+    if font == "code":
+        style["font-family"] = MONO_FONT
+        letter = MONO
+    elif font == "bold":
+        style["font-weight"] = "600"
+    return cut_line(text, int((width - 28) / letter)), style

@@ -42,7 +42,7 @@ def shows(*records: type) -> Callable[[Build], Build]:
 def draw_page(parts: Iterable[Part]) -> str:
     """One page that stands alone, light or dark as its reader is; its title is the verdict, or the first heading."""
     parts = list(parts)
-    return render("page", title=next(_find_titles(parts), "devwidget"), body=draw_body(parts))
+    return render("page.html", title=next(_find_titles(parts), "devwidget"), body=draw_body(parts))
 
 
 def _find_titles(parts: Iterable[Part]) -> Iterator[str]:
@@ -54,4 +54,4 @@ def _find_titles(parts: Iterable[Part]) -> Iterator[str]:
 
 def draw_body(parts: Iterable[Part]) -> Markup:
     """The parts with their style."""
-    return render("report", parts=[part for part in parts if part.on != "text"])
+    return render("report.html", parts=[part for part in parts if part.on != "text"])

@@ -67,11 +67,11 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = 
         drawn: with the pictures; a page that draws them itself needs the words alone.
     """
     if snapshot is None:
-        return render("gone", words=said(GONE))
+        return render("gone.html", words=said(GONE))
     table = tabulate_snapshot(snapshot)
     rows = shown_rows(table, _MOST_ROWS)
     return render(
-        "panel",
+        "panel.html",
         headline=snapshot_headline(snapshot, table),
         images=_draw_images(snapshot, table, trace) if drawn else (),
         bars=[(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)],
@@ -103,7 +103,7 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    return render("saved", note=say("The panel as it was saved; run the cell for the live one."), html=Markup(html))
+    return render("saved.html", note=say("The panel as it was saved; run the cell for the live one."), html=Markup(html))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
@@ -155,7 +155,7 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     if snapshot.modules:
         title, plain = snapshot.modules[0].class_name, panel_html(snapshot, trace, drawn=False)
     else:
-        title, plain = "trace", render("plain", text=str(trace or Trace()))
+        title, plain = "trace", render("plain.html", text=str(trace or Trace()))
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
@@ -181,7 +181,7 @@ def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, 
     styled = f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));\n{script}'
     packed = [*before, gzip.compress(styled.encode(), mtime=0)]
     return render(
-        "standalone",
+        "standalone.html",
         policy=_POLICY,
         title=title,
         style=Markup(static_text("page.css")),

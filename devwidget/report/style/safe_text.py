@@ -74,11 +74,6 @@ def html_element(tag: str, *children: str, **attributes: str) -> Markup:
     return Markup(f"<{tag}{inside}>{''.join(map(escape_html, children))}</{tag}>")
 
 
-def html_image(source: str, words: str) -> Markup:
-    """`<img>`, and what a reader has instead of it."""
-    return Markup(f'<img src="{escape_html(source)}" alt="{escape_html(words)}">')
-
-
 def join_html(*parts: str) -> Markup:
     """Parts of a page, one behind the other."""
     return Markup("".join(map(escape_html, parts)))

@@ -6,15 +6,15 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import language, say
-from devwidget.report.style.safe_text import Markup, safe_block
+from devwidget.report.style.safe_text import Markup, escape_html, safe_block
 
 if TYPE_CHECKING:
     import jinja2
 
 
 def render(name: str, **facts: Any) -> Markup:
-    """The template `name.html.j2` with its facts."""
-    return Markup(_environment().get_template(f"{name}.html.j2").render(facts, language=language()))
+    """The template `name.j2` with its facts."""
+    return Markup(_environment().get_template(f"{name}.j2").render(facts, language=language()))
 
 
 @functools.cache
@@ -29,6 +29,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    made.filters["attributes"] = _write_attributes
     made.globals.update(say=say, kind_of=lambda part: type(part).__name__)
     return made
 
@@ -37,3 +38,7 @@ def _make_safe(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return safe_block(value)
     return value
+
+
+def _write_attributes(attributes: dict[str, str]) -> Markup:
+    return Markup("".join(f' {name}="{escape_html(value)}"' for name, value in attributes.items() if value))
