@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.finding import Finding
-from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
+from devwidget.records.memory import CATEGORIES, ROLES
 from devwidget.records.parallel import Piece
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
@@ -43,61 +44,49 @@ def make_frame(record: Any, part: object = "") -> pd.DataFrame:
 def _tensor_columns(snapshot: Snapshot) -> Columns:
     rows = [(module.path, tensor) for module in snapshot.modules for tensor in module.tensors]
     rows += [("", tensor) for tensor in snapshot.optimizer]
-    plain = ("role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes", "tied_to", "note")
-    columns: Columns = {
+    names = ("name", "device", "role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes",
+             "tied_to", "note", "grad_device")  # fmt: skip
+    return {
         "path": [join_path(path, tensor.name) for path, tensor in rows],
         "module": [path if tensor.role != "optimizer" else None for path, tensor in rows],
-        "name": [tensor.name for _, tensor in rows],
-        "device": [str(tensor.device) for _, tensor in rows],
+        **attribute_columns([tensor for _, tensor in rows], *names),
     }
-    columns.update({name: [getattr(tensor, name) for _, tensor in rows] for name in plain})
-    columns["grad_device"] = [as_text(tensor.grad_device) for _, tensor in rows]
-    return columns
 
 
 def _module_columns(snapshot: Snapshot) -> Columns:
     table = tabulate_snapshot(snapshot)
     rows = [row for row, tensor in enumerate(table.tensors) if tensor is None]
+
+    def pick(column: list[Any]) -> list[Any]:
+        return [column[row] for row in rows]
+
     return {
-        "path": [table.paths[row] for row in rows],
-        "class": [table.classes[row] for row in rows],
-        "depth": [table.depths[row] for row in rows],
+        "path": pick(table.paths),
+        "class": pick(table.classes),
+        "depth": pick(table.depths),
         "devices": [device_list(table.devices_of(row)) for row in rows],
         "dtypes": [", ".join(table.dtypes_of(row)) for row in rows],
-        "parameters": [table.parameters[row] for row in rows],
-        "bytes": [table.bytes[row] for row in rows],
-        "own_bytes": [table.own_bytes[row] for row in rows],
-        "grad_bytes": [table.gradients[row] for row in rows],
-        "training": [snapshot.modules[table.modules[row]].training for row in rows],
-        "defined": [as_text(snapshot.modules[table.modules[row]].defined) for row in rows],
-        "note": [table.notes[row] for row in rows],
+        "parameters": pick(table.parameters),
+        "bytes": pick(table.bytes),
+        "own_bytes": pick(table.own_bytes),
+        "grad_bytes": pick(table.gradients),
+        **attribute_columns([snapshot.modules[at] for at in pick(table.modules)], "training", "defined"),
+        "note": pick(table.notes),
     }
 
 
-def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
-    devices = list(devices)
-    columns: Columns = {"device": [str(each.device) for each in devices]}
-    for name in ("name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak"):
-        columns[name] = [getattr(each, name) for each in devices]
-    return columns
+def _device_columns(snapshot: Snapshot) -> Columns:
+    return attribute_columns(snapshot.memory, "device", "name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak")
 
 
-def _move_columns(trace: Trace) -> Columns:
-    names = ("source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase", "seconds")
-    columns = attribute_columns(trace.moves, "number", *names)
-    return columns | site_columns([move.site for move in trace.moves])
+def _records_columns(records: str, *names: str) -> Callable[[Any], Columns]:
+    """Attributes of the records that are themselves an attribute, and where each of them was."""
 
+    def make(trace: Trace) -> Columns:
+        rows = getattr(trace, records)
+        return attribute_columns(rows, *names) | site_columns([each.site for each in rows])
 
-def _wait_columns(trace: Trace) -> Columns:
-    columns = attribute_columns(
-        trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called"
-    )
-    return columns | site_columns([wait.site for wait in trace.waits])
-
-
-def _op_columns(trace: Trace) -> Columns:
-    columns = attribute_columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
-    return columns | site_columns([op.site for op in trace.ops])
+    return make
 
 
 _BYTE_COLUMNS = {
@@ -159,11 +148,14 @@ def _memory_columns(trace: Trace) -> Columns:
 def finding_columns(findings: Iterable[Finding]) -> Columns:
     """One row for each finding."""
     findings = list(findings)
-    columns = attribute_columns(findings, "kind", "severity", "module", "headline", "why", "notes", "also")
-    columns["fault"] = [as_text(finding.fault) for finding in findings]
-    columns["birth"] = [as_text(finding.birth) for finding in findings]
-    columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in findings]
-    return columns
+    names = ("kind", "severity", "module", "headline", "why", "notes", "also", "fault", "birth")
+    return attribute_columns(findings, *names) | {"fix": list(map(_first_fix, findings))}
+
+
+def _first_fix(finding: Finding) -> str:
+    if finding.fixes:
+        return finding.fixes[0].code or finding.fixes[0].summary
+    return ""
 
 
 def _replica_columns(trace: Trace) -> Columns:
@@ -196,16 +188,14 @@ def attribute_columns(records: Iterable[Any], *names: str) -> Columns:
 def site_columns(sites: list[Site | None]) -> Columns:
     """File, line and text of each place."""
     return {
-        "file": [site.file if site else None for site in sites],
-        "line": [site.line if site else None for site in sites],
-        "source_line": [site.text if site else None for site in sites],
+        "file": [getattr(site, "file", None) for site in sites],
+        "line": [getattr(site, "line", None) for site in sites],
+        "source_line": [getattr(site, "text", None) for site in sites],
     }
 
 
 def as_text(value: Any) -> Any:
     """Devices and places as text; a tuple of devices as one text; the rest as it is."""
-    from devwidget.records.device import DeviceId
-
     if isinstance(value, DeviceId):
         return str(value)
     if isinstance(value, Site):
@@ -236,20 +226,25 @@ frame(
     {
         "tensors": _tensor_columns,
         "modules": _module_columns,
-        "memory": lambda snapshot: _device_columns(snapshot.memory),
+        "memory": _device_columns,
     },
 )
 frame(
     Trace,
     {
-        "moves": _move_columns,
-        "ops": _op_columns,
+        "moves": _records_columns(
+            *("moves", "number", "source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase"),
+            "seconds",
+        ),
+        "ops": _records_columns("ops", "number", "name", "module", "phase", "inputs", "output", "count"),
         "modules": _called_columns,
         "lines": _line_columns,
         "memory": _memory_columns,
         "findings": lambda trace: finding_columns(trace.findings),
         "replicas": _replica_columns,
         "collectives": _collective_columns,
-        "waits": _wait_columns,
+        "waits": _records_columns(
+            *("waits", "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called")
+        ),
     },
 )
