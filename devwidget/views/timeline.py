@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve, Refusal
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
-from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
 
@@ -115,7 +114,6 @@ class Timeline:
     Attributes:
         refusals: allocations that did not fit.
         left_out: calls of modules that have no box.
-        seconds: whether positions are seconds; if not, they are places in the trace.
     """
 
     lanes: tuple[DeviceId, ...]
@@ -125,7 +123,6 @@ class Timeline:
     bands: tuple[Band, ...] = ()
     refusals: tuple[RefusalMark, ...] = ()
     left_out: int = 0
-    seconds: bool = False
 
 
 def make_timeline(trace: Trace) -> Timeline:
@@ -143,20 +140,6 @@ def make_timeline(trace: Trace) -> Timeline:
     shown = [box.start for box in boxes] + [mark.at for marks in (arrows, crosses, refusals) for mark in marks]
     bands = _find_bands(trace, sorted(shown))
     return Timeline(lanes, boxes, arrows, crosses, bands, refusals, len(events) - len(chosen))
-
-
-def in_seconds(lanes: Timeline, clock: Clock) -> Timeline:
-    """The same by time: how long things took on the host, which differs from run to run."""
-    at = clock.at
-    return replace(
-        lanes,
-        boxes=tuple(replace(box, start=at(box.start), stop=at(box.stop)) for box in lanes.boxes),
-        arrows=tuple(replace(arrow, at=at(arrow.at)) for arrow in lanes.arrows),
-        crosses=tuple(replace(cross, at=at(cross.at)) for cross in lanes.crosses),
-        bands=tuple(replace(band, start=at(band.start), stop=at(band.stop)) for band in lanes.bands),
-        refusals=tuple(replace(refused, at=at(refused.at)) for refused in lanes.refusals),
-        seconds=True,
-    )
 
 
 def _shallowest_first(events: list[ModuleEvent]) -> list[ModuleEvent]:
@@ -349,16 +332,9 @@ def _find_crosses(trace: Trace) -> tuple[Cross, ...]:
 
 
 def _make_cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
-    if finding >= 0:
-        headline = trace.findings[finding].headline
-    else:
-        headline = _fault_words(fault)
+    """With its own words where no finding tells of it."""
+    headline = trace.findings[finding].headline if finding >= 0 else fault.error or f"`{fault.call}` failed"
     return Cross(float(fault.number), lane, fault.module, headline, finding)
-
-
-def _fault_words(fault: Fault) -> str:
-    """A fault in its own words, where no finding tells of it."""
-    return fault.error or f"`{fault.call}` failed"
 
 
 def _find_bands(trace: Trace, shown: list[float]) -> tuple[Band, ...]:

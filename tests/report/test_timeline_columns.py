@@ -5,7 +5,7 @@ import json
 from devwidget.records.trace import Trace
 from devwidget.report.figures import timeline_columns
 from devwidget.views.clock import Clock
-from devwidget.views.timeline import in_seconds, make_timeline
+from devwidget.views.timeline import make_timeline
 from tests.views.builders import one_step
 
 
@@ -21,7 +21,7 @@ def test_columns_are_json_and_each_box_has_all_of_them():
 
 def test_the_axis_of_time_moves_everything_and_changes_nothing_else():
     lanes = make_timeline(one_step())
-    columns = timeline_columns(lanes, in_seconds(lanes, Clock(one_step())))
+    columns = timeline_columns(lanes, Clock(one_step()))
     moved = columns["time"]
     assert {name: len(places) for name, places in moved.items()} == {name: len(columns[name]) for name in moved}
     assert max(moved["stop"]) <= one_step().seconds

@@ -12,7 +12,7 @@ from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import make_overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import tabulate_snapshot
-from devwidget.views.timeline import in_seconds, make_timeline
+from devwidget.views.timeline import make_timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
 
 
@@ -269,15 +269,6 @@ def test_a_clock_tells_the_time_of_every_place_and_never_runs_backwards():
     clock = Clock(Trace(ops=ops, seconds=1.0))
     assert [round(clock.at(place), 3) for place in (2, 5, 6, 8, 9, 50)] == [0.2, 0.3, 0.4, 0.6, 1.0, 1.0]
     assert not Clock(Trace()).runs
-
-
-def test_the_same_lanes_by_time_keep_their_marks_and_move_them():
-    lanes = make_timeline(one_step())
-    timed = in_seconds(lanes, Clock(one_step()))
-    assert timed.seconds
-    assert [box.path for box in timed.boxes] == [box.path for box in lanes.boxes]
-    assert max(box.stop for box in timed.boxes) <= one_step().seconds
-    assert [band.phase for band in timed.bands] == [band.phase for band in lanes.bands]
 
 
 def test_an_arrow_knows_its_line_and_a_cross_its_finding():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -11,60 +11,72 @@ from devwidget.records.device import DeviceId
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, row_words
 from devwidget.report.text.memory_words import refusal_words
+from devwidget.views.clock import Clock
 from devwidget.views.timeline import Arrow, Band, Box, Timeline
 
 Columns = dict[str, Any]
 _MOST_ARROWS = 20_000
 
 
-def timeline_columns(lanes: Timeline, timed: Timeline | None = None) -> Columns:
+def timeline_columns(lanes: Timeline, clock: Clock | None = None) -> Columns:
     """Boxes, arrows, crosses and bands, their facts in columns; modules and lanes are named by their numbers, -1 for none.
 
     Args:
-        timed: the same by time; what differs then is under `time`.
+        clock: where things are by time is under `time`.
     """
-    lane: dict[DeviceId | None, int] = {None: -1} | {device: at for at, device in enumerate(lanes.lanes)}
     classes = _find_modules(lanes)
+    lane: dict[DeviceId | None, int] = {None: -1} | {device: at for at, device in enumerate(lanes.lanes)}
     number: dict[str | None, int] = {None: -1} | {path: at for at, path in enumerate(classes)}
-    kept = sorted(range(len(lanes.arrows)), key=lambda at: -lanes.arrows[at].bytes)[:_MOST_ARROWS]
-    largest, joined = max((arrow.bytes for arrow in lanes.arrows), default=0), {arrow.cross for arrow in lanes.arrows}
-    return _places(lanes, kept) | {
+    arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
+    largest, healed = max((arrow.bytes for arrow in arrows), default=0), {arrow.cross for arrow in arrows}
+    columns: Columns = {
         "words": _count_words(lanes),
         "lanes": list(map(str, lanes.lanes)),
         "modules": [list(each) for each in classes.items()],
-        "lane": [lane[box.lane] for box in lanes.boxes],
-        "level": [box.level for box in lanes.boxes],
-        "module": [number[box.path] for box in lanes.boxes],
-        "gradients": [at for at, box in enumerate(lanes.boxes) if box.is_gradient],
-        "failed": [at for at, box in enumerate(lanes.boxes) if box.failed],
-        "facts": {str(at): words for at, box in enumerate(lanes.boxes) if (words := _box_words(box))},
-        "arrows": [
-            [lane[each.source], lane[each.target], number[each.module], *_arrow_facts(each, largest)]
-            for each in (lanes.arrows[at] for at in kept)
-        ],
-        "crosses": [
-            [lane[each.lane], number[each.module], said(each.headline), each.finding, at in joined]
-            for at, each in enumerate(lanes.crosses)
-        ],
-        "refusals": [
-            [lane[each.curve.device], number[each.refusal.module], refusal_words(each.curve, each.refusal)]
-            for each in lanes.refusals
-        ],
+        "lane": [],
+        "level": [],
+        "module": [],
+        "gradients": [],
+        "failed": [],
+        "facts": {},
+        "arrows": [],
+        "crosses": [],
+        "refusals": [],
         "bands": [[band.phase, _empty_words(band)] for band in lanes.bands],
         "left_out": lanes.left_out,
-        "time": _places(timed, kept) if timed else None,
+        "time": _places(lanes, arrows, clock.at) if clock else None,
     }
+    for at, box in enumerate(lanes.boxes):
+        columns["lane"].append(lane[box.lane])
+        columns["level"].append(box.level)
+        columns["module"].append(number[box.path])
+        if box.is_gradient:
+            columns["gradients"].append(at)
+        if box.failed:
+            columns["failed"].append(at)
+        if words := _box_words(box):
+            columns["facts"][str(at)] = words
+    for arrow in arrows:
+        facts = _arrow_facts(arrow, largest)
+        columns["arrows"].append([lane[arrow.source], lane[arrow.target], number[arrow.module], *facts])
+    for at, cross in enumerate(lanes.crosses):
+        row = [lane[cross.lane], number[cross.module], said(cross.headline), cross.finding, at in healed]
+        columns["crosses"].append(row)
+    for mark in lanes.refusals:
+        words = refusal_words(mark.curve, mark.refusal)
+        columns["refusals"].append([lane[mark.curve.device], number[mark.refusal.module], words])
+    return columns | _places(lanes, arrows, float)
 
 
-def _places(lanes: Timeline, kept: Iterable[int]) -> Columns:
+def _places(lanes: Timeline, arrows: Iterable[Arrow], at: Callable[[float], float]) -> Columns:
     """Where everything is, on one axis."""
     return {
-        "start": [round(box.start, 7) for box in lanes.boxes],
-        "stop": [round(box.stop, 7) for box in lanes.boxes],
-        "arrowsAt": [lanes.arrows[at].at for at in kept],
-        "crossesAt": [cross.at for cross in lanes.crosses],
-        "refusalsAt": [refused.at for refused in lanes.refusals],
-        "spans": [[band.start, band.stop] for band in lanes.bands],
+        "start": [round(at(box.start), 7) for box in lanes.boxes],
+        "stop": [round(at(box.stop), 7) for box in lanes.boxes],
+        "arrowsAt": [at(arrow.at) for arrow in arrows],
+        "crossesAt": [at(cross.at) for cross in lanes.crosses],
+        "refusalsAt": [at(refused.at) for refused in lanes.refusals],
+        "spans": [[at(band.start), at(band.stop)] for band in lanes.bands],
     }
 
 

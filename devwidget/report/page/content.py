@@ -38,7 +38,7 @@ from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import PlacementTable
-from devwidget.views.timeline import in_seconds, make_timeline
+from devwidget.views.timeline import make_timeline
 
 MOST_EAGER = 1500
 """Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
@@ -115,7 +115,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
-        "timeline": timeline_columns(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
+        "timeline": timeline_columns(lanes, clock if clock.runs else None) if lanes.boxes else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
