@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from devwidget.capture.explain.traceback_frames import steps_to_show
-from devwidget.capture.object_fields import is_among
+from devwidget.capture.explain.traceback_frames import chain_of, steps_to_show
 from devwidget.capture.source_code.stack import steps_down
 from devwidget.records.schema.message import Message, in_language
 
@@ -25,7 +24,7 @@ def folded(error: BaseException | None) -> Iterator[int]:
     changed: list[tuple[TracebackType, TracebackType | None]] = []
     left_out = 0
     try:
-        for each in _with_causes(error):
+        for each in chain_of(error):
             there = list(steps_down(each.__traceback__))
             shown = list(dict.fromkeys([*there[:1], *steps_to_show(each.__traceback__)]))  # the first one holds the others
             left_out += len(there) - len(shown)
@@ -36,14 +35,6 @@ def folded(error: BaseException | None) -> Iterator[int]:
     finally:
         for step, following in reversed(changed):
             step.tb_next = following
-
-
-def _with_causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
-    while error is not None and not is_among(error, found):
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
 
 
 def fold(shell: Any, owner: object) -> None:

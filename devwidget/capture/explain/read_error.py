@@ -22,7 +22,7 @@ from devwidget.capture.explain.replica_errors import (
     is_from_replica,
     mark_replica,
 )
-from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.explain.traceback_frames import chain_of, traceback_frames
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
@@ -72,7 +72,7 @@ class Reading:
 def read_error(error: BaseException) -> Reading:
     """Read an exception, or the first one in its chain of causes that is about devices or dtypes."""
     readings = []
-    for each in _chain(error):
+    for each in chain_of(error):
         readings.append(_read(each))
         if readings[-1].faults:
             if len(readings) == 1:
@@ -81,21 +81,9 @@ def read_error(error: BaseException) -> Reading:
     return readings[0]
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that led to it, each once."""
-    seen: list[BaseException] = []
-    while error is not None and not is_among(error, seen):
-        seen.append(error)
-        yield error
-        if error.__cause__ is None and error.__suppress_context__:
-            return
-        cause = error.__cause__  # not `or`: an exception may have a `__bool__`
-        error = cause if cause is not None else error.__context__
-
-
 def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
     """The module that the program called when it failed, with what it was called with; None if it was outside of all."""
-    frames = [frame for each in _chain(error) for frame in traceback_frames(each.__traceback__)]
+    frames = [frame for each in chain_of(error) for frame in traceback_frames(each.__traceback__)]
     for frame in frames:
         if frame.f_code is not torch_internals.module_call:
             continue
@@ -132,18 +120,13 @@ def _read(error: BaseException) -> Reading:
 
 
 def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
-    """Ask one reader after another, until one knows the fault."""
+    """Ask one reader after another, until one knows the fault; one that fails must not hide what the others find."""
     for reader in readers:
-        if not context.state.log.faults:
-            _guarded(reader, context)
-
-
-def _guarded(step: Any, context: ErrorContext) -> None:
-    """One reader that fails must not hide what the others find."""
-    try:
-        step(context)
-    except Exception as trouble:
-        context.state.log.log_trouble(trouble)
+        try:
+            if not context.state.log.faults:
+                reader(context)
+        except Exception as trouble:
+            context.state.log.log_trouble(trouble)
 
 
 def _failed_call(context: ErrorContext) -> None:

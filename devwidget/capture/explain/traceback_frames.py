@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any, cast
 
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.stack import is_library, is_own, is_users_code, steps_down
 
 
@@ -28,6 +29,18 @@ class TracebackFrame:
     def f_locals(self) -> Any:
         """The variables, as they are now."""
         return self.frame.f_locals
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that led to it, each once."""
+    seen: list[BaseException] = []
+    while error is not None and not is_among(error, seen):
+        seen.append(error)
+        yield error
+        if error.__cause__ is None and error.__suppress_context__:
+            return
+        cause = error.__cause__  # not `or`: an exception may have a `__bool__`
+        error = cause if cause is not None else error.__context__
 
 
 def traceback_frames(trace: TracebackType | None) -> list[FrameType]:

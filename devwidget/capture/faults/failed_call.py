@@ -156,19 +156,14 @@ class FailedCall:
 
     def _module(self) -> str | None:
         """Path of the module that the call belongs to: its own hooks run after the global ones, by which we know its end."""
-        calls = (each for _, each in stack(self.frame) if each.f_code is torch_internals.module_call)
-        call = next(calls, None)
-        if call is not None:
-            module = locals_of(call).get("self")
-        else:
-            module = None
-        if is_module(module):
-            path = self.state.tracker.path_of(module)
-        else:
-            path = None
-        if path is None:
-            return self.state.tracker.module
-        return path
+        for _, frame in stack(self.frame):
+            if frame.f_code is torch_internals.module_call:
+                module = locals_of(frame).get("self")
+                path = self.state.tracker.path_of(module) if is_module(module) else None
+                if path is not None:
+                    return path
+                break
+        return self.state.tracker.module
 
     def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> dict[int, str]:
         """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""

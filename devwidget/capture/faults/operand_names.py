@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 from types import FrameType
 from typing import Any
 
@@ -78,19 +77,13 @@ class Names:
 
     def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
         """The operand; of one that a module keeps unregistered, where the registered ones are, and which line moved them."""
-        held, tracker = operand.held, self._state.tracker
+        held = operand.held
         if held is None or held.how not in ("attribute", "class attribute"):
             return operand
-        found = [(path, each) for path, module in tracker.list_modules() for each in own_tensors(module).values()]
-        devices = {device_id(tensor.device) for _, tensor in found}
-        there = [(path != held.module, tensor) for path, tensor in found if tensor.device == target]
-        there.sort(key=itemgetter(0))  # its own module's first
-        if there:
-            went = self._move_of(there[0][1])
-        else:
-            went = None
-        if went is not None and self._move_of(there[-1][1]) != went:  # parts were moved, one by one
-            went = None
+        found = [each for _, module in self._state.tracker.list_modules() for each in own_tensors(module).values()]
+        devices = {device_id(tensor.device) for tensor in found}
+        moves = {self._move_of(tensor) for tensor in found if tensor.device == target}
+        went = moves.pop() if len(moves) == 1 else None  # else parts were moved, one by one
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
@@ -102,10 +95,8 @@ class Names:
 
     def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
         """The variables of the outermost function that has a stray."""
-        birth = self._state.births.find_birth(tensor)
-        chain = birth.iterate_chain() if birth is not None else ()
-        older = [each for known in chain if (each := known()) is not None]
-        return variables_taken(self._at_work, [tensor, *older], target)
+        family = list_family(tensor, self._state.births.find_birth(tensor))
+        return variables_taken(self._at_work, family, target)
 
     def tuples_of(self, operands: Sequence[Operand]) -> tuple[tuple[str, int], ...]:
         """The tuples that operands are items of, with their lengths."""

@@ -118,14 +118,13 @@ def _promotion_at(root: Birth) -> Promotion | None:
 
 
 def _find_holder(asked: Asked, root: Birth, family: list[torch.Tensor]) -> Held | None:
-    """Who keeps a tensor, or what decided where it is."""
-    held = holder(asked.state.tracker, asked.frames, family)
-    if held is None:
-        return None
-    built = to_site(root.built) if held.left_behind is not None and held.built is None else None
-    if built is not None and statements.assigned_call(built.text)[1] == held.left_class:  # and no module around it
-        return dataclasses.replace(held, built=built)
-    return held
+    """Who keeps a tensor; of a module whose builder has returned, with the line that a recording saw building it."""
+    held, built = holder(asked.state.tracker, asked.frames, family), to_site(root.built)
+    if held is None or held.left_behind is None or held.built is not None or built is None:
+        return held
+    if statements.assigned_call(built.text)[1] != held.left_class:  # a module around it
+        return held
+    return dataclasses.replace(held, built=built)
 
 
 def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
