@@ -16,6 +16,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
+from devwidget.records.errors import error_text
 from devwidget.records.fault_details import NotBuilt
 
 
@@ -33,7 +34,7 @@ def handle_failure(call: FailedCall) -> Any:
         call.name,
         raw_site(call.frame),
         text,
-        call.error_text,
+        error_text(call.error),
         healed=out is not NOT_OURS,
         expression=expression,
         birth=birth,
@@ -103,10 +104,4 @@ def _again(call: FailedCall, requested: Any) -> Any:
     first = devices.list_devices()[0]
     if (call.tensors() and first == "cpu") or (call.name in KINDS and requested in KINDS):
         return NOT_OURS
-
-    def change(value: Any) -> Any:
-        if value is requested and not is_tensor(value):
-            return first
-        return value
-
-    return call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})
+    return call.again_replacing(requested, first)

@@ -11,7 +11,7 @@ import torch
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import own_parameters, walk_modules
-from devwidget.capture.object_fields import is_a, is_among, is_exactly
+from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.tensors import is_parameter, is_tensor
@@ -30,7 +30,7 @@ def handle_failure(call: FailedCall) -> Any:
         return NOT_OURS
     wanted = _wanted(call, floats)
     strays = [tensor for tensor in floats if tensor.dtype != wanted]
-    out = call.again(lambda t: t.to(wanted) if is_among(t, strays) else t)
+    out = call.again_changing(strays, lambda tensor: tensor.to(wanted))
     call.report("dtype", strays, floats[0].device, out, WrongDtype(format_dtype(wanted)))
     return out
 
@@ -44,7 +44,7 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
             return max(limits.min, min(limits.max, value))
         return value
 
-    out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
+    out = call.again(fit)
     call.report("dtype", [tensor], tensor.device, out, WrongDtype(format_dtype(tensor.dtype), is_constant=True))
     return out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -25,7 +24,7 @@ from devwidget.capture.source_code.stack import caller, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import FaultDetail, NoKernel
-from devwidget.records.trace import Fault, Nearby, Operand
+from devwidget.records.trace import Nearby, Operand
 
 NOT_OURS = object()
 """The answer for an exception that is no fault of placement, or could not be healed."""
@@ -55,30 +54,17 @@ class FailedCall:
         """The torch function's name."""
         return getattr(self.func, "__name__", str(self.func))
 
-    @property
-    def error_text(self) -> str:
-        """`ErrorType: message`."""
-        return error_text(self.error)
-
     def tensors(self) -> list[torch.Tensor]:
         """Every tensor among the arguments."""
         return list(tensors_in((self.args, self.kwargs)))
 
-    def again(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
-        if not self.state.heal:
-            return NOT_OURS
-        with self.state.tracker.set_cause("healed"):
-            args, kwargs = replace_tensors(self.args, change), replace_tensors(self.kwargs, change)
-        return self.again_with(args, kwargs)
-
-    def again_with(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The call with other arguments; NOT_OURS unless this recording heals and the call now succeeds."""
+    def again(self, change: Callable[[Any], Any]) -> Any:
+        """The call with each argument changed; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
         with self.state.tracker.set_cause("healed"):
             try:
-                return self.func(*args, **kwargs)
+                return self.func(*map(change, self.args), **{name: change(value) for name, value in self.kwargs.items()})
             except torch_internals.StopRecomputation:
                 raise
             except Exception as other:  # that was not all that was wrong: the caller raises the first error
@@ -86,13 +72,26 @@ class FailedCall:
                     raise
                 return NOT_OURS
 
+    def again_replacing(self, old: Any, new: Any) -> Any:
+        """The call with another object in the place of an argument."""
+        return self.again(lambda value: new if value is old else value)
+
+    def again_changing(self, strays: Sequence[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        """The call with these tensors changed, differentiably, so that gradients find their way back."""
+
+        def change_strays(value: Any) -> Any:
+            return replace_tensors(value, lambda tensor: change(tensor) if is_among(tensor, strays) else tensor)
+
+        return self.again(change_strays)
+
     def again_moved(self, strays: Sequence[torch.Tensor], target: torch.device) -> Any:
-        """The call with these tensors moved, differentiably, so that gradients find their way back."""
-        return self.again(lambda t: t.to(target) if is_among(t, strays) else t)
+        """The call with these tensors moved."""
+        return self.again_changing(strays, lambda tensor: tensor.to(target))
 
     def report(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None
-    ) -> None:
+        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None,
+        *, others: tuple[Operand, ...] = (),
+    ) -> None:  # fmt: skip
         """Write this call down, once for each line, module and birth: a loop may fail ten thousand times.
 
         Args:
@@ -101,29 +100,45 @@ class FailedCall:
             target: where they should have been.
             out: what healing gave, NOT_OURS if it failed.
             detail: what is known of faults of this family only.
+            others: operands that are no tensors.
         """
         site = raw_site(self.frame)
         roots = [self.state.births.find_root(stray) for stray in strays]
         births = frozenset(root.site for root in roots if root is not None)
-        if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
-            self.state.log.log_fault(self._fault(what, strays, target, detail, healed=out is not NOT_OURS))
+        if not self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
+            return
+        names, text = operand_names.Names(self.state, self.frame), call_text(site)
+        of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))
+        operands = self._list_operands(names, strays, target, of_dtype=of_dtype)
+        taken = (names.variables_taken(tensor, target) for tensor in strays)
+        nearby = Nearby(
+            taken=next((each for each in taken if each is not None), None),
+            tuples=names.tuples_of(operands),
+            at_hand=names.tensors_at_hand(text, target),
+        )
+        fault = fault_at(
+            self.state.tracker,
+            what,
+            self.name,
+            site,
+            module=self._module(),
+            error=error_text(self.error),
+            operands=(*operands, *others),
+            target=device_id(target),
+            healed=out is not NOT_OURS,
+            expression=text,
+            model_name=names.model_name(),
+            detail=detail,
+            nearby=nearby,
+        )
+        self.state.log.log_fault(fault)
 
-    def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
-        """Write this call down with operands that are no tensors."""
-        site = raw_site(self.frame)
-        if self.state.log.is_new_fault(("operands", site, self.name, self.state.tracker.module)):
-            fault = self._fault("operands", (), target, None, healed=healed)
-            self.state.log.log_fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
-
-    def _fault(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, detail: FaultDetail | None, *, healed: bool
-    ) -> Fault:
-        names = operand_names.Names(self.state, self.frame)
-        site, text = raw_site(self.frame), call_text(raw_site(self.frame))
+    def _list_operands(
+        self, names: operand_names.Names, strays: Sequence[torch.Tensor], target: torch.device, *, of_dtype: bool
+    ) -> list[Operand]:
+        operands = []
         given = arguments(self.func, self.args, self.kwargs)
         sources = self._sources(names, given)
-        of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))
-        operands = []
         for argument, tensor in given:
             stray = is_among(tensor, strays)
             source = sources.get(id(tensor), "")
@@ -132,27 +147,7 @@ class FailedCall:
             if stray:
                 operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
             operands.append(operand)
-        taken = (names.variables_taken(tensor, target) for tensor in strays)
-        nearby = Nearby(
-            taken=next((each for each in taken if each is not None), None),
-            tuples=names.tuples_of(operands),
-            at_hand=names.tensors_at_hand(text, target),
-        )
-        return fault_at(
-            self.state.tracker,
-            what,
-            self.name,
-            site,
-            module=self._module(),
-            error=self.error_text,
-            operands=tuple(operands),
-            target=device_id(target),
-            healed=healed,
-            expression=text,
-            model_name=names.model_name(),
-            detail=detail,
-            nearby=nearby,
-        )
+        return operands
 
     def _module(self) -> str | None:
         """Path of the module that the call belongs to: its own hooks run after the global ones, by which we know its end."""

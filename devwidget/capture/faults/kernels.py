@@ -27,7 +27,7 @@ def handle_failure(call: FailedCall) -> Any:
     if not tensors:
         return NOT_OURS
     home, low = tensors[0].device, next((t.dtype for t in tensors if t.dtype in (torch.float16, torch.bfloat16)), None)
-    out = call.again(lambda t: _widened(t, low).cpu())
+    out = call.again_changing(call.tensors(), lambda tensor: _widened(tensor, low).cpu())
     if out is not NOT_OURS:
         with call.state.tracker.set_cause("healed"):
             out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))

@@ -19,6 +19,6 @@ def handle_failure(call: FailedCall) -> Any:
         return NOT_OURS
     real = [tensor.device for tensor in tensors if not tensor.is_meta]
     target = next(filter(is_accelerator, real), next(iter(real), torch.device("cpu")))
-    out = call.again(lambda t: torch.zeros_like(t, device=target) if t.is_meta else t)
+    out = call.again_changing(strays, lambda tensor: torch.zeros_like(tensor, device=target))
     call.report("meta", strays, target, out)
     return out

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
-from devwidget.capture.object_fields import class_name, class_values, is_a, is_among, items_of
+from devwidget.capture.object_fields import class_name, class_values, is_a, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
@@ -25,7 +25,7 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
 
-class _Owned(NamedTuple):
+class Owned(NamedTuple):
     """A tensor that a module holds.
 
     Attributes:
@@ -95,25 +95,14 @@ def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held
     held = holder(tracker, [] if user is None else [user], family)
     if held is None or held.how not in ("attribute", "class attribute", "global"):
         return None
-    is_of_script = user is not None and user.f_code.co_name == "<module>"
-    # its globals are the batch of this step
-    if held.how == "global" and is_of_script:
-        return None
+    if held.how == "global" and user is not None and user.f_code.co_name == "<module>":
+        return None  # its globals are the batch of this step
     return held
 
 
-def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
+def unregistered_tensors(tracker: ModuleTracker) -> Iterator[Owned]:
     """Tensors that the model's modules hold without registering them."""
-    for path, module, name, tensor, note in plain_tensors(tracker):
-        assigned = classes.attribute_assignment(type(module), name)
-        yield module, Held(path, name, "attribute", class_name(type(module)), assigned, note=note), tensor
-
-
-def plain_tensors(tracker: ModuleTracker) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
-    """The same as path and module, how the module calls it, the tensor, and a note."""
-    for owned in _list_owned(tracker):
-        if owned.how == "attribute":
-            yield owned.path, owned.module, owned.name, owned.tensor, owned.note
+    return (owned for owned in _list_owned(tracker) if owned.how == "attribute")
 
 
 def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
@@ -138,7 +127,7 @@ def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     return classes.first_write(type(module), held.name)
 
 
-def _list_owned(tracker: ModuleTracker) -> Iterator[_Owned]:
+def _list_owned(tracker: ModuleTracker) -> Iterator[Owned]:
     """What the modules of the model hold."""
     named = list(tracker.list_modules())
     registered = {id(module) for _, module in named}
@@ -148,22 +137,21 @@ def _list_owned(tracker: ModuleTracker) -> Iterator[_Owned]:
         yield from _owned_by(path, module, search)
 
 
-def _owned_by(path: str, module: nn.Module, search: AttributeSearch) -> Iterator[_Owned]:
+def _owned_by(path: str, module: nn.Module, search: AttributeSearch) -> Iterator[Owned]:
     fields = own(module)
-    copied = dict(items_of(fields.get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
     buffers = dict(registered_entries(module, "_buffers"))
-    for how, group in (("parameter", own_parameters(module)), ("buffer", buffers), ("parameter", copied)):
+    for how, group in (("parameter", own_parameters(module)), ("buffer", buffers)):
         for name, tensor in group.items():
             if is_tensor(tensor):
-                yield _Owned(path, module, how, name, tensor)
+                yield Owned(path, module, how, name, tensor)
     for name in search.find_candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
-        if name not in copied and name in fields:
+        if name in fields:
             for found in search.find_tensors(name, fields[name]):
-                yield _Owned(path, module, "attribute", *found)
+                yield Owned(path, module, "attribute", *found)
     for name, value in class_values(type(module), nn.Module):
         if is_a(value, (torch.Tensor, list, tuple, dict)):
             for found in search.find_tensors(name, value):
-                yield _Owned(path, module, "class attribute", *found)
+                yield Owned(path, module, "class attribute", *found)
 
 
 def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
@@ -175,7 +163,7 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     left = _left_behind(tracker, held.module or "", tensor.device)
     if left is None:
         return held
-    module = next(module for path, module in tracker.list_modules() if path == left)
+    module = dict(tracker.list_modules())[left]
     is_root = is_among(module, [ref() for ref in tracker.roots])
     built = find_construction(frames, module)
     return dataclasses.replace(held, left_behind=left, left_class=class_name(type(module)), left_root=is_root, built=built)
@@ -188,15 +176,10 @@ def _is_wholly_on(device: torch.device, module: nn.Module) -> bool:
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
     """The topmost module around `path` that has nothing on another device, which the user forgot to move; None if even
     the module at `path` has."""
-    named = list(tracker.list_modules())
-    modules, elsewhere = dict(named), [f"{owner}." for owner, module in named if not _is_wholly_on(device, module)]
+    modules = dict(tracker.list_modules())
+    elsewhere = [f"{owner}." for owner, module in modules.items() if not _is_wholly_on(device, module)]
     names = path.split(".") if path else []
-    if "" in modules:
-        root_parts = dict(registered_entries(modules[""], "_modules"))
-    else:
-        root_parts = {}
-    is_beside_first = bool(names) and names[0] not in root_parts  # a second model
-    for length in range(int(is_beside_first), len(names) + 1):
+    for length in range(len(names) + 1):
         top = ".".join(names[:length])
         beginning = f"{top}." if top else ""
         if top in modules and not any(owner.startswith(beginning) for owner in elsewhere):

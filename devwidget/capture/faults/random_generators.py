@@ -27,19 +27,12 @@ def handle_failure(call: FailedCall) -> Any:
         return NOT_OURS
     out = NOT_OURS
     if call.state.heal:
-        right = torch.Generator(target).manual_seed(generator.initial_seed())
-
-        def change(value: Any) -> Any:
-            if value is generator:
-                return right
-            return value
-
-        out = call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})
+        out = call.again_replacing(generator, torch.Generator(target).manual_seed(generator.initial_seed()))
     names = operand_names.Names(call.state, call.frame)
     made = names.made_by_call(generator, "Generator")
     found, expression = device_id(generator.device), names.expression(generator)
     operand = lost_operand(found, "generator", expression, "Generator", stray=True, birth=made)
-    call.report_operands((operand,), target, healed=out is not NOT_OURS)
+    call.report("operands", (), target, out, others=(operand,))
     return out
 
 

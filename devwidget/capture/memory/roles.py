@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.faults.owners import plain_tensors
+from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.recording.births import TensorRef
@@ -235,7 +235,7 @@ class Roles:
     def claim_everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
         self.claim_model(module for _, module in self._state.tracker.list_modules())
-        for path, _, _, tensor, _ in plain_tensors(self._state.tracker):
-            self.claim_role("attributes", [tensor], path)
+        for owned in unregistered_tensors(self._state.tracker):
+            self.claim_role("attributes", [owned.tensor], owned.path)
         for optimizer in list(self._optimizers):
             self.claim_optimizer(optimizer)

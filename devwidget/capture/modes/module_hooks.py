@@ -131,7 +131,7 @@ class _ModuleHooks:
         """The outermost module has returned: what modules keep of copies is no copy to make anew."""
         transfers = self._state.transfers
         if any(transfer.moved is not None for transfer in transfers.kept):
-            kept = {id(tensor) for _, _, tensor in unregistered_tensors(self._tracker)}
+            kept = {id(owned.tensor) for owned in unregistered_tensors(self._tracker)}
             transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
 
     def end_wrappers(self) -> None:

@@ -88,14 +88,15 @@ def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, miss
     if id(optimizer) in missing.covered or not trains_model(state, optimizer):
         return
     missing.covered.add(id(optimizer))
-    for module, held, tensor in owners.unregistered_tensors(state.tracker):
+    for owned in owners.unregistered_tensors(state.tracker):
+        module, tensor = owned.module, owned.tensor
         leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
             continue
         if not is_leaf(tensor):
-            fault = _lost_leaf(state, held, tensor)
+            fault = _lost_leaf(state, owned.describe_holder(), tensor)
         elif is_parameter(tensor) and tensor.grad is not None:
-            fault = _never_trained(state, module, held, tensor)
+            fault = _never_trained(state, module, owned.describe_holder(), tensor)
         else:
             continue
         missing.add_fault(("untrained", id(leaf)), fault, (id(leaf),))

@@ -12,8 +12,8 @@ from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-MOST_LINES = 50_000
-"""Lines of all files that are kept, whose trees take 50 to 100 MB; the oldest go first."""
+MOST_FILES = 100
+"""Files that are kept, whose trees take up to 1 MB for 1,000 lines; the oldest go first."""
 
 
 class SourceFile:
@@ -78,17 +78,9 @@ def read_file(filename: str) -> SourceFile | None:
     file = SourceFile(lines, tree) if tree is not None else None
     _known.pop(filename, None)
     _known[filename] = lines, file
-    _forget_oldest()
+    if len(_known) > MOST_FILES:
+        _known.pop(next(iter(_known)))
     return file
-
-
-def _forget_oldest() -> None:
-    kept = list(_known.items())
-    total = sum(len(lines) for _, (lines, _) in kept)
-    for name, (lines, _) in kept[:-1]:
-        if total > MOST_LINES:
-            _known.pop(name, None)
-            total -= len(lines)
 
 
 def own_lines(node: ast.stmt) -> range:
