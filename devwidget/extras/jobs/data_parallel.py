@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
@@ -18,6 +18,7 @@ from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import locate_name
 
 Places = list[int]
+Value = TypeVar("Value")
 _on_several_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
 """Reducers of modules whose parameters are not all on one GPU."""
 
@@ -59,10 +60,16 @@ def _assign_by_gpu(
         return assigned
     buckets: list[tuple[Places, int]] = []
     for places in groups.values():
-        there = original([tensors[place] for place in places], limits, [sparse[place] for place in places] if sparse else [])
-        buckets += [([places[inner] for inner in bucket], limit) for bucket, limit in zip(*there, strict=True)]
+        there = original(_pick(tensors, places), limits, _pick(sparse, places) if sparse else [])
+        for bucket, limit in zip(*there, strict=True):
+            buckets.append((_pick(places, bucket), limit))
     buckets.sort(key=lambda bucket: min(bucket[0]))
-    return [places for places, _ in buckets], [limit for _, limit in buckets]
+    found, of_each = zip(*buckets, strict=True)
+    return list(found), list(of_each)
+
+
+def _pick(values: Sequence[Value], places: Places) -> list[Value]:
+    return [values[place] for place in places]
 
 
 @replacing
@@ -70,7 +77,7 @@ def _broadcast_by_gpu(
     original: Callable[..., None], process_group: Any, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any
 ) -> None:
     for places in places_by_gpu(tensors).values():
-        original(process_group, [tensors[place] for place in places], *args, **kwargs)
+        original(process_group, _pick(tensors, places), *args, **kwargs)
 
 
 class _BucketsOnGpu(TorchDispatchMode):  # type: ignore[misc]

@@ -6,7 +6,7 @@ import functools
 import itertools
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
@@ -51,9 +51,14 @@ GOOD: Rank = (0, 0.0)
 FITS: Rank = (3, 0.0)
 
 
+def share_of(gpu: PlacedGpu | DevicePlan) -> float:
+    """Return how full a GPU is."""
+    return gpu.on_card / gpu.capacity
+
+
 def rank_layout(gpus: Sequence[PlacedGpu | DevicePlan], most_full: float) -> Rank:
     """Rank a layout that was run: no fuller than it should be, by more than plans were off, fits; of others the least full."""
-    fullest = max(gpu.on_card / gpu.capacity for gpu in gpus)
+    fullest = max(map(share_of, gpus))
     if fullest > 1:
         return FITS[0] + 1, fullest
     return 2 * (fullest > most_full) + any(gpu.fit == "fits by less" for gpu in gpus), 0.0
@@ -116,9 +121,13 @@ class SplitSearch:
         hops: dict[int, list[list[int]]] = {}
         for split in list_assignments(self.need.blocks, self.step.capacities):
             hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
-        yield from (functools.partial(self._pick_emptiest, hops[count]) for count in sorted(hops))
-        for used in range(1, len(self.step.capacities) + 1) if not hops else ():
-            yield from (functools.partial(self._pick_in_order, used, home) for home in range(min(used, 2)))
+        for count in sorted(hops):
+            yield functools.partial(self._pick_emptiest, hops[count])
+        if hops:
+            return
+        for used in range(1, len(self.step.capacities) + 1):
+            for home in range(min(used, 2)):
+                yield functools.partial(self._pick_in_order, used, home)
 
     def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
         left = (split for split in splits if tuple(split) not in self._plans)
@@ -127,11 +136,15 @@ class SplitSearch:
     def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
         """Pick the best split with so many blocks at the end on the first GPU again; then one beside the nearest."""
         split = find_best_split(self.need, room, used, last_home)
-        near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
-        left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
         if split is None:
             return None
-        return next(left, None)
+        options = [split]
+        if self._nearest is not None:
+            options += neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
+        for each in options:
+            if tuple(each) not in self._plans:
+                return each
+        return None
 
     def _try_kind(self, best: Best) -> None:
         """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
@@ -144,10 +157,7 @@ class SplitSearch:
                 self.step.rejected.append(Rejected(describe_split(split), why))
                 return
             # Once something fits, only what may well rank first is worth a run.
-            if self._has_found(FITS):
-                worth = min(self.step.most_full, 1.0)
-            else:
-                worth = FAR_OFF
+            worth = min(self.step.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
             if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
                 return
             self._plans[tuple(split)] = plan = self.run_split(split)
@@ -182,8 +192,8 @@ class SplitSearch:
             return None
         rank = rank_layout(plan.devices, self.step.most_full)
         if rank != GOOD:
-            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
-            facts = {"device": fullest.device, "share": f"{fullest.on_card / fullest.capacity:.1%}"}
+            fullest = max(plan.devices, key=share_of)
+            facts = {"device": fullest.device, "share": f"{share_of(fullest):.1%}"}
             why = Message("{device} takes {share} of what it has", **facts)
             if plan.fits:
                 why = Message("fits, and {device} takes {share} of what it has", **facts)
@@ -200,8 +210,11 @@ class SplitSearch:
 
 def describe_split(split: Sequence[int]) -> str:
     """Return a text such as `4 on 0, 3 on 1`."""
-    parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
-    return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
+    words = ""
+    for gpu, group in groupby(split):
+        part = Message("{count} on {gpu}", count=len(list(group)), gpu=gpu)
+        words = Message("{first}, {second}", first=words, second=part) if words else part
+    return words
 
 
 MOST_ASSIGNMENTS = 1 << 12
@@ -243,10 +256,12 @@ def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int =
 
     @functools.cache
     def find_share(gpu: int, begin: int, end: int) -> float:
-        part = groups[begin:end] + (groups[chain:] if gpu == 0 else [])
         if room[gpu] <= 0:
             return float("inf")
-        return need.estimate_peak([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
+        part = list(itertools.chain(*groups[begin:end]))
+        if gpu == 0:
+            part += itertools.chain(*groups[chain:])
+        return need.estimate_peak([need.blocks[index] for index in sorted(part)]) / room[gpu]
 
     ends = cut_chain(chain, used, find_share)
     if ends is None:
@@ -267,7 +282,10 @@ def cut_chain(length: int, parts: int, find_share: Callable[[int, int, int], flo
     for part in range(parts):
         longer = {}
         for end in range(part + 1, length + 1):
-            cuts = ((max(share, find_share(part, begin, end)), begin) for begin, (share, _) in best.items() if begin < end)
+            cuts = []
+            for begin, (share, _) in best.items():
+                if begin < end:
+                    cuts.append((max(share, find_share(part, begin, end)), begin))
             share, begin = min(cuts)
             longer[end] = share, [*best[begin][1], end]
         best = longer
@@ -291,15 +309,20 @@ def list_assignments(blocks: Sequence[ModelBlock], room: Sequence[int]) -> list[
     groups = group_tied_blocks(blocks)
     if len(room) ** len(groups) > MOST_ASSIGNMENTS:
         return []
-    every: Iterable[tuple[int, ...]] = itertools.product(range(len(room)), repeat=len(groups))
-    if len(set(room)) == 1:
-        every = (places for places in every if list(dict.fromkeys(places)) == list(range(len(set(places)))))
-    return [assign_places(groups, places) for places in every]
+    are_alike = len(set(room)) == 1
+    found = []
+    for places in itertools.product(range(len(room)), repeat=len(groups)):
+        if not are_alike or list(dict.fromkeys(places)) == list(range(len(set(places)))):
+            found.append(assign_places(groups, places))
+    return found
 
 
 def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
     """Return the GPU of each block from the GPU of each group."""
-    return [gpu for _, gpu in sorted((index, gpu) for group, gpu in zip(groups, places, strict=True) for index in group)]
+    found: dict[int, int] = {}
+    for group, gpu in zip(groups, places, strict=True):
+        found |= dict.fromkeys(group, gpu)
+    return [found[index] for index in sorted(found)]
 
 
 def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
@@ -312,8 +335,11 @@ def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) ->
 def count_crossings(places: Sequence[object], blocks: Sequence[ModelBlock | BlockCost]) -> tuple[int, int]:
     """Count the copies of activations to another GPU, and their bytes; the output goes back to the first."""
     running = [(at, block.passed) for at, block in zip(places, blocks, strict=True) if block.passed]
-    passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]
-    return len(passed), sum(passed)
+    count = total = 0
+    for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True):
+        if here != there:
+            count, total = count + 1, total + size
+    return count, total
 
 
 MOST_SHOWN = 8
@@ -361,10 +387,7 @@ def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
     if isinstance(auto, DevwidgetError):
         return AutoProposal(False, problem=auto.what)
     places = _place_blocks(layout, dict(auto.device_map))
-    if places:
-        crossings = count_crossings(places, layout.blocks)
-    else:
-        crossings = (0, 0)
+    crossings = count_crossings(places, layout.blocks) if places else (0, 0)
     return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, *crossings)
 
 
@@ -403,10 +426,7 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
             return found[-1]
     found += _take_proposal(step, plan_auto())
     if not found:
-        if step.rejected:
-            why = step.rejected[-1].why
-        else:
-            why = Message("there are fewer blocks than GPUs")
+        why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
         raise DevwidgetError(Message("{kind} fits on no split of its {count} blocks", **facts), why=why)
     return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))
@@ -416,7 +436,7 @@ def _find_most_full(auto: Plan | DevwidgetError) -> float:
     """Return the share that accelerate's map takes of its fullest GPU, where it fits on GPUs alone; half is never too full."""
     if isinstance(auto, DevwidgetError) or not auto.fits or not all(virtual_gpu(0).type in at for _, at in auto.device_map):
         return float("inf")
-    return max(HALF_FULL, *(gpu.on_card / gpu.capacity + ALIKE for gpu in auto.devices))
+    return max(HALF_FULL, max(map(share_of, auto.devices)) + ALIKE)
 
 
 def _take_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[Layout]:
@@ -438,16 +458,14 @@ def _take_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[La
 
 def _describe_layout(search: SplitSearch, split: Sequence[int], plan: Plan) -> Layout:
     blocks, kind = search.need.blocks, plan.devices[0].device.kind
-    costs = tuple(
-        BlockCost(
-            block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed, block.dtype, block.shape
-        )
-        for block, index in zip(blocks, split, strict=True)
-    )
+    costs = []
+    for block, index in zip(blocks, split, strict=True):
+        sizes = block.weights, block.kept, block.beyond, block.passed
+        costs.append(BlockCost(block.path, DeviceId(kind, index), *sizes, block.dtype, block.shape))
     gpus = tuple(map(_describe_gpu, plan.devices))
     others = [each for each in search.step.rejected if not plan.fits or each.what != describe_split(split)]
     moved, tied, shown = count_crossings(split, blocks), _find_ties(blocks), tuple(others[-MOST_SHOWN:])
-    return Layout(type(search.step.model).__name__, plan.fits, costs, gpus, *moved, tied, shown)
+    return Layout(type(search.step.model).__name__, plan.fits, tuple(costs), gpus, *moved, tied, shown)
 
 
 def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:

@@ -75,15 +75,13 @@ class Need:
 
     def count_least(self, blocks: Sequence[ModelBlock]) -> int:
         """Count what is there at once whatever the step does else: at the end of backward all gradients, and the state."""
-        if self.trains:
-            trained = sum(block.trained for block in _skip_tied(blocks))
-        else:
-            trained = 0
-        return weight_bytes(blocks) + round((1 + self.state) * trained)
+        if not self.trains:
+            return weight_bytes(blocks)
+        return weight_bytes(blocks) + round((1 + self.state) * _trained_bytes(blocks))
 
     def estimate_peak(self, blocks: Sequence[ModelBlock]) -> int:
         """Estimate the peak of a GPU that has these blocks."""
-        weights, trained = weight_bytes(blocks), sum(block.trained for block in _skip_tied(blocks))
+        weights, trained = weight_bytes(blocks), _trained_bytes(blocks)
         if not self.trains:
             return weights + max((block.kept + block.beyond for block in blocks), default=0)
         kept = most = 0
@@ -99,6 +97,10 @@ class Need:
 def weight_bytes(blocks: Sequence[ModelBlock]) -> int:
     """Return the bytes of their weights, those that are tied once."""
     return sum(block.weights for block in _skip_tied(blocks))
+
+
+def _trained_bytes(blocks: Sequence[ModelBlock]) -> int:
+    return sum(block.trained for block in _skip_tied(blocks))
 
 
 def _skip_tied(blocks: Sequence[ModelBlock]) -> Iterator[ModelBlock]:
@@ -128,7 +130,8 @@ def _iterate_block_paths(path: str, module: nn.Module, whole: frozenset[str], fi
             yield path
         return
     below = f"{path}." if path else ""
-    yield from (f"{below}{name}" for name in own_tensors(module))
+    for name in own_tensors(module):
+        yield f"{below}{name}"
     for name, child in children:
         yield from _iterate_block_paths(f"{below}{name}", child, whole, finest)
 
@@ -138,8 +141,10 @@ def _is_taken_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> b
         return True
     if type(module).__name__ in whole or (own_tensors(module) and not finest):
         return False
-    lists = (inner for _, inner in walk_modules(module) if isinstance(inner, nn.ModuleList | nn.Sequential))
-    return any(len(registered_entries(inner, "_modules")) > 1 for inner in lists)
+    for _, inner in walk_modules(module):
+        if isinstance(inner, nn.ModuleList | nn.Sequential) and len(registered_entries(inner, "_modules")) > 1:
+            return True
+    return False
 
 
 @dataclass
@@ -161,9 +166,11 @@ class BlockWatcher:
         for path in paths:
             part = _find_part(copied, path)
             tensors = all_tensors(part) if isinstance(part, nn.Module) else [part]
-            weights, trained = (_gpu_bytes(part) for part in (tensors, [each for each in tensors if each.requires_grad]))
+            trained = [each for each in tensors if each.requires_grad]
             storages = frozenset(tensor.untyped_storage()._cdata for tensor in tensors)
-            self.blocks[path] = ModelBlock(path, weights, trained, tensors=storages, is_module=isinstance(part, nn.Module))
+            block = ModelBlock(path, _gpu_bytes(tensors), _gpu_bytes(trained), tensors=storages)
+            self.blocks[path] = block
+            block.is_module = isinstance(part, nn.Module)
             if isinstance(part, nn.Module):
                 self._handles += [
                     part.register_forward_pre_hook(self._make_pre_hook(path)),
@@ -197,11 +204,11 @@ class BlockWatcher:
 
     def list_in_order(self) -> list[ModelBlock]:
         """Return the blocks as they ran; one that never did stands behind the one before it in the model."""
-        last, ordered = -1.0, []
-        for block in self.blocks.values():
+        last, place_of = -1.0, {}
+        for path, block in self.blocks.items():
             last = float(block.order) if block.order is not None else last + 0.001
-            ordered.append((last, block))
-        return [block for _, block in sorted(ordered, key=lambda pair: pair[0])]
+            place_of[path] = last
+        return sorted(self.blocks.values(), key=lambda block: place_of[block.path])
 
     def remove_hooks(self) -> None:
         """Take the hooks off: a second step tells nothing new."""
@@ -243,7 +250,10 @@ def measure_blocks(
     trained = sum(block.trained for block in found)
     state = watcher.optimizer.get(0, 0) / max(trained, 1)
     plain = Need(found, trains, state)
-    more, phase = device.peak - plain.estimate_peak(found), device.peak_at.phase if device.peak_at else ""
-    if phase == "optimizer":
-        return Need(found, trains, state, step=max(more, 0) / max(trained, 1))
-    return Need(found, trains, state, backward=max(more, 0) if phase in ("backward", "loss") else 0)
+    more = max(device.peak - plain.estimate_peak(found), 0)
+    match device.peak_at.phase if device.peak_at else "":
+        case "optimizer":
+            return Need(found, trains, state, step=more / max(trained, 1))
+        case "backward" | "loss":
+            return Need(found, trains, state, backward=more)
+    return plain

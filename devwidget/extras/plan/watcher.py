@@ -124,19 +124,18 @@ class Watcher:
         self.phase = phase
         self.entered.add(phase)
         if phase == "forward":
-            kept = [parameter for parameter in self._parameters if parameter.grad is not None]
-            self._arrived = set(map(id, kept))
-            self.gradients = bytes_by_gpu([parameter.grad for parameter in kept if parameter.grad is not None])
+            kept = {id(each): each.grad for each in self._parameters if each.grad is not None}
+            self._arrived = set(kept)
+            self.gradients = bytes_by_gpu(list(kept.values()))
 
     @contextlib.contextmanager
     def counting_gradients(self, model: nn.Module) -> Iterator[None]:
         """Count each gradient as it arrives at its parameter."""
-        parameters = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
-        self._parameters = parameters
-        handles = [
-            parameter.register_post_accumulate_grad_hook(self._count_gradient)  # type: ignore[no-untyped-call]
-            for parameter in parameters
-        ]
+        self._parameters, handles = [], []
+        for _, parameter in named_tensors(model, "_parameters"):
+            if parameter.requires_grad:
+                self._parameters.append(parameter)
+                handles.append(parameter.register_post_accumulate_grad_hook(self._count_gradient))  # type: ignore[no-untyped-call]
         try:
             yield
         finally:
@@ -195,7 +194,7 @@ def _state_tensors(optimizer: torch.optim.Optimizer, entries: int | None = None,
     states = [list(state.values()) for state in optimizer.state.values()][:entries]
     if states:
         states[-1] = states[-1][:last]
-    return [value for state in states for value in state if isinstance(value, torch.Tensor)]
+    return [value for value in itertools.chain(*states) if isinstance(value, torch.Tensor)]
 
 
 def bytes_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, int]:
@@ -247,7 +246,9 @@ def _is_machinery(filename: str) -> bool:
 def _machinery_folders() -> tuple[str, ...]:
     """Return where torch lives, and accelerate, whose hooks stand between the parts of a model."""
     found = importlib.util.find_spec("accelerate")
-    homes = [torch.__file__, *([found.origin] if found is not None and found.origin else [])]
+    homes = [torch.__file__]
+    if found is not None and found.origin:
+        homes.append(found.origin)
     return tuple(str(pathlib.Path(home).parent) + "/" for home in homes)
 
 

@@ -47,7 +47,7 @@ _LARGEST = 1 << 63
 def read_kineto(content: dict[str, Any]) -> Trace:
     """Read what the profiler wrote; raise ValueError if it is something else."""
     with refuse_damaged(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
-        events = [_check_event(event) for event in place.iterate_list("traceEvents", content["traceEvents"])]
+        events = list(map(_check_event, place.iterate_list("traceEvents", content["traceEvents"])))
         place.move_to("")
         return reread(_KinetoReader([event for event in events if "ts" in event and "name" in event]).build_trace())
 
@@ -73,15 +73,22 @@ class _KinetoReader:
     def __init__(self, events: Sequence[Event]) -> None:
         self._start = min((event["ts"] for event in events), default=0)
         self._end = max((event["ts"] + event.get("dur", 0) for event in events), default=0)
-        on_gpus = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
         self._launched: dict[int, list[Event]] = defaultdict(list)
-        for event in on_gpus:
-            self._launched[_external_id(event)].append(event)
-        spans = [event for event in events if event.get("cat") in _SPANS and event.get("ph") == "X"]
-        launching = [event for event in spans if event["cat"] == "cpu_op" and _external_id(event) in self._launched]
-        memory = [event for event in events if event["name"] == "[memory]" and event["args"].get("Device Type") == 1]
-        self._modules = [event for event in spans if event["name"].startswith("nn.Module: ")]
-        self._placed = [*_locate_events(spans, [*launching, *memory, *self._modules])]
+        self._modules: list[Event] = []
+        spans, asked = [], []
+        for event in events:
+            if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+                self._launched[_external_id(event)].append(event)
+            if event.get("cat") in _SPANS and event.get("ph") == "X":
+                spans.append(event)
+            if event["name"] == "[memory]" and event["args"].get("Device Type") == 1:
+                asked.append(event)
+        for event in spans:
+            if event["name"].startswith(_MODULE):
+                self._modules.append(event)
+            elif event["cat"] == "cpu_op" and _external_id(event) in self._launched:
+                asked.append(event)
+        self._placed = [*_locate_events(spans, [*asked, *self._modules])]
 
     def build_trace(self) -> Trace:
         launching = [placed for placed in self._placed if placed[0].get("cat") == "cpu_op"]
@@ -110,11 +117,11 @@ class _KinetoReader:
         for operator, where, _ in launching:
             if operator["name"] not in _WAITING:
                 continue
-            ends = [_find_ends(copy) for copy in self._find_copies(operator)]
-            sources = [each[0] for each in ends if each is not None and each[1] == _CPU]
-            if sources:
-                stack = where.stack
-                yield Wait(_WAITING[operator["name"]], sources[0], where.module, stack.phase, stack.site, False), {}, {}
+            for ends in map(_find_ends, self._find_copies(operator)):
+                if ends is not None and ends[1] == _CPU:
+                    stack = where.stack
+                    yield Wait(_WAITING[operator["name"]], ends[0], where.module, stack.phase, stack.site, False), {}, {}
+                    break
 
     def _list_operators(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
@@ -127,7 +134,7 @@ class _KinetoReader:
         """Fold the calls of one path; what runs in a module is on the devices of the operators inside."""
         devices: dict[str, dict[DeviceId, None]] = defaultdict(dict)
         for operator, where, _ in launching:
-            names = [numbered_name(module) for module in where.modules[1:]]
+            names = list(map(numbered_name, where.modules[1:]))
             for depth in range(len(where.modules)):
                 devices[".".join(names[:depth])][self._find_device(operator)] = None
         calls: dict[str, list[Located]] = defaultdict(list)
@@ -182,9 +189,13 @@ def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[L
     for which, events in enumerate((spans, asked)):
         for event in events:
             threads[event["pid"], event["tid"]][which].append(event)
-    found = [pair for of_thread in threads.values() if of_thread[1] for pair in find_enclosing(*of_thread)]
+    found: list[tuple[Event, Enclosing]] = []
+    for of_thread in threads.values():
+        if of_thread[1]:
+            found += find_enclosing(*of_thread)
     found.sort(key=lambda pair: pair[0]["ts"])
-    return ((event, where, number) for number, (event, where) in enumerate(found, 1))
+    for number, (event, where) in enumerate(found, 1):
+        yield event, where, number
 
 
 def _build_history(events: Iterable[Located]) -> History:
@@ -284,20 +295,17 @@ def numbered_name(module: Event) -> str:
 
 def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
     modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
-    if modules:
-        path = ".".join(map(numbered_name, modules[1:]))
-    else:
-        path = None
-    return Enclosing(read_stack([frame for span in reversed(spans) for frame in _span_frames(span)]), path, modules)
+    path = ".".join(map(numbered_name, modules[1:])) if modules else None
+    frames: list[dict[str, Any]] = []
+    for span in reversed(spans):
+        frames += _span_frames(span)
+    return Enclosing(read_stack(frames), path, modules)
 
 
 def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
     """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
     name = span["name"]
-    if span["cat"] == "python_function":
-        function = _FUNCTION.fullmatch(name)
-    else:
-        function = None
+    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
     if function and not _is_standard(function[1]):
         yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
     elif name.startswith("autograd::engine"):

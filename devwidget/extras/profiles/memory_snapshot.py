@@ -40,8 +40,11 @@ def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
         if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
             raise UnreadableError(_AGAIN)
         curves = tuple(_read_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
-        unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
-        missing = [_word_missing_stacks(device, share) for device, share in unknown if share]
+        missing = []
+        for curve in curves:
+            share = 1 - owned_share(curve)
+            if share:
+                missing.append(_word_missing_stacks(curve.device, share))
         reading.move_to("")
         return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
 

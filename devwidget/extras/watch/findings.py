@@ -42,13 +42,12 @@ def tell_growth(
         holder: who holds it.
         free: bytes that are left on the device; 0 where nobody knows.
     """
-    told = [
-        Message("{size} of step {step} still lived {later} steps later: {line}", size=format_bytes(each.bytes), step=step,
-                later=later, line=line_words(each.site))
-        for each in kept[:_MOST_LINES]
-    ]  # fmt: skip
+    told = []
     if holder is not None:
-        told.insert(0, holder_words(holder))
+        told.append(holder_words(holder))
+    for each in kept[:_MOST_LINES]:
+        facts = {"size": format_bytes(each.bytes), "step": step, "later": later, "line": line_words(each.site)}
+        told.append(Message("{size} of step {step} still lived {later} steps later: {line}", **facts))
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
@@ -106,12 +105,10 @@ def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -
 
 def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:
     """Inputs that grow from step to step, and the peaks of devices with them: before, and now."""
-    told = [
-        Message(
-            "the peak of {device} was {before}, and is {now}", device=device, before=format_bytes(before), now=format_bytes(now)
-        )
-        for device, before, now in peaks
-    ]
+    told = []
+    for device, before, now in peaks:
+        facts = {"device": device, "before": format_bytes(before), "now": format_bytes(now)}
+        told.append(Message("the peak of {device} was {before}, and is {now}", **facts))
     count = f"{growth.bytes_per_step:,.0f}"
     return Finding(
         kind="longer-inputs",
@@ -134,18 +131,17 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
         changes: what has changed about then.
         sampler: what was seen of the part that takes the time; None where nobody could look.
     """
+    lines = []
+    notes = [Message("all parts of the step take longer")]
     if sampler is not None:
         lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS]
-    else:
-        lines = []
     # What the part took before is spent somewhere too, and nobody has looked then.
     is_sure = bool(lines) and lines[0][1] >= MOST_OF_IT and slow.part_now >= SLOW * slow.part_before
-    part = Message(
-        "{part} takes {now} of it, before {before}",
-        part=_PART_NAMES.get(slow.part, slow.part),
-        now=format_seconds(slow.part_now / 1e6),
-        before=format_seconds(slow.part_before / 1e6),
-    )
+    if slow.part:
+        times = {"now": format_seconds(slow.part_now / 1e6), "before": format_seconds(slow.part_before / 1e6)}
+        notes = [Message("{part} takes {now} of it, before {before}", part=_PART_NAMES.get(slow.part, slow.part), **times)]
+    if sampler is not None:
+        notes += _tell_lines(slow.part, lines, sampler)
     return Finding(
         kind="slow-steps",
         severity="warning",
@@ -157,11 +153,7 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
             before=format_seconds(slow.before / 1e6),
         ),
         why="",
-        notes=(
-            part if slow.part else Message("all parts of the step take longer"),
-            *(_tell_lines(slow.part, lines, sampler) if sampler is not None else ()),
-            *changes,
-        ),
+        notes=(*notes, *changes),
         fault=lines[0][0] if is_sure else None,
     )
 
@@ -233,15 +225,16 @@ def find_asker(line: Move | Wait) -> Site | None:
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
     """Parameters that are on another device than before."""
     facts = {"step": step, "before": before, "now": now}
+    headline = Message("parameters have been on {now} since step {step}, before on {before}", **facts)
+    if is_evaluation:
+        headline = Message(
+            "the evaluation before step {step} ran with parameters on {now}; the steps before ran on {before}", **facts
+        )
     return Finding(
         kind="moved-model",
         severity="warning",
         module="",
-        headline=(
-            Message("the evaluation before step {step} ran with parameters on {now}; the steps before ran on {before}", **facts)
-            if is_evaluation
-            else Message("parameters have been on {now} since step {step}, before on {before}", **facts)
-        ),
+        headline=headline,
         why=Message("`Module.to` moves the one model that there is, for all who have it"),
         fault=site,
     )
@@ -275,22 +268,16 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
         site: the line that asked for more.
     """
     asked, free = _find_pieces(error)
-    if last:
-        curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0))
-    else:
-        curves = []
-    made = Counter[str]()  # a line has a holding for each part that its tensors play
-    for each in curves[0].holdings if curves else ():
-        made[line_words(each.site)] += each.bytes
-    told = [
-        Message(
-            "at the peak of step {step}: {size} made by {line}", step=last[0] if last else 0, size=format_bytes(size), line=line
-        )
-        for line, size in made.most_common(_MOST_LINES)
-    ]
+    told: list[Message] = []
+    fixes: tuple[Fix, ...] = ()
     if asked and free >= asked:
         sizes = {"free": format_bytes(free), "asked": format_bytes(asked)}
-        told.insert(0, Message("the allocator had {free} that nothing used, in pieces that are smaller than {asked}", **sizes))
+        told.append(Message("the allocator had {free} that nothing used, in pieces that are smaller than {asked}", **sizes))
+        fixes = (_PIECES,)
+    if last is not None:
+        for line, size in _sum_fullest(last[1]).most_common(_MOST_LINES):
+            facts = {"step": last[0], "size": format_bytes(size), "line": line}
+            told.append(Message("at the peak of step {step}: {size} made by {line}", **facts))
     return Finding(
         kind="out-of-memory",
         severity="error",
@@ -299,8 +286,18 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
         why=_ROOM,
         notes=tuple(told),
         fault=site,
-        fixes=(_PIECES,) if asked and free >= asked else (),
+        fixes=fixes,
     )
+
+
+def _sum_fullest(trace: Trace) -> Counter[str]:
+    """Bytes by line at the peak of the fullest device; a line has a holding for each part that its tensors play."""
+    made = Counter[str]()
+    fullest = max(trace.memory, key=lambda curve: curve.peak.allocated if curve.peak else 0, default=None)
+    if fullest is not None:
+        for each in fullest.holdings:
+            made[line_words(each.site)] += each.bytes
+    return made
 
 
 def line_words(site: Site | None) -> str:

@@ -34,19 +34,21 @@ class Composition(NamedTuple):
 
 def mean_parts(rows: StepRows) -> dict[str, list[float]]:
     """Seconds of each part in a step of each row, without parts that take none."""
-    means = {
-        part: [round(taken / count / 1e6, 7) for taken, count in zip(getattr(rows, part), rows.count, strict=True)]
-        for part in PARTS
-    }
-    return {part: values for part, values in means.items() if any(values)}
+    means = {}
+    for part in PARTS:
+        taken = getattr(rows, part)
+        if any(taken):
+            means[part] = [round(each / count / 1e6, 7) for each, count in zip(taken, rows.count, strict=True)]
+    return means
 
 
 def find_highest(rows: StepRows) -> float:
     """Seconds of a step up to which a figure shows it: what nearly all steps take that were not recorded."""
-    totals = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
+    totals: list[float] = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
     plain = [total for total, recorded in zip(totals, rows.recorded, strict=False) if not recorded] or totals
-    highest: float = _ROOM * (statistics.quantiles(plain, n=20)[-1] if len(plain) > 1 else plain[0])
-    return highest
+    if len(plain) > 1:
+        return _ROOM * statistics.quantiles(plain, n=20)[-1]
+    return _ROOM * plain[0]
 
 
 def list_marks(run: WatchedRun) -> list[Mark]:
@@ -56,15 +58,19 @@ def list_marks(run: WatchedRun) -> list[Mark]:
 
 def find_recorded(run: WatchedRun, step: int) -> int | None:
     """The first step that was recorded from this one on, or else the last before it."""
-    numbers = [each.number for each in run.recorded_steps]
-    return next((number for number in numbers if number >= step), max(numbers, default=None))
+    number = None
+    for each in run.recorded_steps:
+        number = each.number
+        if number >= step:
+            break
+    return number
 
 
 def list_compositions(run: WatchedRun) -> list[Composition]:
     """What memory was for, of each recorded step and each device whose allocator told."""
-    return [
-        Composition(step.number, curve.device, curve.peak)
-        for step in run.recorded_steps
-        for curve in step.trace.memory
-        if curve.source == "allocator" and curve.peak is not None
-    ]
+    found = []
+    for step in run.recorded_steps:
+        for curve in step.trace.memory:
+            if curve.source == "allocator" and curve.peak is not None:
+                found.append(Composition(step.number, curve.device, curve.peak))
+    return found

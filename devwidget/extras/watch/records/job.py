@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -53,15 +55,14 @@ class WatchedJob(Record):
     @property
     def slow_rank(self) -> SlowRank | None:
         """The rank whose data, forward pass, loss or optimizer takes longest beside the others; None if none stands out."""
-        means = {
-            rank: _mean_parts(run.steps) for rank, run in zip(self.ranks, self.runs, strict=True) if len(run.steps) > _WARM
-        }
+        means = {}
+        for rank, run in zip(self.ranks, self.runs, strict=True):
+            if len(run.steps) > _WARM:
+                means[rank] = _mean_parts(run.steps)
         if len(means) < 2:
             return None
-        found = max(
-            (_compare_rank(rank, part, means) for rank in means for part in OWN_PARTS),
-            key=lambda each: each.seconds - each.others,
-        )
+        compared = itertools.starmap(functools.partial(_compare_rank, means), itertools.product(means, OWN_PARTS))
+        found = max(compared, key=lambda each: each.seconds - each.others)
         step = statistics.median(sum(parts.values()) for parts in means.values())
         longer = found.seconds - found.others
         if longer >= max(LEAST_SECONDS, LEAST_SHARE * step):
@@ -71,12 +72,11 @@ class WatchedJob(Record):
     def _find_line(self, slow: SlowRank) -> LineTime | None:
         own = self.runs[self.ranks.index(slow.rank)].lines
         others = [run.lines for rank, run in zip(self.ranks, self.runs, strict=True) if rank != slow.rank]
-        longer = {
-            line: line.seconds - statistics.median(_seconds_at(line, each) for each in others)
-            for line in own
-            if line.part == slow.part
-        }
-        found = max(longer, key=lambda line: longer[line], default=None)
+        longer = {}
+        for line in own:
+            if line.part == slow.part:
+                longer[line] = line.seconds - statistics.median(_seconds_at(line, each) for each in others)
+        found = max(longer, key=longer.__getitem__, default=None)
         if found is not None and longer[found] * 2 >= slow.seconds - slow.others:
             return found
         return None
@@ -86,7 +86,7 @@ def _seconds_at(line: LineTime, lines: Iterable[LineTime]) -> float:
     return sum(each.seconds for each in lines if (each.part, each.site.place) == (line.part, line.site.place))
 
 
-def _compare_rank(rank: int, part: str, means: Mapping[int, Mapping[str, float]]) -> SlowRank:
+def _compare_rank(means: Mapping[int, Mapping[str, float]], rank: int, part: str) -> SlowRank:
     others = statistics.median(parts[part] for other, parts in means.items() if other != rank)
     return SlowRank(rank, part, means[rank][part], others)
 

@@ -46,10 +46,7 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
 
 def verdict_words(run: WatchedRun) -> str:
     """`Watched run of GPT2: 300 steps, 2 findings`."""
-    if run.findings:
-        found = count_words(len(run.findings), "finding")
-    else:
-        found = say("no findings")
+    found = count_words(len(run.findings), "finding") if run.findings else say("no findings")
     steps = count_words(run.steps.total, "step")
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
 
@@ -65,12 +62,12 @@ def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, i
     """
     largest = sorted(means.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest)
-    held = (f"{device} {format_bytes(size)}" for device, size in memory.items())
+    words = [say("step {step}", step=f"{step:,}"), format_seconds(sum(means.values()))]
+    for device, size in memory.items():
+        words.append(f"{device} {format_bytes(size)}")
     if found:
-        findings = [count_words(found, "finding")]
-    else:
-        findings = []
-    return "  ".join((say("step {step}", step=f"{step:,}"), format_seconds(sum(means.values())), *held, *findings, parts))
+        words.append(count_words(found, "finding"))
+    return "  ".join((*words, parts))
 
 
 def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
@@ -89,7 +86,8 @@ def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
 
 def memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
     """How the memory of each device went, at the ends of steps."""
-    return [
-        (str(each.device), *map(format_bytes, (each.allocated[0], each.allocated[-1], max(each.allocated), each.peak[-1])))
-        for each in steps.memory
-    ]
+    rows: list[tuple[str, ...]] = []
+    for each in steps.memory:
+        sizes = each.allocated[0], each.allocated[-1], max(each.allocated), each.peak[-1]
+        rows.append((str(each.device), *map(format_bytes, sizes)))
+    return rows
