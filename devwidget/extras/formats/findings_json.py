@@ -29,7 +29,10 @@ def findings_json(trace: Trace, root: Root = ".") -> str:
     report["findings"] = [_finding_json(finding, root) for finding in trace.findings]
     report["hops"] = _hops_json(trace, root)
     report["step_runs"], report["noticed"] = trace.step_runs, list(trace.noticed)
-    report["peaks"] = [{"device": str(curve.device), "bytes": curve.peak.allocated} for curve in trace.memory if curve.peak]
+    report["peaks"] = []
+    for curve in trace.memory:
+        if curve.peak:
+            report["peaks"].append({"device": str(curve.device), "bytes": curve.peak.allocated})
     return json.dumps(report, indent=1)
 
 
@@ -50,9 +53,10 @@ def brief_json(trace: Trace, root: Root = ".", most_bytes: int = MOST_BYTES) -> 
 
 def _add_first_fitting(report: Json, name: str, forms: list[Json], most_bytes: int) -> None:
     """Add the first form that fits, unless an earlier item did not: the order tells what matters."""
-    for form in forms if not report["left_out"][name] else ():
+    for form in forms:
         report[name].append(form)
-        if len(_encode_report(report)) <= most_bytes - len("000"):  # the counts may grow by so much
+        # The counts may grow by so much.
+        if not report["left_out"][name] and len(_encode_report(report)) <= most_bytes - len("000"):
             return
         report[name].pop()
     report["left_out"][name] += 1
@@ -64,8 +68,9 @@ def _encode_report(report: Json) -> str:
 
 
 def _report_head(trace: Trace) -> Json:
-    severities = [finding.severity for finding in trace.findings]
-    counts = {severity: severities.count(severity) for severity in SEVERITIES}
+    counts = dict.fromkeys(SEVERITIES, 0)
+    for finding in trace.findings:
+        counts[finding.severity] += 1
     return {
         "version": VERSION,
         "devwidget": __version__,
@@ -91,7 +96,9 @@ def _finding_json(finding: Finding, root: Root) -> Json:
 
 
 def _brief_finding(finding: Finding, root: Root) -> Json:
-    fix = next((fix for fix in finding.fixes if fix.edits), next(iter(finding.fixes), None))
+    fix = None
+    for each in sorted(finding.fixes, key=lambda each: not each.edits)[:1]:
+        fix = _fix_json(each, root)
     return {
         "kind": finding.kind,
         "severity": finding.severity,
@@ -99,7 +106,7 @@ def _brief_finding(finding: Finding, root: Root) -> Json:
         "module": finding.module,
         "fault": _line_words(finding.fault, root),
         "birth": _line_words(finding.birth, root),
-        "fix": None if fix is None else _fix_json(fix, root),
+        "fix": fix,
     }
 
 

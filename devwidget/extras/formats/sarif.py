@@ -71,7 +71,10 @@ def _as_sentence(text: str) -> str:
 
 
 def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
-    at = [each for each in _sites_of(finding) if path_of(each.file, root)]
+    places = []
+    for site in (finding.fault, finding.birth):
+        if site is not None and path_of(site.file, root) and _place_json(site, root) not in places:
+            places.append(_place_json(site, root))
     texts = filter(None, (finding.headline, finding.why, *finding.notes, *extra_notes(finding)))
     fixes = []
     for fix in finding.fixes:
@@ -82,11 +85,13 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
         "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(map(said, texts))},
         "partialFingerprints": {"devwidget/v1": _fingerprint_lines(finding, root)},
-        "locations": [{"physicalLocation": _place_json(at[0], root)}] if at else [],
+        "locations": [],
         "fixes": fixes,
     }
-    if len(at) > 1 and at[1] != at[0]:
-        result["relatedLocations"] = [{"physicalLocation": _place_json(at[1], root), "message": {"text": say("placed here")}}]
+    if places:
+        result["locations"] = [{"physicalLocation": places[0]}]
+    if len(places) > 1:
+        result["relatedLocations"] = [{"physicalLocation": places[1], "message": {"text": say("placed here")}}]
     if finding.module is not None:
         result["properties"] = {"module": finding.module}
     return result
@@ -114,20 +119,17 @@ def _file_json(file: str, root: str | pathlib.Path) -> Json:
     path = path_of(file, root)
     if not pathlib.PurePosixPath(path).is_absolute() and not pathlib.PureWindowsPath(path).is_absolute():
         return {"uri": urllib.parse.quote(path), "uriBaseId": _ROOT}
-    return {"uri": f"file://{'' if path.startswith('/') else '/'}{urllib.parse.quote(path)}"}
+    return {"uri": f"file:///{urllib.parse.quote(path).removeprefix('/')}"}
 
 
 def _fix_json(fix: Fix, root: str | pathlib.Path) -> Json:
     changes: dict[str, list[Edit]] = {}
     for edit in fix.edits:
         changes.setdefault(edit.file, []).append(edit)
-    return {
-        "description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"},
-        "artifactChanges": [
-            {"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))}
-            for file, edits in changes.items()
-        ],
-    }
+    of_files = []
+    for file, edits in changes.items():
+        of_files.append({"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))})
+    return {"description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"}, "artifactChanges": of_files}
 
 
 def _replacement_json(edit: Edit) -> Json:

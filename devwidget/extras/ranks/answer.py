@@ -93,8 +93,10 @@ def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
     found: set[int] = set()
     for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         for each in (value, *_stored_fields(value)):
-            parts = parts_of(each) if type(each) in (list, tuple) else ()
-            for stage in filter(_is_stage, (each, *parts)):
+            parts = [each]
+            if type(each) in (list, tuple):
+                parts += parts_of(each)
+            for stage in filter(_is_stage, parts):
                 found.add(int(dict_of(stage)["stage_index"]))
     return tuple(sorted(found))
 
@@ -222,9 +224,9 @@ class Reporter:
             return {"note": in_row((Message("no variable of its main thread holds a model"), *notes), "; ")}
         held = read_holdings(model)
         # While a step runs FSDP gathers what it needs; it may have begun since the frames were read.
-        runs = is_in_step(frames) or is_in_step(main_frames())
-        unsharded = () if runs else held.unsharded
-        return held._replace(unsharded=unsharded, note=in_row((held.note, *notes), "; "))._asdict()
+        if is_in_step(frames) or is_in_step(main_frames()):
+            held = held._replace(unsharded=())
+        return held._replace(note=in_row((held.note, *notes), "; "))._asdict()
 
     def _count_optimizer_bytes(self) -> int:
         total = 0
@@ -260,7 +262,9 @@ def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
-            card = each.uuid or ("" if each.card is None else str(each.card))
+            card = each.uuid
+            if not card and each.card is not None:
+                card = str(each.card)
             yield RankMemory(each.device, each.activations, reserved, each.peak, each.total, card)
     resident = _resident_bytes()
     if resident:

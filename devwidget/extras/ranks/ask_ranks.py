@@ -86,7 +86,9 @@ def _find_end(gone: Rank) -> float:
     """After which moment a rank had gone for certain; a signal may have ended others in the same moment."""
     if gone.state in ("dead", "stopped"):
         return -math.inf
-    return gone.said.taken + (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
+    if gone.state == "terminated":
+        return gone.said.taken + _ONE_SIGNAL
+    return gone.said.taken
 
 
 def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
@@ -94,11 +96,14 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
     path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
         return judge_written(rank, written)
-    known = _announce_again(written) if written is not None else silent_rank(rank)
+    known = silent_rank(rank)
+    if written is not None:
+        known = _announce_again(written)
     pid = known.pid
     try:
         line = Line(path, FIRST_WAIT)
-        pid = (0 if _is_here(written) else pid) or line.pid
+        if _is_here(written) or not pid:
+            pid = line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
         # It may have said its last word since its file was read.
@@ -154,7 +159,9 @@ _MISSED, _LATE = 2, 1.0
 
 def _has_fallen_silent(written: RankReport) -> bool:
     """Whether a rank that writes from time to time has not done so again."""
-    every = written.last_word.every if written.last_word is not None else 0.0
+    every = 0.0
+    if written.last_word is not None:
+        every = written.last_word.every
     return time.time() - written.taken > _MISSED * every + _LATE
 
 
@@ -181,7 +188,9 @@ def _read_answer(known: RankReport, body: bytes) -> Rank:
 
 def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | None, silence: str) -> Rank:
     """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
-    started = written.started if written is not None and written.pid == known.pid else 0
+    started = 0
+    if written is not None and written.pid == known.pid:
+        started = written.started
     if _is_here(written):
         state = read_process_state(known.pid, started)
     else:
@@ -306,11 +315,17 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
     asked = time.time()
     if source is None:
         source = find_newest_job()
-    sources = list(source) if isinstance(source, Iterable) and not isinstance(source, str | os.PathLike) else [source]
-    for each in sources:
-        if not isinstance(each, str | os.PathLike | Cluster):
+    if isinstance(source, str | os.PathLike) or not isinstance(source, Iterable):
+        source = [source]
+    sources: list[pathlib.Path | Cluster] = []
+    for each in source:
+        if isinstance(each, Cluster):
+            sources.append(each)
+        elif isinstance(each, str | os.PathLike):
+            sources.append(pathlib.Path(each))
+        else:
             raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(each).__name__), instead=_SOURCES)
-    heard = _hear_sources([each if isinstance(each, Cluster) else pathlib.Path(each) for each in sources], patience)
+    heard = _hear_sources(sources, patience)
     if not heard:
         why = Message("no process has called devwidget.serve() there, or written its record there")
         raise DevwidgetError(Message("there are no ranks in this source"), why=why, instead=_SOURCES)

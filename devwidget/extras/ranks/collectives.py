@@ -122,9 +122,12 @@ def parse_progress(dumped: bytes) -> Progress:
     """Read the same from the text that torch's own handler sends, also while Python is busy."""
     told = json.loads(dumped)
     entries = told.get("entries", ())
-    entry, names = find_open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
+    names = {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
     progress = tuple(replace(each, name=names.get(each.name, "")) for each in merge_counts([told], {}))
-    return None if entry is None else describe_collective(entry, {}), progress
+    entry = find_open_entry(entries)
+    if entry is None:
+        return None, progress
+    return describe_collective(entry, {}), progress
 
 
 def list_groups() -> Groups:

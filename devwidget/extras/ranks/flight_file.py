@@ -6,6 +6,7 @@ Source of the format: `torch/distributed/flight_recorder/components/builder.py`,
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import re
@@ -111,17 +112,20 @@ def _judge_report(report: RankReport) -> Rank:
 def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:
     groups = _read_groups(content["pg_config"], place)
     states = [make_reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
-    own = [at for at, state in enumerate(states) if not state.is_p2p]
-    # The first holds up all after it.
-    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)
-    size = max([rank, *(member for members in groups.values() for member in members)]) + 1
+    last = None
+    for at, state in enumerate(states):
+        if not state.is_p2p:
+            last = at
+            if not state.is_over:  # the first holds up all after it
+                break
+    size = max([rank, *itertools.chain(*groups.values())]) + 1
     if size > MOST_RANKS:
         raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
     if last is None:
         return RankReport(rank, size, "", 0)
     place.move_to(f"entries[{last}]")
     entry = make_reader(_Entry)(content["entries"][last])
-    stack = tuple(users_sites([dataclasses.asdict(frame) for frame in entry.frames]))
+    stack = tuple(users_sites(list(map(dataclasses.asdict, entry.frames))))
     collective = _read_collective(entry, states[last].is_over, groups, next(iter(stack), None))
     return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])
 
@@ -133,7 +137,8 @@ def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tu
     left = _MOST_MEMBERS
     for name, group in place.iterate_list("pg_config", inner or config.items()):
         ranks = group["ranks"]
-        ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+        if isinstance(ranks, str):
+            ranks = json.loads(ranks)
         left -= len(ranks)
         if left < 0:
             raise Unexpected(Message("{count} ranks at most, in all groups together", count=_MOST_MEMBERS))

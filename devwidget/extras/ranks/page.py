@@ -108,13 +108,12 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
     local = tensor_words(tensor.dtype, tensor.local_shape)
     if tensor.local_shape != tensor.shape:
         local = say("{size} of {whole}", size=local, whole=tensor_words(tensor.dtype, tensor.shape))
-    grad = "" if tensor.requires_grad or tensor.role != "parameter" else say("frozen")
-    return [
-        tensor.name,
-        local,
-        _placed_words(tensor),
-        " · ".join(filter(None, (code_word(tensor.role), grad, said(tensor.note)))),
-    ]
+    words = [code_word(tensor.role)]
+    if tensor.role == "parameter" and not tensor.requires_grad:
+        words.append(say("frozen"))
+    if tensor.note:
+        words.append(said(tensor.note))
+    return [tensor.name, local, _placed_words(tensor), " · ".join(words)]
 
 
 def step_content(job: TracedJob) -> dict[str, Any]:
@@ -137,6 +136,9 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
     columns = lay_out_columns(cluster)
+    step = None
+    if cluster.traced is not None:
+        step = step_content(cluster.traced)
     return {
         "title": cluster_headline(cluster, len(columns.each)),
         "asked": _time_words(cluster.asked),
@@ -148,7 +150,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
-        "step": step_content(cluster.traced) if cluster.traced is not None else None,
+        "step": step,
         **placement_columns(columns),
     }
 
@@ -190,22 +192,25 @@ def _site_cells(site: Site | None) -> list[str]:
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
-    said_by_it, age = rank.said, find_age(cluster, rank)
-    process = say("process {pid}", pid=said_by_it.pid) if said_by_it.pid else ""
+    content: Content = {"state": rank.state, "at": list(find_coordinates(cluster, rank))}
+    for name, count in (("taken", taken_bytes(rank).now), ("step", rank.step)):
+        if count >= 0:
+            content[name] = count
+    where, age = [rank.said.host], find_age(cluster, rank)
+    if rank.said.pid:
+        where.append(say("process {pid}", pid=rank.said.pid))
     words = {
         "memory": _memory_words(rank),
-        "where": " ".join(filter(None, (said_by_it.host, process))),
-        "device": str(said_by_it.device or ""),
-        "age": format_seconds(age) if age else "",
+        "where": " ".join(where).strip(),
+        "device": str(rank.said.device or ""),
         "note": said(rank.note),
     }
-    counts = {"taken": taken_bytes(rank).now, "step": rank.step}
-    return {
-        "state": rank.state,
-        "at": list(find_coordinates(cluster, rank)),
-        **{name: count for name, count in counts.items() if count >= 0},
-        **{name: text for name, text in words.items() if text},
-    }
+    if age:
+        words["age"] = format_seconds(age)
+    for name, text in words.items():
+        if text:
+            content[name] = text
+    return content
 
 
 def _memory_words(rank: Rank) -> str:
@@ -234,11 +239,13 @@ def _held_row(row: HeldRanks) -> Content:
     else:
         waits = say("waiting")
     words = {
-        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else say("not begun"),
+        "absent": say("not begun"),
         "unknown": say("not known whether begun"),
         "waiting": waits,
         "behind": say("{waiting}, in other collectives", waiting=waits),
     }
+    if row.state in GONE_OR_STOPPED:
+        words["absent"] = code_word(row.state)
     who, place = ranks_words(row.ranks), _site_cells(row.site)
     return {"role": row.role, "who": who, "first": row.first, "place": place, "said": words[row.role]}
 

@@ -46,7 +46,9 @@ def _is_plain(value: object) -> bool:
 def word_optimizers(read: Raw) -> Iterator[Setting]:
     """Yield the same as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
     for at, (class_name, groups) in enumerate(read):
-        which = f"optimizers[{at}]" if len(read) > 1 else "optimizer"
+        which = "optimizer"
+        if len(read) > 1:
+            which = f"optimizers[{at}]"
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
@@ -77,12 +79,17 @@ _OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_input
 def read_policies(model: nn.Module) -> Iterator[Setting]:
     """Yield the mixed precision of each module that FSDP2 gathers by another policy than the one around it."""
     policies: dict[str, str] = {}
-    for path, module in walk_modules(model) if torch_internals.FSDP in sys.modules else ():
-        if (policy := _find_policy(module)) is not None:
-            around = _around(path, policies) if path else ""
-            policies[path] = ", ".join(f"{name}={_word_value(getattr(policy, name, None))}" for name in _OF_POLICY)
-            if policies[path] != around:
-                yield Setting("precision", f"mp_policy of {path}" if path else "mp_policy", policies[path])
+    if torch_internals.FSDP not in sys.modules:
+        return
+    for path, module in walk_modules(model):
+        if (policy := _find_policy(module)) is None:
+            continue
+        around, name = _around(path, policies), "mp_policy"
+        if path:
+            name = f"mp_policy of {path}"
+        policies[path] = ", ".join(f"{field}={_word_value(getattr(policy, field, None))}" for field in _OF_POLICY)
+        if policies[path] != around:
+            yield Setting("precision", name, policies[path])
 
 
 def _find_policy(module: nn.Module) -> object:

@@ -55,12 +55,11 @@ def error_stack(trace: TracebackType | None) -> tuple[Site, ...]:
 
 
 def _find_sites(places: Iterable[_Place]) -> tuple[Site, ...]:
-    kept = [
-        (frame, line)
-        for at, (frame, line) in enumerate(places)
-        if not is_own(frame.f_code.co_filename) and (at == 0 or is_users_code(frame.f_code))
-    ]
-    return tuple(_make_site(frame, line) for frame, line in reversed(kept[:_MOST]))
+    kept: list[Site] = []
+    for at, (frame, line) in enumerate(places):
+        if len(kept) < _MOST and not is_own(frame.f_code.co_filename) and (at == 0 or is_users_code(frame.f_code)):
+            kept.append(_make_site(frame, line))
+    return tuple(reversed(kept))
 
 
 def _make_site(frame: FrameType, line: int) -> Site:

@@ -104,7 +104,9 @@ def cause_of(frame: FrameType | None) -> CollectiveCause:
     """The cause of an operator that a mode of ours has been given in this frame; the user's frames are not read."""
     while frame is not None and _qualified_name(frame).startswith(_OURS):
         frame = frame.f_back
-    by, module = "DDP" if frame is None or _qualified_name(frame) == _BACKWARD else "", None
+    by, module = "", None
+    if frame is None or _qualified_name(frame) == _BACKWARD:
+        by = "DDP"
     for owner, each in stack(frame):
         if owner is Owner.USER:
             break
@@ -163,10 +165,14 @@ class Collectives(Observer):
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
         by, owner, site = cause_of(frame)
-        path = tracker.path_of(owner) if owner is not None else None
+        path = None
+        if owner is not None:
+            path = tracker.path_of(owner)
+        if path is None:
+            path = tracker.module
         call = CollectiveCall(
             kind, group, self._begun[counted], given_bytes(func, kind, args), self._log.number(),
-            tracker.module if path is None else path, tracker.phase, None, by, peer,
+            path, tracker.phase, None, by, peer,
         )  # fmt: skip
         self._calls.append((call, site))
         return None

@@ -117,6 +117,11 @@ class Cluster(Record):
     arrivals: tuple[Arrivals, ...] = ()
     _asker: ProcessLocal[Callable[[], Cluster]] = process_local()
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many ranks there are along each axis."""
+        return tuple(axis.size for axis in self.axes)
+
     def select(self, numbers: Iterable[int]) -> list[Rank]:
         """The ranks of these numbers."""
         return [self.ranks[number] for number in numbers]

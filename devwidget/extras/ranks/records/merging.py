@@ -38,11 +38,13 @@ def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[in
     """Ranks of the job that has spoken last, and the numbers of those of others, which have left a file or a process."""
     # One of which nothing but its socket is known does not say of which job it is.
     told = [rank.said for rank in heard.values() if rank.said.taken and rank.said.host]
-    if not told:
-        return heard, []
-    newest = max(told, key=lambda said: said.taken)
-    older = [said.rank for said in told if not is_of_job(said, newest)]
-    return {number: rank for number, rank in heard.items() if number not in older}, older
+    newest = max(told, key=lambda said: said.taken, default=None)
+    known, older = dict(heard), []
+    for said in told:
+        if newest is not None and not is_of_job(said, newest):
+            older.append(said.rank)
+            del known[said.rank]
+    return known, older
 
 
 def is_of_job(report: RankReport, other: RankReport) -> bool:
@@ -63,8 +65,9 @@ def ranks_of_saved(cluster: Cluster) -> list[Rank]:
 def _keep(rank: Rank, shared: _Shared) -> Rank:
     """A rank as a cluster keeps it: without what the cluster has made of all of them together."""
     said = rank.said
-    last = said.last[-MOST_LAST:] if rank.hangs or rank.state in GONE else ()
-    kept = replace(said, note="", traced=None, ends=(), last=last, **shared.list_parts(said))
+    kept = replace(said, note="", traced=None, ends=(), last=(), **shared.list_parts(said))
+    if rank.hangs or rank.state in GONE:
+        kept = replace(kept, last=said.last[-MOST_LAST:])
     return replace(rank, note=in_row((rank.note, said.note), "; "), said=kept)
 
 

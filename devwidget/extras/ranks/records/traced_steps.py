@@ -74,11 +74,14 @@ def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     kinds: dict[Any, int] = {}
     groups: dict[ProcessGroup, int] = {}
     ranks = []
+    alike: list[list[int]] = []
     for number, step in sorted(steps.items()):
         kind = kinds.setdefault(_kind_key(step, number), len(kinds))
+        if kind == len(alike):
+            alike.append([])
+        alike[kind].append(number)
         own = tuple(groups.setdefault(group, len(groups)) for group in step.groups)
         ranks.append(TracedRank(number, kind, own))
-    alike = [[rank.number for rank in ranks if rank.kind == kind] for kind in kinds.values()]
     return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
 
 

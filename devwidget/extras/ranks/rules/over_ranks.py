@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Columns
+from devwidget.extras.ranks.records.rank import RankModel
 from devwidget.records.finding import Finding, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row
@@ -57,7 +58,9 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
     found: list[Finding] = []
     checked: list[str] = []
     not_checked: list[str] = []
-    for each in all_cluster_rules() if rules is None else rules:
+    if rules is None:
+        rules = all_cluster_rules()
+    for each in rules:
         told_by_it, crash = run_rule(each.kind, each.check, cluster)
         found += told_by_it
         if crash is None:
@@ -141,10 +144,15 @@ STAGES_ARE_FINE = Message("fine if these ranks are stages of a pipeline, which n
 
 def are_copies(cluster: Cluster) -> bool:
     """Whether something says that ranks which are compared share a model: stages made by hand may have equal names too."""
-    if any(axis.name != IN_A_ROW for axis in cluster.axes) or any(rank.said.stages for rank in cluster.ranks):
+    if any(axis.name != IN_A_ROW for axis in cluster.axes):
         return True
-    models = {id(rank.said.model): rank.said.model for rank in cluster.ranks}
-    return any(model is not None and model.is_distributed for model in models.values())
+    models: dict[int, RankModel] = {}
+    for rank in cluster.ranks:
+        if rank.said.stages:
+            return True
+        if rank.said.model is not None:
+            models[id(rank.said.model)] = rank.said.model
+    return any(model.is_distributed for model in models.values())
 
 
 def severity_among(cluster: Cluster) -> Severity:

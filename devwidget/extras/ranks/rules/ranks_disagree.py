@@ -27,7 +27,7 @@ from devwidget.extras.ranks.rules.over_ranks import (
     severity_among,
 )
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.schema.message import Message, in_row
+from devwidget.records.schema.message import Message
 
 What = Literal["registered", "role", "dtype", "requires_grad", "shape", "placement", "device"]
 
@@ -117,7 +117,7 @@ def _make_finding(
         told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
     notes = list(notes_on_stages(cluster))
     if others:
-        notes.insert(0, Message("the same of {others}", others=_list_others(others)))
+        notes.insert(0, Message("the same of {others}", others=format_first(others, _MOST_NAMED - 1)))
     return Finding(
         "ranks-disagree", severity_among(cluster), module.path, told, _WHY[difference.what],
         fault=module.defined,
@@ -125,13 +125,6 @@ def _make_finding(
         notes=tuple(notes),
         roles=answered(itertools.chain(*ranks.values())),
     )  # fmt: skip
-
-
-def _list_others(paths: list[str]) -> str:
-    shown = [f"`{path}`" for path in paths[: _MOST_NAMED - 1]]
-    if len(paths) > len(shown):
-        shown.append(Message("{count} more", count=len(paths) - len(shown)))
-    return in_row(shown)
 
 
 _WHY: dict[What, str] = {

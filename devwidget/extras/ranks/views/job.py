@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,7 +48,11 @@ def taken_bytes(rank: Rank) -> TakenBytes:
     counted = [memory for memory in rank.said.memory if memory.device.is_accelerator] or rank.said.memory
     if not counted:
         return TakenBytes(NOWHERE, NOWHERE)
-    return TakenBytes(sum(memory.allocated for memory in counted), sum(memory.peak for memory in counted))
+    now = most = 0
+    for memory in counted:
+        now += memory.allocated
+        most += memory.peak
+    return TakenBytes(now, most)
 
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
@@ -61,16 +65,14 @@ def find_age(cluster: Cluster, rank: Rank) -> float:
 def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
     """What is least, usual and most among the ranks."""
     held: dict[int, int] = {}
+    now: dict[int, int] = {}
+    most: dict[int, int] = {}
     for column in columns.each:
         held |= dict.fromkeys(column.ranks, column.bytes)
-    taken = {rank.number: taken_bytes(rank) for rank in cluster.ranks}
-    sizes = {
-        "parameters and buffers": held,
-        "allocated": {number: each.now for number, each in taken.items()},
-        "peak": {number: each.most for number, each in taken.items()},
-    }
+    for rank in cluster.ranks:
+        now[rank.number], most[rank.number] = taken_bytes(rank)
     found = []
-    for name, by_rank in sizes.items():
+    for name, by_rank in (("parameters and buffers", held), ("allocated", now), ("peak", most)):
         known = {number: size for number, size in by_rank.items() if size > 0}
         if known:
             found.append(_make_span(name, known))
@@ -96,7 +98,7 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     """The map: a row for each machine where there are some; else by coordinates, the longest axis across."""
-    sizes = [axis.size for axis in cluster.axes]
+    sizes = cluster.sizes
     machines = group_by(cluster.ranks, lambda rank: rank.said.host)
     if 1 < len(machines) <= MOST_MACHINES and 1 < max(map(len, machines.values())) <= MOST_ACROSS:
         lanes = list(machines.values())
@@ -109,8 +111,7 @@ def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
             at = find_coordinates(cluster, rank)
             return at[:across] + at[across + 1 :]
 
-        rows = group_by(cluster.ranks, find_row)
-        lanes = [rows[row] for row in sorted(rows)]
+        lanes = list(group_by(sorted(cluster.ranks, key=find_row), find_row).values())
     return tuple(tuple(numbers_of(lane)) for lane in lanes)
 
 
@@ -133,16 +134,19 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     names: list[str] = []
     for lane in lay_out_lanes(cluster):
         hosts = {rank.said.host for rank in cluster.select(lane)}
-        names.append(hosts.pop() if len(hosts) == 1 else "")
+        if len(hosts) == 1:
+            names += hosts
+        else:
+            names.append("")
     if len(set(names)) > 1:
         return tuple(names)
     return ("",) * len(names)
 
 
-def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
+def _row_major(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
     """Where a rank stands that has not said: where `init_device_mesh` would put it."""
     coordinates = []
-    for size in reversed(tuple(sizes)):
+    for size in reversed(sizes):
         number, coordinate = divmod(number, size)
         coordinates.append(coordinate)
     return tuple(reversed(coordinates))
@@ -150,7 +154,7 @@ def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
 
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Of any rank, also of one that has not said."""
-    return cluster.find_coordinates(rank) or _row_major(rank.number, (axis.size for axis in cluster.axes))
+    return cluster.find_coordinates(rank) or _row_major(rank.number, cluster.sizes)
 
 
 ORDERLY = frozenset({"answered", "ended"})
@@ -165,7 +169,9 @@ def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
 
 def _what_it_says(rank: Rank) -> object:
     held = rank.said.collective
-    where = (held.kind, held.group, held.sequence) if held is not None else None
+    where = None
+    if held is not None:
+        where = held.kind, held.group, held.sequence
     return rank.state, rank.step, rank.note, rank.said.stack, where
 
 

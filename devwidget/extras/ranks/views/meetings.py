@@ -61,7 +61,12 @@ def _rank_signature(job: TracedJob, ranks: Mapping[int, TracedRank], place: int,
     signature: list[object] = [group.label]
     for number in group.ranks:
         rank = ranks.get(number)
-        signature.append(None if rank is None else (rank.kind, rank.groups.index(place) if place in rank.groups else UNKNOWN))
+        if rank is None:
+            signature.append(None)
+        elif place in rank.groups:
+            signature.append((rank.kind, rank.groups.index(place)))
+        else:
+            signature.append((rank.kind, UNKNOWN))
     return tuple(signature)
 
 
@@ -91,7 +96,9 @@ def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> _Key
     if call.kind not in POINT_TO_POINT:
         return _Key(call.sequence)
     peer = find_peer(job, rank, call)
-    return _Key(call.sequence, (rank.number, peer) if call.kind == "send" else (peer, rank.number))
+    if call.kind == "send":
+        return _Key(call.sequence, (rank.number, peer))
+    return _Key(call.sequence, (peer, rank.number))
 
 
 def _missing_ranks(key: _Key, members: Iterable[TracedRank], began: Iterable[int]) -> tuple[int, ...]:
@@ -106,9 +113,11 @@ def _missing_ranks(key: _Key, members: Iterable[TracedRank], began: Iterable[int
 def _differing_kinds(calls: Mapping[int, CollectiveCall]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
     found: dict[tuple[str, int], list[int]] = {}
     for number, call in calls.items():
-        size = call.bytes if call.kind in SAME_BYTES | POINT_TO_POINT else UNKNOWN
+        size = UNKNOWN
+        if call.kind in SAME_BYTES | POINT_TO_POINT:
+            size = call.bytes
         found.setdefault((call.kind, size), []).append(number)
-    kinds, sizes = {kind for kind, _ in found}, {size for _, size in found}
+    kinds, sizes = map(set, zip(*found, strict=True))
     if len(found) == 1 or (kinds <= POINT_TO_POINT and len(sizes) == 1):
         return ()
     return tuple((kind, size, tuple(numbers)) for (kind, size), numbers in found.items())
@@ -158,7 +167,9 @@ def collective_rows(met: Iterable[Meeting]) -> list[CollectiveRow]:
 
 def _make_row(meeting: Meeting) -> CollectiveRow:
     call, groups = meeting.call, ((meeting.group, meeting.times),)
-    kind = "message" if call.kind in POINT_TO_POINT else call.kind
+    kind = call.kind
+    if kind in POINT_TO_POINT:
+        kind = "message"
     return CollectiveRow(
         kind, groups, call.by, call.phase, call.site, (call.module,), call.bytes, call.bytes, meeting.times, meeting
     )

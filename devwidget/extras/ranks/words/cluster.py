@@ -167,7 +167,7 @@ def cluster_headline(cluster: Cluster, columns: int) -> str:
     """`4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
     mesh = " x ".join(f"{axis.name} {axis.size}" for axis in cluster.axes)
     ranks = count_words(len(cluster.ranks), "rank")
-    if math.prod(axis.size for axis in cluster.axes) == len(cluster.ranks) and len(cluster.axes) > 1:
+    if math.prod(cluster.sizes) == len(cluster.ranks) and len(cluster.axes) > 1:
         ranks = say("{ranks} as {mesh}", ranks=ranks, mesh=mesh)
     states = []
     for state, those in ranks_by_state(cluster).items():

@@ -16,24 +16,27 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
         met = find_meetings(cluster.traced)
     else:
         met = ()
-    calls = [meeting.call for meeting in met]
-    columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
-    columns["group"] = [meeting.group.label for meeting in met]
-    columns |= attribute_columns(met, "ranks")
-    columns["groups"] = [meeting.times for meeting in met]
-    columns["differs"] = list(map(difference_words, met))
-    return columns | site_columns([call.site for call in calls])
+    calls, labels, times, sites = [], [], [], []
+    for meeting in met:
+        calls.append(meeting.call)
+        labels.append(meeting.group.label)
+        times.append(meeting.times)
+        sites.append(meeting.call.site)
+    columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by") | {"group": labels}
+    columns |= attribute_columns(met, "ranks") | {"groups": times, "differs": list(map(difference_words, met))}
+    return columns | site_columns(sites)
 
 
 def _of_each_rank(cluster: Cluster) -> Columns:
-    columns = attribute_columns(cluster.ranks, "number", "state")
-    reports = [rank.said for rank in cluster.ranks]
-    columns |= attribute_columns(reports, "host", "pid")
-    columns["coordinates"] = [cluster.find_coordinates(rank) for rank in cluster.ranks]
-    places = lay_out_columns(cluster).place_ranks()
-    columns["placement"] = [places.get(rank.number, NOWHERE) for rank in cluster.ranks]
-    columns |= attribute_columns(reports, "device", "step")
-    columns["age"] = [find_age(cluster, rank) for rank in cluster.ranks]
+    place_of = lay_out_columns(cluster).place_ranks()
+    reports, coordinates, places, ages = [], [], [], []
+    for rank in cluster.ranks:
+        reports.append(rank.said)
+        coordinates.append(cluster.find_coordinates(rank))
+        places.append(place_of.get(rank.number, NOWHERE))
+        ages.append(find_age(cluster, rank))
+    columns = attribute_columns(cluster.ranks, "number", "state") | attribute_columns(reports, "host", "pid")
+    columns |= {"coordinates": coordinates, "placement": places, **attribute_columns(reports, "device", "step"), "age": ages}
     return columns | attribute_columns(cluster.ranks, "note")
 
 

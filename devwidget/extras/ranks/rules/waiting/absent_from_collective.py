@@ -18,7 +18,7 @@ from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group
 from devwidget.extras.ranks.records.rank import CollectivePlace
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, name_ranks
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
-from devwidget.records.finding import Finding, Fix, RankRole
+from devwidget.records.finding import Finding, Fix, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row
 
@@ -73,17 +73,25 @@ _PlaceOf = Mapping[int, CollectivePlace]
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each cause: for all collectives that the same ranks hold up, and those that these hold up in turn."""
     places = waiting(cluster)
-    place_of = {rank.number: place for place, ranks in places.items() for rank in ranks}
+    place_of: dict[int, CollectivePlace] = {}
+    for place, ranks in places.items():
+        place_of |= dict.fromkeys(numbers_of(ranks), place)
     waits = dict(_find_waits(cluster, places))
     ahead = {place: _find_ahead(wait, place_of) & waits.keys() for place, wait in waits.items()}
-    causes = {place: _find_causes(place, ahead) for place in waits}
-    firsts = [place for place in waits if not causes[place] and _is_held_up(waits[place])]
+    causes: dict[CollectivePlace, set[CollectivePlace]] = {}
+    firsts = []
+    for place, wait in waits.items():
+        causes[place] = _find_causes(place, ahead)
+        if not causes[place] and _is_held_up(wait):
+            firsts.append(place)
     for holders, same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).items():
         first = max(same, key=lambda place: waits[place].seconds)
-        later = {place for place, found in causes.items() if found & {*same}} | {*same} - {first}
-        behind = sorted(rank.number for place in later for rank in waits[place].ranks)
+        behind: list[int] = []
+        for place, found in causes.items():
+            if place != first and (place in same or not found.isdisjoint(same)):
+                behind += numbers_of(waits[place].ranks)
         if holders[0][0] != "unknown" or not waits[first].has_only_begun:
-            yield _make_finding(cluster, waits[first], holders, tuple(behind))
+            yield _make_finding(cluster, waits[first], holders, tuple(sorted(behind)))
 
 
 def waiting(cluster: Cluster) -> dict[CollectivePlace, list[Rank]]:
@@ -243,18 +251,21 @@ _FIXES = {
 def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tuple[int, ...]) -> Finding:
     """One collective: who waits, who holds it up, of whom nothing is known, and who waits for those that wait."""
     why, named = holders[0]
-    if why == "unknown":
-        absent = []
-    else:
+    severity: Severity = "warning"
+    absent = []
+    if why != "unknown":
+        severity = "error"
         absent = cluster.select(itertools.chain(*(numbers for _, numbers in holders)))
-    roles = _make_roles(wait, "not begun" if why == "terminated" else why, named, behind)
+    if why == "terminated":
+        why = "not begun"
+    roles = _make_roles(wait, why, named, behind)
     fixes = [Fix(_FIXES[roles[1].how], "", "choice")]
     notes = [*_note_waits(wait, roles), *_whereabouts(absent)]
     if absent and wait.unknown:
         fixes.append(Fix(_FIXES["unknown"], "", "choice"))
         notes.append(Message("whether {others} began it is not known here", others=name_ranks(wait.unknown)))
     return Finding(
-        "absent-from-collective", "error" if absent else "warning", None,
+        "absent-from-collective", severity, None,
         _word_headline(roles[1], _word_wait(roles[0])),
         Message("a collective ends when every rank of its group has begun it"),
         fault=wait.ranks[0].line,

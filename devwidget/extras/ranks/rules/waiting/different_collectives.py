@@ -34,8 +34,8 @@ def _judge_waiting(cluster: Cluster, place: CollectivePlace, ranks: list[Rank]) 
         return
     there = set(numbers_of(ranks))
     for rank in cluster.ranks:
-        for past in () if rank.number in there else rank.said.last:
-            if past.is_at(place):
+        for past in rank.said.last:
+            if rank.number not in there and past.is_at(place):
                 kinds.setdefault(word_kind(past.kind, past.bytes), []).append(rank.number)
     # Where as many do one thing as the other, those that come in a moment tell which is odd.
     if _has_fewest(kinds) or any(rank.hangs or rank.state == "hung" for rank in ranks):

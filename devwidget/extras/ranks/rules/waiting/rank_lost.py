@@ -47,16 +47,19 @@ def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
 
 def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
     numbers = tuple(numbers_of(gone))
-    state = gone[0].state if gone[0].state in ("dead", "terminated") else "unknown"
+    state = gone[0].state
     facts = {"ranks": format_rank_ranges(numbers), "others": name_ranks(lost)}
     if state == "dead":
         told = Message("{ranks} ended without a last word, and {others} lost their connection", **facts)
     elif state == "terminated":
         told = Message("{ranks} ended by a signal, and {others} lost their connection", **facts)
     else:
+        state = "unknown"
         told = Message("{ranks} left no last word, and {others} lost their connection", **facts)
-    absence = RankRole("absent", how=state, ranks=numbers)
-    roles = (absence,) if state in ("dead", "unknown") else answered(numbers)
+    if state == "terminated":
+        roles = answered(numbers)
+    else:
+        roles = (RankRole("absent", how=state, ranks=numbers),)
     return Finding(
         "rank-lost", "error", None, told,
         Message("a connection is closed when the process at its other end has gone"),
