@@ -276,6 +276,11 @@ class Move:
     count: Size = 1
     tensors: Size = 1
 
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of all crossings."""
+        return self.bytes * self.count
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:

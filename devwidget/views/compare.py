@@ -12,6 +12,7 @@ from devwidget.records.site import Phase
 from devwidget.records.trace import Move, Trace
 from devwidget.views.memory import peak_bytes
 from devwidget.views.placement import device_order
+from devwidget.views.sums import total
 
 
 class _Line(NamedTuple):
@@ -34,10 +35,10 @@ def compare_traces(before: Trace, after: Trace) -> Comparison:
         left=tuple(each for each in after.findings if _finding_cause(each) in old),
         hops=_hop_changes(before, after),
         peaks=_peak_changes(before, after),
-        hops_before=sum(move.count for move in before.moves),
-        hops_after=sum(move.count for move in after.moves),
-        bytes_before=sum(move.bytes * move.count for move in before.moves),
-        bytes_after=sum(move.bytes * move.count for move in after.moves),
+        hops_before=total(before.moves, "count"),
+        hops_after=total(after.moves, "count"),
+        bytes_before=total(before.moves, "all_bytes"),
+        bytes_after=total(after.moves, "all_bytes"),
         error_before=before.error,
         error_after=after.error,
     )
@@ -69,7 +70,7 @@ def _sum_lines(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
             text = ""
         key = _Line(move.source, move.target, move.cause, move.phase, move.module, text)
         count, size = sums.get(key, (0, 0))
-        sums[key] = count + move.count, size + move.bytes * move.count
+        sums[key] = count + move.count, size + move.all_bytes
     return sums
 
 

@@ -15,6 +15,7 @@ from devwidget.views.hops import with_forward_copies
 from devwidget.views.memory import memory_bars
 from devwidget.views.parallel import ParallelCall, parallel_calls
 from devwidget.views.placement import PlacementTable, device_order
+from devwidget.views.sums import total
 
 Kind = Literal["copy", "gradient", "healed", "stopped"]
 _STEPS = ("scatter", "replicate", "gather", "reduce")
@@ -269,13 +270,13 @@ def _add_moves(sketch: Sketch, moves: list[Move], faults: tuple[Fault, ...]) -> 
     for (start, end, kind), group in found.items():
         source, target = place_ends(sketch, start, end, group, _name_strays(faults, group[0]) if kind == "healed" else "")
         ways |= {id(move): (target, source) for move in group}
-        sketch.ways.append(Way(source, target, kind, _bytes_of(group), sum(move.count for move in group), tuple(group)))
+        sketch.ways.append(_way_of(source, target, kind, group))
     _add_backward(sketch, moves, ways)
 
 
 def place_ends(sketch: Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
     """Both ends of a way; one that is no block is the tensor itself, before its target or behind its source."""
-    first, size = group[0], _bytes_of(group)
+    first, size = group[0], total(group, "all_bytes")
     target = end if isinstance(end, int) else -1
     source = start if isinstance(start, int) else -1
     if source < 0:
@@ -292,8 +293,8 @@ def _make_tensor(move: Move, device: DeviceId, size: int, name: str) -> Block:
     )
 
 
-def _bytes_of(moves: Iterable[Move]) -> int:
-    return sum(move.bytes * move.count for move in moves)
+def _way_of(source: int, target: int, kind: Kind, moves: list[Move]) -> Way:
+    return Way(source, target, kind, total(moves, "all_bytes"), total(moves, "count"), tuple(moves))
 
 
 def _name_strays(faults: Iterable[Fault], move: Move) -> str:
@@ -320,7 +321,7 @@ def _add_backward(sketch: Sketch, moves: list[Move], ways: dict[int, tuple[int, 
             way = ways.get(id(copy))
             (elsewhere if way is None else found.setdefault(way, [])).append(move)
     for (source, target), group in found.items():
-        sketch.ways.append(Way(source, target, "gradient", _bytes_of(group), sum(move.count for move in group), tuple(group)))
+        sketch.ways.append(_way_of(source, target, "gradient", group))
     sketch.elsewhere = tuple(elsewhere)
 
 

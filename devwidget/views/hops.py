@@ -9,6 +9,7 @@ from typing import TypeVar
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Cause, Move, Wait
+from devwidget.views.sums import total, values_once
 
 T = TypeVar("T")
 
@@ -86,20 +87,20 @@ def join_by_line(found: Iterable[T], line_of: Callable[[T], Hashable]) -> tuple[
 
 
 def _merge_group(group: list[Move]) -> Hop:
-    first = group[0]
+    first, numbers = group[0], values_once(group, "number")
     return Hop(
         source=first.source,
         target=first.target,
         cause=first.cause,
         phase=first.phase,
         site=first.site,
-        count=sum(move.count for move in group),
-        bytes=sum(move.bytes * move.count for move in group),
+        count=total(group, "count"),
+        bytes=total(group, "all_bytes"),
         seconds=sum(move.seconds for move in group),
-        modules=tuple(dict.fromkeys(move.module for move in group)),
+        modules=values_once(group, "module"),
         examples=tuple(dict.fromkeys((move.dtype, move.shape) for move in group)),
-        number=min(move.number for move in group),
-        numbers=tuple(move.number for move in group),
+        number=min(numbers),
+        numbers=numbers,
     )
 
 
@@ -145,8 +146,8 @@ def _merge_waits(group: list[Wait]) -> WaitingLine:
         site=first.site,
         called=first.called,
         calls=tuple(dict.fromkeys(wait.call.strip("_") for wait in group)),
-        phases=tuple(dict.fromkeys(wait.phase for wait in group)),
-        modules=tuple(dict.fromkeys(wait.module for wait in group)),
-        count=sum(wait.count for wait in group),
+        phases=values_once(group, "phase"),
+        modules=values_once(group, "module"),
+        count=total(group, "count"),
         meant=first.meant,
     )

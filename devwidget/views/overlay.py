@@ -90,7 +90,7 @@ def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, Row
         if move.module is not None:
             own = found.setdefault(nearest_row(index, move.module), {})
             before = own.get(lines[move.number], RowHop(0, 0))
-            own[lines[move.number]] = RowHop(before.count + move.count, before.bytes + move.bytes * move.count)
+            own[lines[move.number]] = RowHop(before.count + move.count, before.bytes + move.all_bytes)
     return {row: dict(sorted(own.items())) for row, own in found.items()}
 
 

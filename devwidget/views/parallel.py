@@ -10,6 +10,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
 from devwidget.records.trace import Trace
+from devwidget.views.sums import total
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,12 @@ class ParallelCall:
     @property
     def samples(self) -> int:
         """Length of the whole batch."""
-        return sum(replica.samples for replica in self.replicas)
+        return total(self.replicas, "samples")
 
     @property
     def gathered_bytes(self) -> int:
         """Bytes of all outputs, which the gather point has to hold."""
-        return sum(replica.output_bytes for replica in self.replicas)
+        return total(self.replicas, "output_bytes")
 
     @property
     def crossed_bytes(self) -> int:
@@ -76,12 +77,12 @@ class ParallelCall:
     @property
     def copied_bytes(self) -> int:
         """Bytes of parameters and buffers copied to the other devices."""
-        return sum(replica.parameter_bytes for replica in self.replicas)
+        return total(self.replicas, "parameter_bytes")
 
     @property
     def reduced_bytes(self) -> int:
         """Bytes of gradients that came back in backward."""
-        return sum(replica.gradient_bytes for replica in self.replicas)
+        return total(self.replicas, "gradient_bytes")
 
     @property
     def trains(self) -> bool:

@@ -12,6 +12,7 @@ from devwidget.records.memory import MemoryCurve, Refusal
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
+from devwidget.views.sums import total
 
 MOST_BOXES = 20_000
 """Deeper modules than so many are left out."""
@@ -306,8 +307,8 @@ def _find_arrows(trace: Trace) -> tuple[Arrow, ...]:
 
 def _make_arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
     first = moves[0]
-    largest = tuple(sorted(moves, key=lambda move: (-move.bytes * move.count, move.number)))
-    count, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
+    largest = tuple(sorted(moves, key=lambda move: (-move.all_bytes, move.number)))
+    count, size = total(moves, "count"), total(moves, "all_bytes")
     hop = hops[first.number]
     return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size, hop)
 

@@ -15,7 +15,7 @@ from devwidget.report.figures.shapes import COLOURS, MONO, MONO_FONT, SANS, SANS
 from devwidget.report.page.templates import render
 from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, SOFT_INK, WRONG, device_hue
 from devwidget.report.style.safe_text import Markup, columns_of
-from devwidget.report.style.units import format_bytes
+from devwidget.report.style.units import format_bytes, some_bytes
 from devwidget.report.style.words import cut_line, part_name, row_words
 from devwidget.report.text.device_words import (
     block_kind,
@@ -349,7 +349,7 @@ def _pad(column: float) -> float:
 def _lay_names(block: Block, box: RibbonBox, right: float, *, is_round: bool) -> Iterator[tuple[float, str, dict[str, str]]]:
     """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
     x = box.x + (12 if is_round else 9) - (3 if box.width < 60 else 0)
-    size, kind, room = format_bytes(block.bytes) if block.bytes else "", block_kind(block), right - x
+    size, kind, room = some_bytes(block.bytes), block_kind(block), right - x
     size_wide = columns_of(size) * SMALL + 8 if size else 0.0
     name = _shorten(block_name(block), int((room - (size_wide if box.width > 150 else 0)) / MONO))
     yield x, name, {"font-family": MONO_FONT}

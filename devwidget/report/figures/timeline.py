@@ -8,7 +8,7 @@ from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
-from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.units import count_words, format_bytes, some_seconds
 from devwidget.report.style.words import code_word, row_words
 from devwidget.report.text.memory_words import refusal_words
 from devwidget.views.clock import Clock
@@ -100,7 +100,7 @@ def _box_words(box: Box) -> str:
     return row_words(
         (
             say("on several devices") if box.lane is None else "",
-            format_seconds(box.seconds) if box.seconds else "",
+            some_seconds(box.seconds),
             count_words(box.calls, "call") if box.calls > 1 else "",
             say("replica {number}", number=box.replica) if box.replica >= 0 else "",
             say("a call raised") if box.failed else "",

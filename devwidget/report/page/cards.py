@@ -11,10 +11,11 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot, TensorFacts
 from devwidget.records.trace import Fault, Trace
 from devwidget.report.page.edit_rows import edit_rows
-from devwidget.report.style.units import format_bytes, format_count, format_seconds
+from devwidget.report.style.units import format_bytes, format_count, some_seconds
 from devwidget.report.style.words import (
     and_more,
     code_word,
+    examples_words,
     first_line,
     module_words,
     site_words,
@@ -150,10 +151,10 @@ def _hop_card(hop: Hop) -> Card:
         "phase": hop.phase,
         "count": hop.count,
         "bytes": format_bytes(hop.bytes),
-        "seconds": format_seconds(hop.seconds) if hop.seconds else "",
+        "seconds": some_seconds(hop.seconds),
         "module": and_more(module_words(hop.modules[0]), len(hop.modules) - 1),
         "path": hop.modules[0],
-        "what": ", ".join(tensor_words(*example) for example in hop.examples[:3]) + (", …" if len(hop.examples) > 3 else ""),
+        "what": examples_words(hop.examples, 3),
         "place": site_words(hop.site),
         "code": first_line(hop.site),
     }

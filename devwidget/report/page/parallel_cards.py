@@ -10,7 +10,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import Message, out_of_row
 from devwidget.records.snapshot import Snapshot
-from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.units import count_words, format_bytes, some_bytes, some_seconds
 from devwidget.report.style.words import row_words
 from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.parallel_words import (
@@ -52,8 +52,8 @@ def _replica_card(call: ParallelCall, replica: Replica) -> Card:
         else say("own")
         if call.call.backward
         else "",
-        "peak": format_bytes(peak) if peak else "",
-        "time": format_seconds(replica.seconds) if replica.seconds else "",
+        "peak": some_bytes(peak),
+        "time": some_seconds(replica.seconds),
     }
 
 

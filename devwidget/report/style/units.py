@@ -53,6 +53,16 @@ def format_bytes(size: int) -> str:
     return f"{_three_digits(value)} {unit}"
 
 
+def some_bytes(size: int) -> str:
+    """A size in words; "" for none."""
+    return format_bytes(size) if size else ""
+
+
+def some_seconds(seconds: float) -> str:
+    """A time in words; "" for none."""
+    return format_seconds(seconds) if seconds else ""
+
+
 def format_count(number: int) -> str:
     """`124439808` -> `124.4 M`; small numbers stay as they are."""
     for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):

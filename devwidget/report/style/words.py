@@ -33,6 +33,14 @@ def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
     return f"{dtype_words(dtype)}[{'?' if shape is None else ', '.join(map(str, shape))}]"
 
 
+def examples_words(examples: Sequence[tuple[str, tuple[int, ...]]], most: int, more: str = "…") -> str:
+    """`f32[8, 512], i64[8], …`: the first tensors of several."""
+    words = [tensor_words(*example) for example in examples[:most]]
+    if len(examples) > most:
+        words.append(more)
+    return ", ".join(words)
+
+
 def site_words(site: Site | None) -> str:
     """`train.py:41`, `In[5]:3` for a notebook cell, `train.py:41 (trainer.py:80)` where it has called a library; or ""."""
     if site is None:

@@ -11,6 +11,7 @@ from devwidget.report.style.words import code_word, first_line, module_words, pa
 from devwidget.report.text.parallel_words import part_lines
 from devwidget.views.blocks import Block
 from devwidget.views.devices import DeviceColumn, Picture, Way
+from devwidget.views.sums import total
 
 _MOST_EXAMPLES = 3
 
@@ -182,7 +183,7 @@ def crossing_words(picture: Picture) -> list[str]:
 
 
 def _sum_words(phase: str, moves: list[Move]) -> str:
-    hops, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
+    hops, size = total(moves, "count"), total(moves, "all_bytes")
     hooks = sum(move.count for move in moves if move.cause == "hook")
     facts = {"phase": phase, "hops": count_words(hops, "hop"), "size": format_bytes(size)}
     if hooks:

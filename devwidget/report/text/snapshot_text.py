@@ -11,7 +11,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import GAP, Part, Sentence, Table
-from devwidget.report.style.units import count_words, format_bytes, format_count
+from devwidget.report.style.units import count_words, format_bytes, format_count, some_bytes
 from devwidget.report.style.words import device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import PlacementTable, device_order, tabulate_snapshot
@@ -133,6 +133,6 @@ def placement_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
         device_list(table.devices_of(row)),
         ", ".join(map(dtype_words, table.dtypes_of(row))),
         format_count(table.parameters[row]) if table.parameters[row] else "",
-        format_bytes(table.bytes[row]) if table.bytes[row] else "",
+        some_bytes(table.bytes[row]),
         said(note if table.tensors[row] is None else in_row((Message("plain attribute"), note), "; ")),
     )

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 from devwidget.language.speaking import said, say
+from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Trace
+from devwidget.records.trace import CopyCheck, Trace
 from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import columns_of
-from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes
 from devwidget.report.style.words import (
     and_more,
     code_word,
     device_list,
+    examples_words,
     first_line,
     module_words,
     row_words,
     site_words,
-    tensor_words,
     wrap_list,
 )
 from devwidget.report.text.advice import parallel_advice
@@ -33,10 +34,10 @@ from devwidget.report.text.parallel_words import parallel_summary, parallel_titl
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
+from devwidget.views.sums import items_once, total, values_once
 
 _FEW_ROWS = 2
 """Of each table of a trace that has nothing to tell but that all is well."""
-_JOINED = attrgetter("examples"), attrgetter("modules")
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
@@ -71,46 +72,49 @@ def _checked_words(trace: Trace) -> str:
 
 def summary_words(trace: Trace) -> str:
     """One line: findings by severity, moves, time."""
-    crossings = sum(move.count for move in trace.moves)
-    total = sum(move.bytes * move.count for move in trace.moves)
+    is_idle = _is_idle(trace)
+    parts = []
+    if is_idle:
+        parts.append(say("nothing was done on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU")))
     if trace.error:
-        ended = [say("ended by an exception")]
+        parts.append(say("ended by an exception"))
+    if trace.findings or not trace.error:
+        parts.append(findings_words(trace))
+    if trace.moves:
+        parts.append(
+            row_words((count_words(total(trace.moves, "count"), "hop"), format_bytes(total(trace.moves, "all_bytes"))))
+        )
     else:
-        ended = []
-    found = [findings_words(trace)] if trace.findings or not trace.error else []
-    parts = [
-        *_idle_words(trace),
-        *ended,
-        *found,
-        row_words((count_words(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
-    ]
+        parts.append(say("no hops"))
     if trace.waits:
-        parts.append(count_words(sum(wait.count for wait in trace.waits), "wait"))
+        parts.append(count_words(total(trace.waits, "count"), "wait"))
     if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
-    if trace.virtual_gpus and not _idle_words(trace):
+    if trace.virtual_gpus and not is_idle:
         parts.append(count_words(trace.virtual_gpus, "virtual GPU"))
     return " · ".join(parts)
 
 
-def _idle_words(trace: Trace) -> list[str]:
-    """Said first of a recording in which virtual GPUs were there and nothing came to one: what it says is of the CPU."""
-    curves = [curve for curve in trace.memory if curve.device.is_accelerator]
-    held = any(curve.refused or any(point.allocated for point in curve.points) for curve in curves)
-    touched = (device for op in trace.ops for device in (*op.inputs, op.output) if device is not None)
-    moved = (device for move in trace.moves for device in (move.source, move.target))
-    if not trace.virtual_gpus or held or any(device.is_accelerator for device in (*touched, *moved)):
-        return []
-    return [say("nothing was done on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU"))]
+def _is_idle(trace: Trace) -> bool:
+    """Whether virtual GPUs were there and nothing came to one: what is said is of the CPU."""
+    if not trace.virtual_gpus:
+        return False
+    touched = {*items_once(trace.ops, "inputs"), *values_once(trace.ops, "output")}
+    touched |= {*values_once(trace.moves, "source"), *values_once(trace.moves, "target")}
+    for curve in trace.memory:
+        if curve.refused or total(curve.points, "allocated"):
+            touched.add(curve.device)
+    return not any(device is not None and device.is_accelerator for device in touched)
 
 
 def findings_words(trace: Trace) -> str:
     """`2 errors, 1 warning`, or `no findings`."""
-    severities = [finding.severity for finding in trace.findings]
-    words = {"error": "error", "warning": "warning", "info": "hint"}
-    return row_words(count_words(severities.count(each), words[each]) for each in words if each in severities) or say(
-        "no findings"
-    )
+    counts = Counter(finding.severity for finding in trace.findings)
+    words = [count_words(counts[each], _SEVERITIES[each]) for each in SEVERITIES if counts[each]]
+    return row_words(words) or say("no findings")
+
+
+_SEVERITIES = {"error": "error", "warning": "warning", "info": "hint"}
 
 
 def _is_clean(trace: Trace) -> bool:
@@ -135,9 +139,10 @@ def check_lines(trace: Trace) -> Iterator[str]:
 
 def wait_words(trace: Trace) -> Iterator[str]:
     """Says that silence of the rule for waits does not mean that nothing waits."""
-    silent = [wait for wait in trace.waits if not any(f.kind == "host-sync" and f.fault == wait.site for f in trace.findings)]
+    told_at = {finding.fault for finding in trace.findings if finding.kind == "host-sync"}
+    silent = [wait for wait in trace.waits if wait.site not in told_at]
     if silent and "host-sync" in trace.checked:
-        told = count_words(sum(wait.count for wait in silent), "wait")
+        told = count_words(total(silent, "count"), "wait")
         yield say("host-sync: {waits} without a finding, in the table of waits by line", waits=told)
 
 
@@ -164,7 +169,7 @@ def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
     hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
     waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
     if hops:
-        rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -sum(hop.bytes for hop in line))]
+        rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -total(line, "bytes"))]
         yield line_table(say("moves, by line"), rows, (1, 2), most)
     if waits:
         yield line_table(say("waits of the host, by line"), [_wait_cells(line) for line in waits], (1,), most)
@@ -173,77 +178,78 @@ def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
 
 
 def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
-    site, modules = line[0].site or line[0].called, dict.fromkeys(module for each in line for module in each.modules)
+    site = line[0].site or line[0].called
     return (
-        device_list(dict.fromkeys(each.device for each in line)),
-        f"{sum(each.count for each in line)}x",
-        ", ".join(dict.fromkeys(call for each in line for call in each.calls)),
-        ", ".join(map(code_word, dict.fromkeys(phase for each in line for phase in each.phases))),
-        and_more(module_words(line[0].modules[0]), len(modules) - 1),
+        device_list(values_once(line, "device")),
+        f"{total(line, 'count')}x",
+        ", ".join(items_once(line, "calls")),
+        ", ".join(map(code_word, items_once(line, "phases"))),
+        _modules_words(items_once(line, "modules")),
         site_words(site),
         first_line(site),
     )
 
 
 def _hop_cells(line: Sequence[Hop]) -> tuple[str, ...]:
-    examples, modules = ([*dict.fromkeys(each for hop in line for each in of(hop))] for of in _JOINED)
     return (
-        _way_words({(str(hop.source), str(hop.target)): None for hop in line}),
-        f"{sum(hop.count for hop in line)}x",
-        format_bytes(sum(hop.bytes for hop in line)),
-        ", ".join(dict.fromkeys(code_word(hop.cause) for hop in line)),
-        ", ".join(tensor_words(*example) for example in examples[:2]) + (", ..." if len(examples) > 2 else ""),
-        and_more(module_words(modules[0]), len(modules) - 1),
+        _way_words(dict.fromkeys((str(hop.source), str(hop.target)) for hop in line)),
+        f"{total(line, 'count')}x",
+        format_bytes(total(line, "bytes")),
+        ", ".join(map(code_word, values_once(line, "cause"))),
+        examples_words(items_once(line, "examples"), 2, "..."),
+        _modules_words(items_once(line, "modules")),
         site_words(line[0].site),
         first_line(line[0].site),
     )
 
 
+def _modules_words(modules: Sequence[str | None]) -> str:
+    return and_more(module_words(modules[0]), len(modules) - 1)
+
+
 def _way_words(ways: Collection[tuple[str, str]]) -> str:
     """`cuda:0 -> cuda:1, cuda:2`; with `<->` where something comes back from all of them."""
     for hub in next(iter(ways)):
-        there, back = [end for start, end in ways if start == hub], [start for start, end in ways if end == hub]
-        others = ", ".join(there or back)
-        if len(there) + len(back) == len(ways) and (not there or not back or set(there) == set(back)):
-            if there:
-                return f"{hub} {'<->' if there and back else '->'} {others}"
-            return f"{others} -> {hub}"
+        there = [end for start, end in ways if start == hub]
+        back = [start for start, end in ways if end == hub]
+        if len(there) + len(back) < len(ways):
+            continue
+        if not there:
+            return f"{', '.join(back)} -> {hub}"
+        if not back:
+            return f"{hub} -> {', '.join(there)}"
+        if set(there) == set(back):
+            return f"{hub} <-> {', '.join(there)}"
     return and_more(" -> ".join(next(iter(ways))), len(ways) - 1)
 
 
 def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
     """A row for each pair of GPUs."""
+    pairs: dict[tuple[str, str], list[CopyCheck]] = {}
+    for check in trace.copy_checks:
+        pairs.setdefault((f"{check.source} -> {check.target}", check.peer_access), []).append(check)
     rows = []
-    for source, target, peer in dict.fromkeys((each.source, each.target, each.peer_access) for each in trace.copy_checks):
-        checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
-        count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
-        if wrong:
+    for (way, peer), checks in pairs.items():
+        arrived = say("as sent")
+        if wrong := total(checks, "wrong"):
             arrived = say("{count} arrived changed", count=wrong)
-        else:
-            arrived = say("as sent")
-        rows.append((f"{source} -> {target}", f"{count}x", arrived, said(_PEER_ACCESS[peer])))
+        rows.append((way, f"{total(checks, 'count')}x", arrived, said(_PEER_ACCESS[peer])))
     return rows
 
 
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
     yield Heading(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
-    is_timed = any(replica.seconds for replica in call.replicas)
-    header = (
-        *(say("device"), say("samples"), say("batch in"), say("parameters in")),
-        *(say("out"), say("gradients"), say("peak")),
-        *((say("time"),) if is_timed else ()),
-    )
-    rows = [
-        (
-            str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
-            format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
-            format_bytes(call.peak_on(replica.device)) if call.peak_on(replica.device) else "",
-            *((format_seconds(replica.seconds),) if is_timed else ()),
-        )
-        for replica in call.replicas
-    ]  # fmt: skip
-    if rows:
-        yield Table([header, *rows], right=range(1, len(header)))
+    rows = [[say("device"), say("samples"), say("batch in"), say("parameters in"), say("out"), say("gradients"), say("peak")]]
+    for replica in call.replicas:
+        sizes = (replica.input_bytes, replica.parameter_bytes, replica.output_bytes, replica.gradient_bytes)
+        peak = some_bytes(call.peak_on(replica.device))
+        rows.append([str(replica.device), str(replica.samples), *map(format_bytes, sizes), peak])
+    if any(replica.seconds for replica in call.replicas):
+        rows[0].append(say("time"))
+        for row, replica in zip(rows[1:], call.replicas, strict=True):
+            row.append(format_seconds(replica.seconds))
+    if call.replicas:
+        yield Table(rows, right=range(1, len(rows[0])))
     yield from (Sentence(f"  {words}") for words in parallel_words(replace(call, error="")))  # which was said above
     for each in parallel_advice(call):
         yield Sentence(each.text, label=say("help"))
