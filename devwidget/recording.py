@@ -254,9 +254,9 @@ def run_phases(
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
     """Older graphs are left alone until the end of the step; the batch without its own."""
-    from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
+    from devwidget.capture.step.graphs import CUT, cut_from_graphs, keep_graphs
 
-    undo.enter_context(graphs_kept(kept, recorder.add_note))
+    keep_graphs(kept, recorder.add_note, undo)
     inputs, cuts = cut_from_graphs(inputs)
     for tensor, original in cuts:
         recorder.stand_in(tensor, original)

@@ -111,15 +111,6 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
 }
 """What for -> our name -> the path in torch, and others that do as well, best first."""
 
-_PURPOSES = {
-    str(each): each
-    for each in (
-        *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
-        *(Message("answering for a rank"), Message("reading what FSDP has gathered")),
-        *(Message("planning a step"), Message("planning for a mesh")),
-    )
-}
-"""The same in words."""
 OPTIONAL: Mapping[str, str] = {
     "BatchIterator": "torch.utils.data.dataloader._BaseDataLoaderIter",
     "C": "torch._C",
@@ -270,7 +261,7 @@ def group_in(value: Any) -> Any:
 
 
 def _refuse_torch(purpose: str, missing: list[str]) -> DevwidgetError:
-    facts = {"names": ", ".join(f"`{path}`" for path in missing), "purpose": _PURPOSES.get(purpose, purpose)}
+    facts = {"names": ", ".join(f"`{path}`" for path in missing), "purpose": purpose}
     return DevwidgetError(
         Message("torch {version} has no {names}, which {purpose} needs", version=torch.__version__, **facts),
         why=Message("private parts of torch differ from version to version"),

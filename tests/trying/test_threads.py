@@ -3,7 +3,6 @@
 import logging
 import sys
 import threading
-import traceback
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +11,6 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.other_threads import running_thread
 from tests.trying.models import Faulty, first_fix, traced
 
 
@@ -68,34 +66,6 @@ def test_a_rank_of_a_job_has_fixes_offered(monkeypatch):
     finally:
         torch.distributed.destroy_process_group()
     assert (trace.step_runs, first_fix(trace).not_tried) == (1, "in a job of several processes")
-
-
-def test_a_timer_that_will_call_the_program_has_fixes_offered():
-    timer = threading.Timer(60, train)
-    timer.start()
-    try:
-        assert running_thread() == timer.name
-    finally:
-        timer.cancel()
-        timer.join()
-
-
-JOIN = threading.Thread.join.__code__
-
-
-@pytest.mark.parametrize(("patience", "running"), [(None, ""), (100, "MainThread")])
-def test_a_thread_that_waits_for_the_end_of_this_one_does_not_matter(patience, running):
-    found, main = [], threading.main_thread().ident
-
-    def ask():
-        while not any(frame.f_code is JOIN for frame, _ in traceback.walk_stack(sys._current_frames()[main])):
-            pass
-        found.append(running_thread())
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    thread.join(patience)
-    assert found == [running]
 
 
 def test_idle_workers_of_pools_do_not_matter():

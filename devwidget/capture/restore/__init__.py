@@ -20,7 +20,7 @@ from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import has_changed, put_versions_back
-from devwidget.capture.restore.torch_settings import MODES, torch_settings
+from devwidget.capture.restore.torch_settings import torch_settings
 from devwidget.capture.restore.undoing import Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.torch_internals import DisableTorchFunction
@@ -103,7 +103,6 @@ class SavedState:
             for tensor in unseen:
                 undoing.lost.append((tensor, _UNSEEN))
             undoing.attempt_step("counts of writes", lambda: put_versions_back(search.tensors, undoing))
-            self._settings.put_back(undoing, MODES)
             for kept in (*search.generators, *self._generators):
                 undoing.attempt_step(kept.owner, kept.put_back)
             self.not_restored = self._name_lost(undoing.lost)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import io
 import itertools
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -25,7 +23,6 @@ _CODE = (
     *(types.FunctionType, types.MethodType, types.BuiltinMethodType, staticmethod, classmethod, property, functools.partial),
     *(types.CellType, type(functools.lru_cache(len))),
 )
-_ABSENT = object()
 
 
 def _read_parts(owner: Any) -> dict[str, Any]:
@@ -103,10 +100,8 @@ def _file_position(file: Any) -> Any:
 
 _FILES = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper, io.StringIO, io.BytesIO)
 _LOOKS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
-    ((type(threading.Lock()), type(threading.RLock())), lambda lock: repr(lock).split(" at ")[0]),
     (_FILES, _file_position),
     ((itertools.count,), repr),
-    ((contextvars.ContextVar,), lambda variable: variable.get(_ABSENT)),
 )
 """What tells that an object of exactly these types, which are written in C, has changed."""
 

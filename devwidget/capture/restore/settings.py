@@ -39,9 +39,9 @@ class Settings:
         """Whether one has another value now."""
         return any(switch.differs(before) for switch, before in self._before)
 
-    def put_back(self, undoing: Undoing, count: int | None = None) -> None:
-        """Set those that have another value now; all of them, or so many of the first."""
-        for switch, before in self._before[:count]:
+    def put_back(self, undoing: Undoing) -> None:
+        """Set those that have another value now."""
+        for switch, before in self._before:
             if switch.differs(before):
                 undoing.attempt_step(switch.word, functools.partial(switch.write, before))
 

@@ -31,8 +31,6 @@ def torch_settings() -> tuple[Switch, ...]:
     return *_switches_anywhere(), Switch("depth of autocast", autocast_depth, _set_autocast_depth)
 
 
-MODES = 2
-"""So many of the first are modes of this thread, which objects that end while all is put back may switch again."""
 NOT_ELSEWHERE = "current GPU", "number of threads"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
@@ -31,14 +30,12 @@ class Writing(NamedTuple):
         func: the operator, held so that its id stays its own.
         places, names: of the arguments that it writes.
         reshapes: it changes only what a tensor says of its storage.
-        everything: it has no schema, and may write any argument.
     """
 
     func: Any
     places: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
     reshapes: bool = False
-    everything: bool = False
 
 
 _known: dict[int, Writing] = {}
@@ -48,8 +45,8 @@ _known: dict[int, Writing] = {}
 def find_writes(func: Any) -> Writing:
     """What an operator writes."""
     schema = getattr(func, "_schema", None)
-    if schema is None:
-        return _known.setdefault(id(func), Writing(func, everything=True))
+    if schema is None:  # of a higher-order operator, whose parts are seen themselves
+        return _known.setdefault(id(func), Writing(func))
     silent = not any(word in schema.name for word in _READ_ONLY)
     places, names = [], []
     for place, argument in enumerate(schema.arguments):
@@ -69,16 +66,13 @@ class WriteMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Save, then run the operator."""
         known = _known.get(id(func)) or find_writes(func)
-        if known.places or known.everything:
+        if known.places:
             self._save_written(known, args, kwargs)
         return redispatch(func, args, kwargs)
 
     def _save_written(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if known.everything:
-            values = [*args, *kwargs.values()]
-        else:
-            values = [args[place] for place in known.places if place < len(args)]
-            values += [kwargs[name] for name in known.names if name in kwargs]
+        values = [args[place] for place in known.places if place < len(args)]
+        values += [kwargs[name] for name in known.names if name in kwargs]
         if known.reshapes:
             save = self._storages.note_reshaped
         else:
@@ -93,22 +87,20 @@ _UNSEEN = ("apply_", "map_", "map2_", "numpy", "__array__", "__dlpack__")
 
 
 def watch_handed_out(storages: SavedStorages, undo: Undo) -> None:
-    """Save what these methods write, or give this thread to write, before they do."""
-    for name in _UNSEEN:
-        saving = functools.partial(_save_first, weakref.ref(storages), threading.get_ident())
-        undo.enter_context(make_patch(torch.Tensor, name, saving))
+    """Save what these methods write, or give this thread to write, before they do.
 
+    What another thread writes stays. Memory of a device is unknown to NumPy, and to copy it would wait for the device.
+    """
+    # Weak: what is imported during the step may keep the method for ever, and storages lead to the whole model.
+    kept, thread = weakref.ref(storages), threading.get_ident()
 
-def _save_first(kept: weakref.ref[SavedStorages], thread: int, original: Callable[..., Any]) -> Callable[..., Any]:
-    # Weak: what is imported during the step may keep this function for ever, and storages lead to the whole model.
-    @functools.wraps(original)
-    def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        # What another thread writes stays. Memory of a device is unknown to NumPy, and to copy it would wait for the device.
-        storages = kept()
-        if storages is not None and threading.get_ident() == thread:
+    def save_first(original: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        found = kept()
+        if found is not None:
             with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
                 if tensor.device.type == "cpu":
-                    storages.before_write(tensor)
+                    found.before_write(tensor)
         return original(tensor, *args, **kwargs)
 
-    return watched
+    for name in _UNSEEN:
+        listen(lambda: threading.get_ident() == thread, torch.Tensor, name, save_first, undo)

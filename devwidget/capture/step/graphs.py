@@ -10,11 +10,12 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.patching.registry import Patch, make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.restore import SavedState
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import copy_with_tensors, is_tensor, read_attribute, tensors_in
+from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
 CUT = Message(
@@ -69,7 +70,7 @@ def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
 
 
 def _has_graph(tensor: torch.Tensor) -> bool:
-    """A wrapper's class would be asked for the copy, and a nested tensor has none: `graphs_kept` does for them."""
+    """A wrapper's class would be asked for the copy, and a nested tensor has none: `keep_graphs` does for them."""
     return (
         read_attribute(tensor, "grad_fn") is not None
         and not is_wrapper(type(tensor))
@@ -86,30 +87,36 @@ def _cut_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def graphs_kept(kept: SavedState, note: Callable[[str], object]) -> Patch:
-    """While it is entered, backward in this thread frees no graph of what is kept, and changes no gradient there for good.
+def keep_graphs(kept: SavedState, note: Callable[[str], object], undo: Undo) -> None:
+    """From now on backward in this thread frees no graph of what is kept, and changes no gradient there for good.
 
     Args:
         kept: what was there before the step; the leaves of its graphs are added.
         note: is told if the step's own graph had to be kept too.
+        undo: ends it.
     """
     nodes, thread = _nodes_behind(kept.list_histories()), threading.get_ident()
     leaves = {key: node for key, node in nodes.items() if node._sequence_nr() >= _LEAVES_BEGIN}
     kept.add_roots(gradients=[node.variable for node in leaves.values()])
-    older = {key: node for key, node in nodes.items() if key not in leaves}
+    older = nodes.keys() - leaves.keys()
+    if not older:
+        return
 
-    def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
-        def _engine_run_backward(roots: Sequence[Any], grads: Any, keep_graph: bool, *rest: Any, **more: Any) -> Any:
-            if older and not keep_graph and threading.get_ident() == thread:
-                reached = _nodes_behind(read_attribute(root, "grad_fn") if is_tensor(root) else root.node for root in roots)
-                keep_graph = not older.keys().isdisjoint(reached)
-                if keep_graph:
-                    note(KEPT)
-            return original(roots, grads, keep_graph, *rest, **more)
+    def run_backward(
+        original: Callable[..., Any], roots: Sequence[Any], grads: Any, keep_graph: bool, *rest: Any, **more: Any
+    ) -> Any:
+        if not keep_graph and not older.isdisjoint(_nodes_behind(map(_node_of, roots))):
+            keep_graph = True
+            note(KEPT)
+        return original(roots, grads, keep_graph, *rest, **more)
 
-        return _engine_run_backward
+    listen(lambda: threading.get_ident() == thread, *torch_internals.find_target("run_backward"), run_backward, undo)
 
-    return make_patch(*torch_internals.find_target("run_backward"), keeping)
+
+def _node_of(root: Any) -> Any:
+    if is_tensor(root):
+        return read_attribute(root, "grad_fn")
+    return root.node
 
 
 def _nodes_behind(nodes: Iterable[Any]) -> dict[int, Any]:

@@ -1,7 +1,6 @@
 """Helper objects that a model may hold: put back, or named if they have changed, and never named if not."""
 
 import _thread
-import contextvars
 import datetime
 import decimal
 import enum
@@ -87,8 +86,6 @@ def _counting(counter=0):
 
 
 NAMED = {
-    "variable of a context": (lambda: contextvars.ContextVar("a", default=1), lambda helper: helper.set(2)),
-    "lock": (threading.Lock, lambda helper: helper.acquire()),
     "queue": (queue.Queue, lambda helper: helper.put(1)),
     "logger": (lambda: logging.Logger("a"), lambda helper: helper.setLevel(7)),
     "iterator over a list": (lambda: iter([1, 2]), next),
