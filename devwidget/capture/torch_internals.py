@@ -152,7 +152,6 @@ FIELDS = frozenset(
 )
 """Fields and methods of single objects, of the user's, of torch or of Python, which are read where they are needed."""
 
-DTENSORS = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo.eval_frame"
 EXPORT = "torch.export._trace"
 FAKE_TENSORS = "torch._subclasses.fake_tensor"

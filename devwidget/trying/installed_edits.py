@@ -45,11 +45,6 @@ class Placed:
         """Whether every edit has run so far."""
         return reached_edits() >= self.numbers
 
-    @property
-    def is_exact(self) -> bool:
-        """Each edit stands where it will stand; if not, a step that fails tells nothing."""
-        return not self.effects
-
 
 @contextlib.contextmanager
 def place_edits(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic as clock
-from typing import NamedTuple
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
@@ -77,48 +76,11 @@ def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix:
     trials = _Trials(trace, left, step, again, is_asked=True)
     with _one_at_a_time:
         works = trials.try_one(fix)
-    if works:
-        judged = trials.verified(trials.told(fix), fix)
-    elif works is False:
-        judged = dataclasses.replace(trials.told(fix), fails=True)
+    if works is False:
+        judged = dataclasses.replace(fix, not_tried="", fails=True)
     else:
-        judged = trials.told(fix, _IMPOSSIBLE)
+        judged = trials.outcomes.get(fix) or dataclasses.replace(fix, not_tried=_IMPOSSIBLE)
     return dataclasses.replace(judged, runs=trace.step_runs + trials.runs)
-
-
-@dataclasses.dataclass(slots=True)
-class _Verdict:
-    """What is known of one fix.
-
-    Attributes:
-        works: the step runs with it as it should; None if that is not known.
-        why: it was not tried.
-        how: the step went wrong with it.
-        warns: what the step has with it instead.
-        not_compared: why its results are held against none.
-    """
-
-    works: bool | None = None
-    why: str = ""
-    how: str = ""
-    warns: str = ""
-    not_compared: str = ""
-
-
-class _EditedRuns(NamedTuple):
-    """Steps with some edits.
-
-    Attributes:
-        runs: one, or two.
-        all_ran: whether every edit was reached.
-        is_exact: each edit stood where it will stand.
-        is_random: edited lines draw random numbers.
-    """
-
-    runs: list[Run]
-    all_ran: bool
-    is_exact: bool
-    is_random: bool
 
 
 class _Trials:
@@ -126,6 +88,7 @@ class _Trials:
 
     Attributes:
         runs: how often they have run the step.
+        outcomes: fixes with what is known of them: that they work, or why they were not tried.
     """
 
     def __init__(self, trace: Trace, left: Results | None, step: Step, again: Again, is_asked: bool) -> None:
@@ -142,7 +105,9 @@ class _Trials:
         kinds = {id(type(each)): type(each) for each in step.list_modules()}
         self._files, self._roots = files, [step.loss_fn, *kinds.values(), step.model, step.inputs, step.optimizer]
         self._good: dict[int, Fix] = {}
-        self._verdicts: defaultdict[Fix, _Verdict] = defaultdict(_Verdict)
+        self.outcomes: dict[Fix, Fix] = {}
+        self._failures: dict[Fix, str] = {}
+        self._wrong: set[Fix] = set()
 
     @functools.cached_property
     def _live(self) -> LiveFunctions:
@@ -172,35 +137,22 @@ class _Trials:
             return
         for number, fixes in edits.items():
             for fix in fixes:
-                works = self._verdicts[fix].works = self._works({**self._good, number: fix})
+                works = self._works({**self._good, number: fix})
                 if works:
                     self._good[number] = fix
                     break
+                if works is False:
+                    self._wrong.add(fix)
 
     def judged(self, finding: Finding) -> Finding:
-        """A finding with the fix that works first; one that nobody could try stays before it if it is sure."""
+        """A finding with the fix that works first, and without those that are wrong."""
         good = next((self._good.get(at) for at, each in enumerate(self._found) if each is finding), None)
-        left = [fix for fix in finding.fixes if fix is not good and self._verdicts[fix].works is not False]
-        if good is None and finding.fixes and not left:
-            return _without_fixes(finding, [self._verdicts[fix].how for fix in finding.fixes])
-        if good is None:
-            first = []
-        else:
-            first = [self.verified(good, good)]
-        return dataclasses.replace(finding, fixes=(*first, *map(self.told, left)))
-
-    def verified(self, fix: Fix, tried: Fix) -> Fix:
-        """A fix that works: sure if its results were held against those of one device, and other designs are none."""
-        why = self._verdicts[tried].not_compared
-        sure: Confidence = fix.confidence if why or fix.confidence == "choice" else "sure"
-        return dataclasses.replace(fix, verified=True, confidence=sure, not_compared=why, not_tried="")
-
-    def told(self, fix: Fix, why: str = "") -> Fix:
-        """A fix that is neither verified nor wrong, with what is known of it, or else why nothing is."""
-        verdict = self._verdicts[fix]
-        if verdict.warns:
-            return dataclasses.replace(fix, warns=verdict.warns, not_tried="")
-        return dataclasses.replace(fix, not_tried=verdict.why or why)
+        left = [fix for fix in finding.fixes if fix is not good and fix not in self._wrong]
+        if good is not None:
+            left.insert(0, good)
+        if finding.fixes and not left:
+            return _without_fixes(finding, self._failures)
+        return dataclasses.replace(finding, fixes=tuple(self.outcomes.get(fix, fix) for fix in left))
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
@@ -217,80 +169,66 @@ class _Trials:
         if why:
             self._note_untried(chosen, why)
             return None
-        self._left -= 1
+        edits = list(dict.fromkeys(edit for fix in chosen for edit in fix.edits))
+        effects: dict[Edit, Effect] = {}
+        for fix in chosen:
+            if fix._effect.value is not None:
+                effects |= dict.fromkeys(fix.edits, fix._effect.value)
         try:
-            trial = self._run_edited(chosen, heal=heal)
+            with uninterrupted(), silence_trial() as own, place_edits(edits, self._step, self._live, effects) as trial:
+                runs = self._again(heal, trial.make_inputs, own.inside, False)
+                all_ran = trial.all_ran()
         except NotTried as error:
-            self._left += 1
             if isinstance(error.args[0], Message):  # the others are no words for users
                 self._note_untried(chosen, error.args[0])
             return None
-        if not trial.all_ran:
-            self._note_untried(chosen, "" if self._live.is_whole else _NOT_ALL_SEEN)
+        self.runs += len(runs)
+        self._left -= 1
+        if not all_ran:
+            if not self._live.is_whole:
+                self._note_untried(chosen, _NOT_ALL_SEEN)
             return None
-        if any("OutOfMemoryError" in each.trace.error for each in trial.runs):
+        if any("OutOfMemoryError" in each.trace.error for each in runs):
             return None  # the trial needs more memory than the step, which says nothing of the edit
-        return self._judge(fixes, others, trial)
+        failure = self._judge(fixes, others, runs, is_random(edits))
+        if not failure:
+            return None if failure is None else True
+        self._failures |= dict.fromkeys(chosen, failure)
+        if effects:
+            return None  # an edit did not stand where it will stand
+        return False
 
-    def _run_edited(self, fixes: Sequence[Fix], *, heal: bool) -> _EditedRuns:
-        """The step with the edits of some fixes.
-
-        Raises:
-            NotTried: if they cannot be put in place.
-        """
-        edits = list(dict.fromkeys(edit for fix in fixes for edit in fix.edits))
-        effects: dict[Edit, Effect] = {}
-        for fix in fixes:
-            if fix._effect.value is not None:
-                effects |= dict.fromkeys(fix.edits, fix._effect.value)
-        with (
-            uninterrupted(),
-            silence_trial() as own,
-            place_edits(edits, self._step, self._live, effects) as trial,
-        ):
-            runs = self._again(heal, trial.make_inputs, own.inside, False)
-            self.runs += len(runs)
-            return _EditedRuns(runs, trial.all_ran(), trial.is_exact, is_random(edits))
-
-    def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRuns) -> bool | None:
-        """Hold a trial against the step with everything on one device."""
-        runs, verdicts = trial.runs, [self._verdicts[fix] for fix in fixes.values()]
+    def _judge(self, fixes: dict[int, Fix], others: list[Finding], runs: Sequence[Run], is_random: bool) -> str | None:
+        """How a trial fails, held against the step with everything on one device; "" if it works, None if that is not known."""
         if runs[0].trace.error:
-            reference = None
-        else:
-            reference = self._find_reference(runs, others)
-        failure = self._how_it_fails(runs, others, reference, trial.is_random)
+            return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
+        reference = self._find_reference(runs, others)
+        failure = self._how_it_fails(runs, others, reference, is_random)
         new = _new_findings(runs[0].trace, others)
         if not failure and new:
             failure = Message("the step has {finding}", finding=_describe_finding(new[0]))
             if self._only_waits(fixes, new):
-                verdicts[0].warns = _describe_finding(new[0])
+                (fix,) = fixes.values()
+                self.outcomes[fix] = dataclasses.replace(fix, warns=_describe_finding(new[0]), not_tried="")
                 return None
         if not failure:
-            for verdict in verdicts:
-                verdict.not_compared = self._why_not_compared(reference, runs)
-            return True
-        ends_well = not any(each.trace.error for each in runs)
-        if ends_well and others and reference is not None and reference.is_cut:
+            why = _why_not_compared(reference, runs)
+            self.outcomes |= {fix: _verify(fix, why) for fix in fixes.values()}
+        elif others and reference is not None and reference.is_cut and not runs[-1].trace.error:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
-        for verdict in verdicts:
-            verdict.how = failure
-        if trial.is_exact:
-            return False
-        return None
+        return failure
 
     def _note_untried(self, fixes: Iterable[Fix], why: str) -> None:
         for fix in fixes:
-            self._verdicts[fix].why = why or self._verdicts[fix].why
+            if not self.outcomes.get(fix, fix).verified:
+                self.outcomes[fix] = dataclasses.replace(fix, not_tried=why)
 
-    def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
+    def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, is_random: bool) -> str:
         """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
-        if runs[0].trace.error:
-            return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
         healed: Sequence[Run] = self._again_healed
         if reference is not None:
             healed = reference.runs
-            difference = reference.find_difference(runs, is_random=random)
+            difference = reference.find_difference(runs, is_random=is_random)
             if difference:
                 return difference
         if runs[-1].trace.error:
@@ -325,13 +263,6 @@ class _Trials:
         runs_on = not runs[-1].trace.error and not _new_in_second(runs, others, [healed])
         return runs_on and healed.results.leaves_as_much(runs[0].results)
 
-    def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
-        if reference is None:
-            return Message("the step cannot be run with everything on one device")
-        if reference.tells_values(runs):
-            return ""
-        return Message("on one device its values are others in each run")
-
     def _why_not_now(self) -> str:
         """Why no further trial begins."""
         if not self._left:
@@ -346,6 +277,22 @@ class _Trials:
         """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
         errors = all(self._found[number].severity == "error" for number in fixes)
         return errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
+
+
+def _verify(fix: Fix, why_not_compared: str) -> Fix:
+    """A fix that works: sure if its results were held against those of one device, and other designs are none."""
+    sure: Confidence = "sure"
+    if why_not_compared or fix.confidence == "choice":
+        sure = fix.confidence
+    return dataclasses.replace(fix, verified=True, confidence=sure, not_compared=why_not_compared, not_tried="")
+
+
+def _why_not_compared(reference: Reference | None, runs: Sequence[Run]) -> str:
+    if reference is None:
+        return Message("the step cannot be run with everything on one device")
+    if reference.tells_values(runs):
+        return ""
+    return Message("on one device its values are others in each run")
 
 
 def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
@@ -375,10 +322,11 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _without_fixes(finding: Finding, reasons: Sequence[str]) -> Finding:
+def _without_fixes(finding: Finding, failures: Mapping[Fix, str]) -> Finding:
     """A finding whose edits have all failed, with a note that says how, and none of them offered."""
     tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
-    note = Message("tried, and the step still failed or gave another result: {edits}", edits=tried)
-    pairs = zip(finding.fixes, reasons, strict=True)
-    notes = [Message("{edit}: {reason}", edit=fix.summary, reason=reason) for fix, reason in pairs if reason]
-    return dataclasses.replace(finding, fixes=(), notes=(*finding.notes, note, *dict.fromkeys(notes)))
+    notes = [Message("tried, and the step still failed or gave another result: {edits}", edits=tried)]
+    for fix in finding.fixes:
+        if fix in failures:
+            notes.append(Message("{edit}: {reason}", edit=fix.summary, reason=failures[fix]))
+    return dataclasses.replace(finding, fixes=(), notes=(*finding.notes, *dict.fromkeys(notes)))
