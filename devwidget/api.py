@@ -21,7 +21,7 @@ from devwidget.capture import background_births as background_births
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
+from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_loader, make_arguments, moves_on
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import (
     refuse_call_back,
@@ -193,7 +193,8 @@ def trace(
     refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
-    given = BatchOfStep(model, batch, target, has_loss=loss_fn is not None)
+    take = functools.cache(functools.partial(make_arguments, model, batch, target=target, has_loss=loss_fn is not None))
+    source = batch if is_loader(batch) else None
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
     watch: TrialWatch | None = None
@@ -202,20 +203,18 @@ def trace(
         from devwidget.trying.side_effects import TrialWatch
 
         watch, then = TrialWatch(), recording.keep_results
-    found, _ = record_step(
-        step, given.take, recording, progress, restore=restore, source=given.restorable, watch=watch, then=then
-    )
+    found, _ = record_step(step, take, recording, progress, restore=restore, source=source, watch=watch, then=then)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step
         from devwidget.trying.step_trials import try_fix, verify_fixes
 
         if watch is not None:
-            again = dataclasses.replace(step, inputs=given.take())
+            again = dataclasses.replace(step, inputs=take())
             found = verify_fixes(found, recording.left, again, watch.effects, verify)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
-    if given.moves_on:
+    if moves_on(batch):
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     remember_findings(found.findings)
     return found

@@ -246,36 +246,17 @@ def _free_and_total(module: Any, index: int) -> tuple[int, int] | None:
 
 
 def _other_accelerator() -> list[DeviceMemory]:
-    """Apple's, Intel's and other devices, through torch's general interface; it raises where there is none."""
+    """Apple's memory; that of Intel's and other devices is not read."""
     accelerator = accelerator_here()
     if accelerator is None or accelerator.type == "cuda":
         return []
     if accelerator.type == "mps":
         return [_read_mps()]
-    module = torch.get_device_module(accelerator)
-    devices = [DeviceId(accelerator.type, index) for index in range(module.device_count())]
-    if not getattr(module, "is_initialized", lambda: True)():
-        return [DeviceMemory(device, Message("not used yet"), virtual=False, total=0) for device in devices]
-    return [_read_general(device) for device in devices]
+    devices = [DeviceId(accelerator.type, index) for index in range(count_of(accelerator.type))]
+    return [DeviceMemory(device, device.kind, virtual=False, total=0) for device in devices]
 
 
 def _read_mps() -> DeviceMemory:
     allocated, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     total = torch.mps.recommended_max_memory()
     return compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
-
-
-def _read_general(device: DeviceId) -> DeviceMemory:
-    if not hasattr(torch.accelerator, "get_memory_info"):
-        words = Message("torch {version} does not tell", version=torch.__version__)
-        return DeviceMemory(device, words, virtual=False, total=0)
-    free, total = torch.accelerator.get_memory_info(device.index)
-    return compose_memory(
-        device,
-        device.kind,
-        total,
-        allocated=torch.accelerator.memory_allocated(device.index),
-        reserved=torch.accelerator.memory_reserved(device.index),
-        used=total - free,
-        peak=torch.accelerator.max_memory_allocated(device.index),
-    )

@@ -20,8 +20,7 @@ from devwidget.records.schema.message import Message
 
 SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
-MOST_SMALL = 4096
-"""Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, through a
+"""Storages of up to 64 KiB are saved at the start, 8 MiB of them at most: those may be written unseen, through a
 pointer. Larger ones are saved just before the step first writes them."""
 _LONGEST_TEXT = 2**31 - 1
 """Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
@@ -43,7 +42,7 @@ class SavedStorages:
         self._reshaped: set[int] = set()
         self._failed: list[tuple[Any, str]] = []
         self._lock = threading.Lock()
-        self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
+        self._left_bytes = MOST_SMALL_BYTES
 
     def add_tensor(self, alias: Any) -> None:
         """The storage of a tensor, which holds it, so that its address stays its own."""
@@ -57,11 +56,9 @@ class SavedStorages:
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go."""
         for key, size in self._sizes.items():
-            if key in self._copies or not 0 < size <= min(SMALL_BYTES, self._left_bytes) or not self._left_number:
-                continue
-            self._left_number -= 1
-            self._left_bytes -= size
-            self._save(key)
+            if key not in self._copies and 0 < size <= min(SMALL_BYTES, self._left_bytes):
+                self._left_bytes -= size
+                self._save(key)
 
     def before_write(self, tensor: Any) -> None:
         """Save what a write into this tensor may change. Called from any thread."""

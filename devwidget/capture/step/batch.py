@@ -155,27 +155,6 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
     return Arguments(args, kwargs, target)
 
 
-class BatchOfStep:
-    """What one step is given, however often it runs: of a loader or an iterator one item is taken, when the first run asks."""
-
-    def __init__(self, model: nn.Module, batch: Any, target: Any, has_loss: bool) -> None:
-        self._make = functools.partial(make_arguments, model, batch, target=target, has_loss=has_loss)
-        self._taken: Arguments | None = None
-        self.moves_on = moves_on(batch)
-        self.restorable = batch if is_loader(batch) else None
-        """The loader that is to be put back."""
-
-    def take(self) -> Arguments:
-        """The arguments, the same ones each time.
-
-        Raises:
-            BatchError: as `make_arguments`.
-        """
-        if self._taken is None:
-            self._taken = self._make()
-        return self._taken
-
-
 def parameter_names(model: nn.Module) -> tuple[str, ...]:
     """What `forward` calls its arguments; nothing of a scripted or C++ forward."""
     try:
