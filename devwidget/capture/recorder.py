@@ -15,6 +15,7 @@ from torch import nn
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
+from devwidget.capture.data_parallel.steps import watch_wrappers
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.memory.watch import LivingBytes, held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
@@ -236,6 +237,7 @@ class Recorder:
         forget_edited_files()
         patches = (
             watch_constructions,
+            watch_wrappers,
             watch_arrivals,
             watch_loaders,
             watch_optimizers,

@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import TENSOR_GROUPS, registered_entries, walk_modules
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -61,28 +61,18 @@ def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
     """The first parameter or buffer that is not where DataParallel demands it."""
-    named = _named_tensors(wrapper.module)
-    return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
+    for group in TENSOR_GROUPS:
+        for name, tensor in named_tensors(wrapper.module, group):
+            if tensor.device != wrapper.src_device_obj:
+                return name, tensor
+    return None
 
 
-def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: RecordingState) -> Site | None:
+def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, has_moved: bool, state: RecordingState) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
-    if len(devices) > 1:
-        born = state.births.find_birth(tensor)
-    else:
-        born = None
-    known = to_site(born.find_root().site if born is not None else None)
+    root = state.births.find_root(tensor) if has_moved else None
+    known = to_site(root.site) if root is not None else None
     return known or built_at(wrapper, state, sys._getframe())
-
-
-def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters, then buffers, by their names in the module."""
-    return [
-        (f"{path}.{name}".strip("."), tensor)
-        for group in TENSOR_GROUPS
-        for path, part in walk_modules(module)
-        for name, tensor in registered_entries(part, group)
-    ]
 
 
 def report_misplaced(
@@ -90,28 +80,26 @@ def report_misplaced(
 ) -> None:
     """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
-    path = state.tracker.path_of(wrapper)
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
-    devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
-    state.log.log_fault(
-        fault_at(
-            state.tracker,
-            "parallel",
-            "DataParallel.forward",
-            site,
-            module=path,
-            error="RuntimeError: module must have its parameters and buffers on device "
-            f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
-            operands=(operand,),
-            target=device_id(wanted),
-            healed=state.heal,
-            birth=_find_birth(wrapper, tensor, devices, state),
-            model_name=state.tracker.model_name,
-            detail=WrappedElsewhere(
-                device_ids=tuple(wrapper.device_ids),
-                found=tuple(sorted(map(device_id, map(torch.device, devices)))),
-            ),
-        )
+    found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
+    error = (
+        f"RuntimeError: module must have its parameters and buffers on device {wanted} (device_ids[0]) "
+        f"but found one of them on device: {tensor.device}"
     )
+    fault = fault_at(
+        state.tracker,
+        "parallel",
+        "DataParallel.forward",
+        site,
+        module=state.tracker.path_of(wrapper),
+        error=error,
+        operands=(operand,),
+        target=device_id(wanted),
+        healed=state.heal,
+        birth=_find_birth(wrapper, tensor, len(found) > 1, state),
+        model_name=state.tracker.model_name,
+        detail=WrappedElsewhere(device_ids=tuple(wrapper.device_ids), found=tuple(found)),
+    )
+    state.log.log_fault(fault)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import sys
 import threading
@@ -18,7 +19,7 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import built_at, first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.faults import ScatterOffsets, arguments_by_name, by_name, named_arguments
 from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
-from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_entries, walk_modules
+from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen, make_replacement
 from devwidget.capture.recording.event_log import bytes_of, device_id
@@ -101,20 +102,26 @@ class Worker:
                                tuple(fault.number for fault in mine))  # fmt: skip
 
 
-def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo) -> None:
-    """Watch one call of a DataParallel module, and leave its instance as it was."""
-    if not wrapper.device_ids:
-        return
-    misplaced = first_misplaced(wrapper)
-    if misplaced is not None:
-        report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
-        if state.heal:  # run the wrapped module alone, where it is
-            undo.enter_context(make_replacement(wrapper, "device_ids", []))
-        return
-    watched = WrapperWatch(wrapper, state, sys._getframe())
-    for name in ("scatter", "replicate", "parallel_apply", "gather"):
-        listen(state.is_here, wrapper, name, getattr(watched, name), undo)
-    undo.add_step(watched.end_call)
+def watch_wrappers(state: RecordingState, undo: Undo) -> None:
+    """Watch each call of a DataParallel module, and leave its instance as it was."""
+    listen(state.is_here, nn.DataParallel, "forward", functools.partial(_run_watched, state), undo)
+
+
+def _run_watched(
+    state: RecordingState, original: Callable[..., Any], wrapper: nn.DataParallel[Any], *args: Any, **kwargs: Any
+) -> Any:
+    with Undo() as undo:
+        misplaced = first_misplaced(wrapper) if wrapper.device_ids else None
+        if misplaced is not None:
+            report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
+            if state.heal:  # run the wrapped module alone, where it is
+                undo.enter_context(make_replacement(wrapper, "device_ids", []))
+        elif wrapper.device_ids:
+            watched = WrapperWatch(wrapper, state, sys._getframe(1))
+            for name in ("scatter", "replicate", "parallel_apply", "gather"):
+                listen(state.is_here, wrapper, name, getattr(watched, name), undo)
+            undo.add_step(watched.end_call)
+        return original(wrapper, *args, **kwargs)
 
 
 class WrapperWatch:
@@ -182,10 +189,7 @@ class WrapperWatch:
         """Copy the model; give each replica's modules the paths of the originals."""
         with self._measure_step("replicate", "replicate"):
             replicas = original(module, device_ids)
-        parts = [part for _, part in walk_modules(module)]
-        parameters, buffers = (
-            list({id(t): t for part in parts for _, t in registered_entries(part, group)}.values()) for group in TENSOR_GROUPS
-        )
+        parameters, buffers = ([tensor for _, tensor in named_tensors(module, group)] for group in TENSOR_GROUPS)
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
             for path, part in walk_modules(replica):

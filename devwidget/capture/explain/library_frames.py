@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import data_parallel
-from devwidget.capture.data_parallel import faults
+from devwidget.capture.data_parallel import constructions, faults
 from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.unwatched_calls import meet_unwatched
@@ -147,9 +146,9 @@ def misplaced_wrapper(context: ErrorContext) -> None:
     if frame is None or "module must have its parameters" not in message(context.error):
         return
     wrapper, caller = _self(frame), context.caller_of(frame)
-    misplaced = data_parallel.first_misplaced(wrapper)
+    misplaced = constructions.first_misplaced(wrapper)
     if misplaced is not None:
-        data_parallel.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
+        constructions.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
         _add_birth(context, wrapper, caller)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import data_parallel, torch_internals
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.interrupts import Lock, uninterrupted
-from devwidget.capture.object_fields import SCALAR_IDS, is_a
+from devwidget.capture.interrupts import Lock
+from devwidget.capture.object_fields import SCALAR_IDS
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import ModuleEntry, join_devices, read_shape
 from devwidget.capture.recording.module_tracker import ModuleCall
@@ -61,7 +61,6 @@ _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_in
 def module_hooks(state: RecordingState, undo: Undo) -> None:
     """Follow every module call."""
     hooks = _ModuleHooks(state)
-    undo.add_step(hooks.end_wrappers)
     MODULE_BEGINS.call_hook(hooks.module_begins, undo)
     MODULE_ENDS.call_hook(hooks.module_ends, undo)
     deepen_recursion(undo)
@@ -72,7 +71,6 @@ class _ModuleHooks:
 
     def __init__(self, state: RecordingState) -> None:
         self._state, self._tracker, self._log = state, state.tracker, state.log
-        self._wrappers: dict[int, Undo] = {}
 
     def module_begins(self, module: nn.Module, args: Any) -> None:
         """A module is called."""
@@ -83,20 +81,12 @@ class _ModuleHooks:
             self._state.ties.look_for_ties(module)
         # Past torch's relays between a call of a module and its hooks, which every search would have to walk through.
         self._tracker.enter_module(module, sys._getframe(3), _now(), self._log.number())
-        if is_a(module, nn.DataParallel) and id(module) not in self._wrappers:
-            with uninterrupted():
-                self._wrappers[id(module)] = Undo()
-                data_parallel.watch_call(module, self._state, self._wrappers[id(module)])
 
     def module_ends(self, module: nn.Module, args: Any, *rest: Any) -> None:
         """A module has returned, or raised."""
         if self._state.is_elsewhere():
             return
         running = self._tracker.leave_module(module)
-        if id(module) in self._wrappers:
-            with uninterrupted():
-                self._wrappers[id(module)].run_steps()
-                del self._wrappers[id(module)]
         if running is None or running.path is None:
             return
         if not self._tracker.here.stack:
@@ -133,12 +123,6 @@ class _ModuleHooks:
         if any(transfer.moved is not None for transfer in transfers.kept):
             kept = {id(owned.tensor) for owned in unregistered_tensors(self._tracker)}
             transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
-
-    def end_wrappers(self) -> None:
-        """End calls of wrappers that never ended."""
-        while self._wrappers:
-            list(self._wrappers.values())[-1].run_steps()
-            self._wrappers.popitem()
 
 
 def _list_shapes(value: Any) -> tuple[tuple[int, ...], ...]:
