@@ -195,8 +195,6 @@ class MemoryCurve:
         holdings: what was allocated during the recording and lived at the peak, largest first; at most `MOST_HOLDINGS`.
         shares: all that lived at the peak, largest first; () where no allocator was asked, or in files of older versions.
         kept: the activations at the moment when there were most of them, largest first, as `shares`.
-        by_lifetime: activations are what modules made that was in use when they were done, because torch, before 2.9, did not
-            tell what autograd keeps.
     """
 
     end: DeviceMemory
@@ -206,7 +204,6 @@ class MemoryCurve:
     holdings: tuple[Holding, ...] = ()
     shares: tuple[PeakShare, ...] = ()
     kept: tuple[PeakShare, ...] = ()
-    by_lifetime: bool = False
 
     @property
     def device(self) -> DeviceId:

@@ -17,7 +17,6 @@ from devwidget.gpus.state import Ledger
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
-from devwidget.report.text.memory_words import BY_LIFETIME, memory_cards
 from tests.sampling import as_slow
 
 MIB = 1024**2
@@ -203,33 +202,13 @@ def test_a_recording_sees_what_was_there_before_and_what_goes():
     assert new is not None
 
 
-@pytest.mark.parametrize("name", ["mlp", "transformer", "data parallel"])
-def test_a_torch_that_does_not_tell_what_is_kept_counts_what_outlives_modules_and_says_so(name, monkeypatch):
-    def traced():
-        with devwidget.simulate(2):
-            return devwidget.trace(*program(name, 2), loss_fn=lambda out: out.square().mean())
-
-    def at_the_end_of_forward(trace):
-        last = [[point for point in curve.points if point.phase == "forward"][-1] for curve in trace.memory]
-        return [(point.activations + point.outputs, point.other) for point in last]
-
-    told = traced()
+def test_a_torch_that_does_not_tell_what_is_kept_counts_it_as_other_and_says_so(monkeypatch):
     monkeypatch.setattr(torch_internals, "saved_data", None)
-    counted = traced()
-    assert at_the_end_of_forward(counted) == at_the_end_of_forward(told)
-    assert all(curve.by_lifetime for curve in counted.memory if any(point.activations for point in curve.points))
-    assert str(counted).count("torch before 2.9 does not tell what autograd keeps") == 1
-    assert memory_cards(counted)["notes"] == [str(BY_LIFETIME)]
-
-
-def test_without_gradients_nothing_that_outlives_a_module_is_kept_for_backward(monkeypatch):
-    monkeypatch.setattr(torch_internals, "saved_data", None)
-    with devwidget.simulate(1), torch.no_grad():
-        model, batch = program("mlp", 1)
-        trace = devwidget.trace(model, batch)
+    with devwidget.simulate(1):
+        trace = devwidget.trace(*program("mlp", 1), loss_fn=lambda out: out.square().mean())
     (curve,) = trace.memory
-    assert not curve.by_lifetime
-    assert "before 2.9" not in str(trace)
+    assert not any(point.activations for point in curve.points)
+    assert str(trace).count("torch before 2.9 does not tell what autograd keeps") == 1
 
 
 def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():

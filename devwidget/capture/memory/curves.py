@@ -140,7 +140,7 @@ class DeviceCurve:
                 living[block] = Holding(block.role, block.size, event.phase, event.module, to_site(event.site))
         return living
 
-    def make_record(self, end: DeviceMemory, *, by_lifetime: bool) -> MemoryCurve:
+    def make_record(self, end: DeviceMemory) -> MemoryCurve:
         """The curve as a record; `end` is the device as it was at the end."""
         points = tuple(point.make_record() for point in self._points)
         if points:
@@ -154,7 +154,6 @@ class DeviceCurve:
             holdings=_record_holdings(self._holdings),
             shares=_record_shares(self._shares),
             kept=_record_shares(self._kept),
-            by_lifetime=by_lifetime and any(point.activations for point in points),
         )
 
 
@@ -228,22 +227,14 @@ class Curves:
             for index, of_device in own.items():
                 self._devices[index].fold_events(of_device)
 
-    def list_in_use(self) -> Collection[MemoryBlock]:
-        """The blocks that are in use now; their roles may change yet, so nothing is folded."""
-        living: Live = {}
-        with self._lock:
-            for each in self._devices.values():
-                living |= each.live
-            return _go_on(living, self._events.copy())
-
     def list_living(self, index: int) -> dict[MemoryBlock, Holding]:
         """What was allocated on one device during the recording and is in use now."""
         self.fold_events()
         return self._devices[index].list_living()
 
-    def make_record(self, index: int, end: DeviceMemory, *, by_lifetime: bool) -> MemoryCurve:
+    def make_record(self, index: int, end: DeviceMemory) -> MemoryCurve:
         """The curve of one device, whose events are folded."""
-        return self._devices[index].make_record(end, by_lifetime=by_lifetime)
+        return self._devices[index].make_record(end)
 
 
 def _apply_event(event: Event | MemoryBlock, live: Live) -> int:

@@ -138,16 +138,10 @@ class Roles:
     Args:
         state: of the recording.
         blocks_of: the blocks that a tensor lives in.
-        list_living: the blocks that are in use now.
     """
 
-    def __init__(
-        self,
-        state: RecordingState,
-        blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]],
-        list_living: Callable[[], Iterable[MemoryBlock]],
-    ) -> None:
-        self._state, self._blocks_of, self._list_living = state, blocks_of, list_living
+    def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
+        self._state, self._blocks_of = state, blocks_of
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
         self._walked: list[tuple[TensorRef, int]] = []
 
@@ -197,17 +191,6 @@ class Roles:
         """What autograd keeps for the backward pass of some results."""
         if torch_internals.saved_data is not None:
             self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
-        elif self._state.tracker.here.replica < 0 and any(node_of(tensor) is not None for tensor in tensors_in(results)):
-            self._claim_outliving()
-
-    def _claim_outliving(self) -> None:
-        """What modules made that is in use when they are done: all that can be known where torch does not tell what is kept.
-
-        Not when a replica is done, because others still run, in other threads.
-        """
-        for block in self._list_living():
-            if block.inside and block.role == "other":
-                block.role = "activations"
 
     def note_walked(self, results: Any) -> None:
         """What lies behind these results has its role; the next backward pass need not look there once more."""

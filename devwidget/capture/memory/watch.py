@@ -23,6 +23,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
 from devwidget.records.memory import HELD, DeviceMemory, Holding, MemoryCurve, MemoryPoint
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Phase
 
 
@@ -71,6 +72,13 @@ class MemorySource(Protocol):
         """Follow these blocks, when nobody listens any more."""
 
 
+_NOT_TOLD = Message(
+    "{kind}: {reason}",
+    kind=Message("activations"),
+    reason=Message("torch before 2.9 does not tell what autograd keeps: it counts as other"),
+)
+
+
 class LivingBytes:
     """What a recorded step has allocated and kept.
 
@@ -102,12 +110,14 @@ class MemoryWatch:
         self._state, self._source = state, source
         self._ends: tuple[DeviceMemory, ...] = ()
         self._curves = Curves(state)
-        self._roles = Roles(state, source.blocks_of, self._curves.list_in_use)
+        self._roles = Roles(state, source.blocks_of)
 
     def begin_watch(self, undo: Undo) -> None:
         """Listen."""
         undo.add_step(self._source.leave, self._curves)
         undo.add_step(self._roles.let_go)
+        if torch_internals.saved_data is None:
+            self._state.log.add_note(_NOT_TOLD)
         self._curves.begin(self._source.listen(self._curves))
         self.mark_devices()
         MODULE_ENDS.call_hook(self._after_module, undo)
@@ -149,8 +159,7 @@ class MemoryWatch:
     def list_curves(self) -> tuple[MemoryCurve, ...]:
         """One curve for each device."""
         self._curves.fold_events()
-        ends, by_lifetime = self._ends or self._source.devices(), torch_internals.saved_data is None
-        return tuple(self._curves.make_record(index, end, by_lifetime=by_lifetime) for index, end in enumerate(ends))
+        return tuple(self._curves.make_record(index, end) for index, end in enumerate(self._ends or self._source.devices()))
 
     @contextlib.contextmanager
     def _guard_reading(self) -> Iterator[None]:

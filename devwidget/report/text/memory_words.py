@@ -30,20 +30,15 @@ MODEL_ONLY = Message(
     line=_START,
 )
 
-BY_LIFETIME = Message(
-    "activations: made by modules and still in use after forward; torch before 2.9 does not tell what autograd keeps"
-)
-
 
 def memory_cards(trace: Trace) -> Card:
     """The peaks as rows of a table, what did not fit, and what is not known."""
     series = memory_series(trace)
+    notes = []
     if not series:
         notes = [said(NO_ALLOCATOR)]
     elif _model_only(series):
         notes = [said(MODEL_ONLY)]
-    else:
-        notes = _lifetime_notes(series)
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
     holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
     return {"peaks": [_peak_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
@@ -51,12 +46,6 @@ def memory_cards(trace: Trace) -> Card:
 
 def _model_only(series: Iterable[MemorySeries]) -> bool:
     return any(each.curve.source == "model" for each in series)
-
-
-def _lifetime_notes(series: Iterable[MemorySeries]) -> list[str]:
-    if any(each.curve.by_lifetime for each in series):
-        return [said(BY_LIFETIME)]
-    return []
 
 
 def _peak_card(series: MemorySeries) -> Card:
