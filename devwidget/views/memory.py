@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 from devwidget.memory import Held as Held
 from devwidget.memory import categorize_memory as categorize_memory
@@ -13,6 +14,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
 from devwidget.views.placement import device_order
+from devwidget.views.sums import values_once
 
 _LATE = ("others", "cache", "free")
 BAR_PARTS = (*(category for category in CATEGORIES if category not in (*_LATE, "activations")), "running", "outside", *_LATE)
@@ -89,68 +91,82 @@ def memory_bars(
         before: while a cell runs: what there was when it began. Tensors beyond that may be activations of its step.
     """
     devices = sorted(memory, key=lambda each: device_order(each.device))
-    peaks = peak_bytes(trace) if trace else {}
     accelerators = [each for each in devices if each.device.is_accelerator]
-    chosen = devices if with_cpu or not accelerators else accelerators
-    if before is None:
-        outside = None
-    else:
-        outside = {each.device: each.activations for each in before}
-    refused = _refused_bytes(trace) if trace else {}
-    wanted = (each for each in chosen if each.device.kind != "meta")
-    bars = (_make_bar(each, peaks.get(each.device, 0), refused.get(each.device, 0), outside) for each in wanted)
-    return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
+    if accelerators and not with_cpu:
+        devices = accelerators
+    outside = {each.device: each.activations for each in before} if before is not None else None
+    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
+    bars = []
+    for each in devices:
+        bar = _make_bar(each, curves.get(each.device), outside)
+        if each.device.kind != "meta" and (bar.total or each.device.is_accelerator):
+            bars.append(bar)
+    return tuple(bars)
 
 
-def _make_bar(memory: DeviceMemory, peak: int, refused: int, before: dict[DeviceId, int] | None) -> MemoryBar:
+def _make_bar(memory: DeviceMemory, curve: MemoryCurve | None, before: dict[DeviceId, int] | None) -> MemoryBar:
     sizes = {category: getattr(memory, category) for category in CATEGORIES}
-    unknown = sizes.pop("activations")
-    if before is None:
-        sizes["running"] = 0
-    else:
-        sizes["running"] = max(0, unknown - before.get(memory.device, 0))
-    sizes["outside"] = unknown - sizes["running"]
-    parts = tuple((part, size) for part in BAR_PARTS if (size := sizes.get(part, 0)))
-    total = memory.total or sum(size for _, size in parts)
-    return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak, refused)
+    unknown, running = sizes.pop("activations"), 0
+    if before is not None:
+        running = max(0, unknown - before.get(memory.device, 0))
+    sizes |= {"running": running, "outside": unknown - running}
+    parts = _list_parts(sizes, BAR_PARTS)
+    refused = curve.refused[0].allocated + curve.refused[0].bytes if curve is not None and curve.refused else 0
+    return MemoryBar(
+        device=memory.device,
+        name=memory.name,
+        virtual=memory.virtual,
+        parts=parts,
+        total=memory.total or sum(size for _, size in parts),
+        known_total=bool(memory.total),
+        peak=_allocated_peak(curve) if curve is not None else 0,
+        refused=refused,
+    )
+
+
+def _list_parts(sizes: Mapping[str, int], order: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Those that are not empty, in an order."""
+    return tuple((part, sizes[part]) for part in order if sizes.get(part))
 
 
 def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
     """The highest allocation of each device that has an allocator, over a trace that allocated something there."""
-    curves = (curve for curve in trace.memory if curve.source == "allocator" and curve.peak)
-    return {curve.device: curve.peak.allocated for curve in curves if curve.peak and _has_changes(curve)}
+    peaks = {curve.device: _allocated_peak(curve) for curve in trace.memory}
+    return {device: peak for device, peak in peaks.items() if peak}
 
 
-def _refused_bytes(trace: Trace) -> dict[DeviceId, int]:
-    """What the first allocation that did not fit would have come to."""
-    firsts = {curve.device: curve.refused[0] for curve in trace.memory if curve.refused}
-    return {device: first.allocated + first.bytes for device, first in firsts.items()}
-
-
-def _has_changes(curve: MemoryCurve) -> bool:
-    return len({point.allocated for point in curve.points}) > 1
+def _allocated_peak(curve: MemoryCurve) -> int:
+    """0 where no allocator was asked, and where nothing was allocated in the trace."""
+    has_changes = len(values_once(curve.points, "allocated")) > 1
+    if curve.source == "allocator" and curve.peak is not None and has_changes:
+        return curve.peak.allocated
+    return 0
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
     """The devices that held anything during the trace; a phase begins with the first point in it on any of them."""
     used = [(curve, peak) for curve in trace.memory if (peak := curve.peak) is not None and (peak.allocated or curve.refused)]
-    placed = (pair for curve, _ in used for pair in zip(_point_positions(curve), curve.points, strict=True))
-    runs = groupby(sorted(placed, key=lambda pair: pair[0]), key=lambda pair: pair[1].phase)
-    phases = tuple((phase, next(run)[0]) for phase, run in runs)
     used.sort(key=lambda pair: device_order(pair[0].device))
+    placed: list[tuple[int, str]] = []
+    for curve, _ in used:
+        placed += zip(_point_positions(curve), [point.phase for point in curve.points], strict=True)
+    placed.sort(key=lambda pair: pair[0])
+    phases = tuple((phase, next(run)[0]) for phase, run in groupby(placed, key=lambda pair: pair[1]))
     return tuple(MemorySeries(curve, peak, _point_positions(curve), _curve_parts(curve), phases) for curve, peak in used)
 
 
 def _point_positions(curve: MemoryCurve) -> tuple[int, ...]:
-    return tuple(point.number if curve.source == "allocator" else place for place, point in enumerate(curve.points))
+    if curve.source == "allocator":
+        return tuple(point.number for point in curve.points)
+    return tuple(range(len(curve.points)))
 
 
 def _curve_parts(curve: MemoryCurve) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    parts = ((role, tuple(getattr(point, role) for point in curve.points)) for role in ROLES)
+    parts = ((role, tuple(map(attrgetter(role), curve.points))) for role in ROLES)
     return tuple((role, values) for role, values in parts if any(values))
 
 
 def point_parts(point: MemoryPoint) -> tuple[tuple[str, int], ...]:
     """What a point is made of, largest first."""
-    parts = [(role, size) for role in ROLES if (size := getattr(point, role))]
+    parts = _list_parts({role: getattr(point, role) for role in ROLES}, ROLES)
     return tuple(sorted(parts, key=lambda part: -part[1]))

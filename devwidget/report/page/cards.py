@@ -28,6 +28,7 @@ from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops, group_waits
 from devwidget.views.memory import MemoryBar
 from devwidget.views.placement import PlacementTable
+from devwidget.views.sums import total
 
 Card = dict[str, Any]
 
@@ -64,50 +65,51 @@ def finding_card(
 
 def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     """The tensors that met; those in the wrong place first, and told so."""
-    strays = {(f"{o.name} ", f" {o.device}") for fault in faults for o in fault.operands if o.stray}
-    culprits = {text for text in finding.operands for start, end in strays if text.startswith(start) and text.endswith(end)}
-    cards = [{"text": text, "device": text.rpartition(" ")[2], "culprit": text in culprits} for text in finding.operands]
+    strays = [operand for fault in faults for operand in fault.operands if operand.stray]
+    cards = []
+    for text in finding.operands:
+        is_stray = any(text.startswith(f"{each.name} ") and text.endswith(f" {each.device}") for each in strays)
+        cards.append({"text": text, "device": text.rpartition(" ")[2], "culprit": is_stray})
     return sorted(cards, key=lambda card: not card["culprit"])
 
 
 def fix_card(fix: Fix) -> Card:
     """A repair, its edits as rows of a difference."""
     edits = [{"place": site_words(e.site), "file": e.file, "rows": edit_rows(e), "text": e.text} for e in fix.edits]
-    words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
-    offered = bool(fix.edits and fix.not_tried and not fix.runs)
+    words, state = confidence_words(fix), "words"
     if fix.verified:
-        state = "tried"
+        words, state = words + say(": the step ran with this edit"), "tried"
     elif fix.fails:
         state = "fails"
     elif fix.edits:
         state = "untried"
-    else:
-        state = "words"
+    offered = bool(fix.edits and fix.not_tried and not fix.runs)
     return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered, "state": state}
 
 
 def meter_cards(bars: Iterable[MemoryBar], trace: Trace | None) -> list[Card]:
     """One for each GPU: what is in use of it, shares of its size, and whether something did not fit."""
-    if trace is not None:
-        refused = {curve.device for curve in trace.memory if curve.refused}
-    else:
-        refused = set()
+    refused = {curve.device for curve in trace.memory if curve.refused} if trace is not None else set()
     return [_meter_card(bar, bar.device in refused) for bar in bars if bar.device.is_accelerator]
 
 
 def _meter_card(bar: MemoryBar, is_full: bool) -> Card:
-    used, peak, total = format_bytes(bar.in_use), format_bytes(bar.peak), format_bytes(bar.total)
-    words = say("{used} of {total} in use", used=used, total=total)
+    used, total = format_bytes(bar.in_use), format_bytes(bar.total)
+    words = [say("{used} of {total} in use", used=used, total=total)]
+    short = used
+    if bar.peak:
+        short = say("peak {size}", size=format_bytes(bar.peak))
+        words.append(short)
+    if is_full:
+        words.append(say("more was refused"))
     return {
         "device": str(bar.device),
-        "used": bar.in_use / bar.total if bar.total else 0,
-        "peak": bar.peak / bar.total if bar.total else 0,
+        "used": bar.in_use / max(bar.total, 1),
+        "peak": bar.peak / max(bar.total, 1),
         "refused": is_full,
-        "short": say("peak {size}", size=peak) if bar.peak else used,
+        "short": short,
         "total": say("of {total}", total=total),
-        "words": words
-        + (", " + say("peak {size}", size=peak) if bar.peak else "")
-        + (", " + say("more was refused") if is_full else ""),
+        "words": ", ".join(words),
     }
 
 
@@ -125,15 +127,14 @@ def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
 
 def crossing_cards(trace: Trace) -> list[Card]:
     """What crosses from one device to another, all lines together; moves that only the trace made are apart."""
-    sums: dict[tuple[str, str, bool], tuple[int, int]] = {}
+    ways: dict[tuple[str, str, bool], list[Hop]] = {}
     for hop in group_hops(trace.moves):
-        key = str(hop.source), str(hop.target), hop.cause == "healed"
-        count, size = sums.get(key, (0, 0))
-        sums[key] = count + hop.count, size + hop.bytes
-    return [
-        {"source": source, "target": target, "healed": healed, "count": count, "bytes": format_bytes(size)}
-        for (source, target, healed), (count, size) in sums.items()
-    ]
+        ways.setdefault((str(hop.source), str(hop.target), hop.cause == "healed"), []).append(hop)
+    cards = []
+    for (source, target, healed), hops in ways.items():
+        count, size = total(hops, "count"), format_bytes(total(hops, "bytes"))
+        cards.append({"source": source, "target": target, "healed": healed, "count": count, "bytes": size})
+    return cards
 
 
 def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
@@ -179,33 +180,35 @@ def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
 
 def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
     """What opens below a row: where its class is defined, and each tensor."""
-    module = snapshot.modules[table.modules[row]]
-    tensor = table.tensors[row]
+    module, tensor = snapshot.modules[table.modules[row]], table.tensors[row]
+    class_name, tensors = module.class_name, module.tensors
+    if tensor is not None:
+        class_name, tensors = say("plain attribute of {class_name}", class_name=class_name), (tensor,)
     facts = [] if module.training else [say("eval mode")]
+    if table.notes[row]:
+        facts.append(said(table.notes[row]))
     return {
         "path": table.paths[row] or say("the model itself"),
-        "class": module.class_name if tensor is None else say("plain attribute of {class_name}", class_name=module.class_name),
+        "class": class_name,
         "defined": _source_card(module.defined),
-        "facts": [*facts, *([said(table.notes[row])] if table.notes[row] else [])],
-        "tensors": [_tensor_card(each) for each in ([tensor] if tensor is not None else module.tensors)],
+        "facts": facts,
+        "tensors": list(map(_tensor_card, tensors)),
     }
 
 
 def _tensor_card(tensor: TensorFacts) -> Card:
+    grad = say("required") if tensor.requires_grad else ""
     if tensor.grad_bytes:
         grad = say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device)
-    else:
-        grad = ""
+    tied = say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else ""
     return {
         "name": tensor.name,
         "role": code_word(tensor.role) if tensor.role != "attribute" else say("plain attribute"),
         "type": tensor_words(tensor.dtype, tensor.shape),
         "device": str(tensor.device),
         "bytes": format_bytes(tensor.bytes),
-        "grad": grad or (say("required") if tensor.requires_grad else ""),
-        "note": " · ".join(
-            filter(None, (say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else "", said(tensor.note)))
-        ),
+        "grad": grad,
+        "note": " · ".join(filter(None, (tied, said(tensor.note)))),
     }
 
 
