@@ -19,7 +19,6 @@ TRACES = {"one step": one_step(), "DataParallel": data_parallel(3)}
 def page(trace):
     table = tabulate_snapshot(split_model())
     content = traced_content(trace, table, make_overlay(table, trace))
-    assert content["timeline"] is None or trace.virtual_gpus == 0 or "variants" not in content["timeline"]
     return json.dumps(content, ensure_ascii=False)
 
 

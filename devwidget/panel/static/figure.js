@@ -49,9 +49,8 @@ export class Figure {
     this.clicked = clicked; // called with the custom data of a clicked mark, or with the meta of a clicked area
     this.plot = h("div", { class: "dw-plot" });
     this.legend = h("div", { class: "dw-legend" });
-    this.variant = ""; // which of `spec.variants` is shown
     this.spot = null; // [place, seconds] to point at
-    this.version = 0; // of what is to be seen: data, variant, place, theme
+    this.version = 0; // of what is to be seen: data, place, theme
     this.drawn = { version: -1, width: 0 }; // what is on the page
     this.failure = h("p", { class: "dw-empty", hidden: true });
     this.canvas = h("div", { class: "dw-canvas", role: "img" }, this.plot);
@@ -85,11 +84,6 @@ export class Figure {
   // Point at a place, where it is by order and by time.
   point(spot) {
     this.spot = spot;
-    this.change();
-  }
-
-  turn(variant) {
-    this.variant = variant;
     this.change();
   }
 
@@ -130,10 +124,8 @@ export class Figure {
     const width = this.el.clientWidth || NARROW; // of one that is saved while it is hidden
     const { fontFamily, color } = getComputedStyle(this.el);
     const { data, layout } = structuredClone(this.spec);
-    const other = this.spec.variants?.[this.variant];
-    if (other) data.forEach((each, at) => Object.assign(each, other.data[at]));
-    Object.assign(layout, other?.layout, width < NARROW ? this.spec.narrow : null);
-    if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[other ? 1 : 0], color)];
+    Object.assign(layout, width < NARROW ? this.spec.narrow : null);
+    if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[0], color)];
     inScheme(data, this.isDark());
     inScheme(layout, this.isDark());
     layout.width = width;

@@ -41,11 +41,10 @@ async function render({ model, el, host, signal }) {
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
   const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, ...prose(say(NO_GPU)));
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
-  const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs([...TABS, ...SECTIONS.flatMap(({ tab }) => tab ?? [])], () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && exportAs);
   const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
-  const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
+  const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, cpu));
   const root = h(
     "div",
     { class: "dw dw-panel" },
@@ -187,9 +186,6 @@ async function render({ model, el, host, signal }) {
     drawMeters(content);
     memory.show(withCpu && content.all ? content.all : content.gpus);
     hint.hidden = !content.no_gpu;
-    whole.hidden = !memory.spec?.variants;
-    whole.setAttribute("aria-pressed", String(Boolean(memory.variant)));
-    whole.textContent = memory.variant ? say("zoom") : say("full scale");
     cpu.hidden = !content.all;
     cpu.setAttribute("aria-pressed", String(withCpu));
     cpu.textContent = withCpu ? say("hide cpu") : say("show cpu");

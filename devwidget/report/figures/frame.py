@@ -83,10 +83,3 @@ def label_axis() -> Figure:
 def make_figure(data: list[Figure], layout: Figure, words: str) -> Figure:
     """A figure with the words that a screen reader says for it."""
     return {"data": data, "layout": layout, "words": words}
-
-
-def find_differences(one: Figure, other: Figure) -> Figure:
-    """What to put over the marks and the layout of one figure to have the other, which has the same marks."""
-    pairs = [*zip(one["data"], other["data"], strict=True), (one["layout"], other["layout"])]
-    *data, layout = [{key: value for key, value in there.items() if here[key] != value} for here, there in pairs]
-    return {"data": data, "layout": layout}

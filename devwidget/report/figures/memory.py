@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from devwidget.language.speaking import say
@@ -11,7 +12,6 @@ from devwidget.report.figures.frame import (
     Figure,
     base_layout,
     byte_axis,
-    find_differences,
     label_axis,
     legend_entries,
     make_figure,
@@ -36,14 +36,26 @@ _BEHIND = 0.22
 def memory_figure(bars: tuple[MemoryBar, ...]) -> Figure:
     """One stacked bar for each device, with the peak of the last trace as a line.
 
-    Every bar goes to the end of its device. Where all would be slivers, the axis is broken behind what is in use; the
-    unbroken one is under `variants`.
+    Every bar goes to the end of its device. Where all would be slivers, the axis is broken behind what is in use.
     """
-    cut = _find_break(bars)
-    if not cut:
-        return _draw_bars(bars, 0.0)
-    broken = _draw_bars(bars, cut)
-    return broken | {"variants": {"whole": find_differences(broken, _draw_bars(bars, 0.0))}}
+    cut, largest = _find_break(bars), max((float(bar.total) for bar in bars), default=0.0) or 1.0
+    labels = [_bar_label(bar) for bar in bars]
+    data = [
+        _draw_part(part, bars, labels, cut, largest) for part in BAR_PARTS if any(dict(bar.parts).get(part) for bar in bars)
+    ]
+    peaks = [(label, bar) for label, bar in zip(labels, bars, strict=True) if bar.peak]
+    if peaks:
+        data.append(_draw_peaks(peaks))
+    layout = base_layout(34 + _PITCH * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
+    reach = max([largest, *(bar.refused for bar in bars)])
+    layout |= {"barmode": "stack", "bargap": 1 - _BAR / _PITCH, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
+    layout |= {"showlegend": False, "shapes": [], "annotations": []}
+    for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):
+        layout["shapes"] += _draw_ends(bar, at, cut, largest)
+        if cut:
+            layout["annotations"].append(_draw_break(label, cut))
+    words = row_words(map(_bar_words, bars), "; ")
+    return make_figure(data, layout, words) | {"legend": legend_entries([trace["meta"] for trace in data])}
 
 
 def _find_break(bars: tuple[MemoryBar, ...]) -> float:
@@ -63,36 +75,16 @@ def _place_on_axis(size: float, cut: float, largest: float) -> float:
     return cut * (1 + _BEHIND * (0.5 + 0.5 * (size - cut) / (largest - cut)))
 
 
-def _draw_bars(bars: tuple[MemoryBar, ...], cut: float) -> Figure:
-    largest = max((float(bar.total) for bar in bars), default=0.0) or 1.0
-    labels = [_bar_label(bar) for bar in bars]
-    traces = [_draw_part(part, bars, labels, cut, largest) for part in BAR_PARTS]
-    data = [trace for trace in traces if trace is not None]
-    peaks = [(label, bar) for label, bar in zip(labels, bars, strict=True) if bar.peak]
-    if peaks:
-        data.append(_draw_peaks(peaks))
-    layout = base_layout(34 + _PITCH * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
-    reach = max([largest, *(bar.refused for bar in bars)])
-    layout |= {"barmode": "stack", "bargap": 1 - _BAR / _PITCH, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
-    layout["shapes"] = [shape for at, bar in enumerate(bars) for shape in _draw_ends(bar, at, cut, largest)]
-    layout |= {"showlegend": False, "annotations": [_draw_break(label, cut) for label in labels] if cut else []}
-    words = row_words(map(_bar_words, bars), "; ")
-    return make_figure(data, layout, words) | {"legend": legend_entries([trace["meta"] for trace in data])}
-
-
-def _draw_ends(bar: MemoryBar, at: int, cut: float, largest: float) -> list[Figure]:
+def _draw_ends(bar: MemoryBar, at: int, cut: float, largest: float) -> Iterator[Figure]:
     """A thick line where a device ends, and behind it, as large as it was asked for, what was refused."""
     if not bar.known_total:
-        return []
+        return
     end = _place_on_axis(bar.total, cut, largest)
-    place = {"xref": "x", "yref": "y", "y0": at - 0.3, "y1": at + 0.3}
-    line = place | {"type": "line", "x0": end, "x1": end, "line": {"width": 3, "color": INK}, "name": "capacity"}
-    box = place | {"type": "rect", "x0": end, "x1": bar.refused, "fillcolor": fade(WRONG, 0.2), "name": "refused"}
+    place = {"xref": "x", "yref": "y", "y0": at - 0.3, "y1": at + 0.3, "x0": end}
+    yield place | {"type": "line", "x1": end, "line": {"width": 3, "color": INK}, "name": "capacity"}
     if bar.refused > bar.total:
-        ghost = [box | {"line": {"width": 1, "dash": "dot", "color": WRONG}}]
-    else:
-        ghost = []
-    return [line, *ghost]
+        edge = {"width": 1, "dash": "dot", "color": WRONG}
+        yield place | {"type": "rect", "x1": bar.refused, "fillcolor": fade(WRONG, 0.2), "line": edge, "name": "refused"}
 
 
 def _draw_axis(cut: float, largest: float, reach: float) -> Figure:
@@ -123,12 +115,13 @@ def _bar_words(bar: MemoryBar) -> str:
     return f"{bar.device}: {parts}" + (", " + say("peak {size}", size=format_bytes(bar.peak)) if bar.peak else "")
 
 
-def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: float, largest: float) -> Figure | None:
-    sizes = [dict(bar.parts).get(part, 0) for bar in bars]
-    if not any(sizes):
-        return None
-    drawn = [_place_on_axis(bar.used + size, cut, largest) - bar.used if part == "free" else size
-             for bar, size in zip(bars, sizes, strict=True)]  # fmt: skip
+def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: float, largest: float) -> Figure:
+    drawn, facts = [], []
+    for bar in bars:
+        size = dict(bar.parts).get(part, 0)
+        drawn.append(_place_on_axis(bar.used + size, cut, largest) - bar.used if part == "free" else size)
+        share = f"{100 * size / bar.total:.1f} %" if bar.total else ""
+        facts.append([plotly_text(str(bar.device)), format_bytes(size), share])
     return {
         "type": "bar",
         "orientation": "h",
@@ -136,10 +129,7 @@ def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: f
         "x": drawn,
         "y": labels,
         "marker": paint_part(part),
-        "customdata": [
-            [plotly_text(str(bar.device)), format_bytes(size), f"{100 * size / bar.total:.1f} %" if bar.total else ""]
-            for bar, size in zip(bars, sizes, strict=True)
-        ],
+        "customdata": facts,
         "hovertemplate": f"%{{customdata[0]}} {part_name(part)}<br>%{{customdata[1]}}  %{{customdata[2]}}<extra></extra>",
         "meta": part,
     }
