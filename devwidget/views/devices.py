@@ -15,7 +15,7 @@ from devwidget.views.hops import with_forward_copies
 from devwidget.views.memory import memory_bars
 from devwidget.views.parallel import ParallelCall, parallel_calls
 from devwidget.views.placement import PlacementTable, device_order
-from devwidget.views.sums import total
+from devwidget.views.sums import total, values_once
 
 Kind = Literal["copy", "gradient", "healed", "stopped"]
 _STEPS = ("scatter", "replicate", "gather", "reduce")
@@ -94,10 +94,7 @@ def make_picture(
         opened: what a reader has unfolded, by `Block.unfolds`.
         every: each block by itself, equal ones too.
     """
-    if trace is not None:
-        calls = [call for call in parallel_calls(trace) if call.replicas]
-    else:
-        calls = []
+    calls = [call for call in parallel_calls(trace) if call.replicas] if trace is not None else []
     folding = Folding(table, trace, whole={call.wrapper for call in calls}, opened=opened, every=every)
     sketch = Sketch()
     for block in folding.choose():
@@ -105,8 +102,10 @@ def make_picture(
     for call in calls:
         _add_call(sketch, call)
     if trace is not None:
-        crossed = [move for move in trace.moves if move.source != move.target]
-        _add_moves(sketch, [move for move in crossed if not (calls and move.cause in _STEPS)], trace.faults)
+        moves = [move for move in trace.moves if move.source != move.target]
+        if calls:
+            moves = [move for move in moves if move.cause not in _STEPS]
+        _add_moves(sketch, moves, trace.faults)
         _add_stops(sketch, trace.faults)
     return sketch.finish(_find_columns(snapshot, trace))
 
@@ -134,10 +133,7 @@ class Sketch:
     def add_before(self, block: Block, target: int) -> int:
         """A tensor above the block that it goes to, beside others that do; in the last row if that block is not there yet."""
         row = self.row_of(target) if target >= 0 else len(self.rows)
-        if row:
-            above = [self.blocks[at] for at in self.rows[row - 1]]
-        else:
-            above = []
+        above = [self.blocks[at] for at in self.rows[row - 1]] if row else []
         number = self.add(block, row)
         if above and all(each.what == "tensor" and each.device != block.device for each in above):
             self.rows[row - 1] += self.rows.pop(row)
@@ -151,66 +147,72 @@ class Sketch:
         """The blocks that hold a module, its visits among them."""
         while module and module not in self.owners:
             module = module.rpartition(".")[0]
-        if module is not None:
-            return self.owners.get(module, [])
-        return []
+        return self.owners.get(module, []) if module is not None else []
 
     def find_target(self, device: DeviceId, module: str | None, number: int) -> int:
         """The block inside which something arrives, else the next that begins on the device, else one inside; -1 for none."""
-        owner = next((at for at in self.find_owners(module) if self.blocks[at].device == device), None)
-        if owner is not None:
-            return owner
-        there = [
-            at for at in self._in_order() if self.blocks[at].device == device and self.blocks[at].what in ("module", "visit")
-        ]
-        later = (at for at in there if self.blocks[at].start > number)
-        inside = (at for at in there if module and self.blocks[at].path.startswith(f"{module}."))
-        return next(later, next(inside, -1))
+        for at in self.find_owners(module):
+            if self.blocks[at].device == device:
+                return at
+        inside = -1
+        for at in self._in_order():
+            block = self.blocks[at]
+            if block.device != device or block.what not in ("module", "visit"):
+                continue
+            if block.start > number:
+                return at
+            if inside < 0 and module and block.path.startswith(f"{module}."):
+                inside = at
+        return inside
 
     def find_source(self, device: DeviceId, number: int, target: int) -> int:
         """The last block before it on the device that it leaves; -1 for none."""
-        there = (at for at in reversed(self._in_order()) if at != target and self.blocks[at].device == device)
-        return next((at for at in there if 0 <= self.blocks[at].start < number), -1)
+        for at in reversed(self._in_order()):
+            block = self.blocks[at]
+            if at != target and block.device == device and 0 <= block.start < number:
+                return at
+        return -1
 
     def _in_order(self) -> list[int]:
         return [at for row in self.rows for at in row]
 
     def finish(self, columns: list[DeviceColumn]) -> Picture:
         """The picture; a device that is used and of which nothing is known has a column too."""
-        known = {column.device for column in columns}
-        used = {block.device for block in self.blocks}
-        columns += [DeviceColumn(device, 0, ()) for device in used - known]
+        used = values_once(self.blocks, "device")
+        known = set(values_once(columns, "device"))
+        columns += [DeviceColumn(device, 0, ()) for device in used if device not in known]
         shown = [
             replace(each, is_idle=each.device not in used)
             for each in columns
             if each.device in used or each.device.is_accelerator
         ]
         shown.sort(key=lambda each: (each.device.kind != "cpu", device_order(each.device)))
-        rows = {at: row for row, numbers in enumerate(self.rows) for at in numbers}
-        blocks = tuple(replace(block, row=rows[at]) for at, block in enumerate(self.blocks))
-        return Picture(tuple(shown), blocks, tuple(self.ways), self.elsewhere)
+        blocks = list(self.blocks)
+        for row, numbers in enumerate(self.rows):
+            for at in numbers:
+                blocks[at] = replace(blocks[at], row=row)
+        return Picture(tuple(shown), tuple(blocks), tuple(self.ways), self.elsewhere)
 
 
 def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[DeviceColumn]:
-    if trace is not None:
-        curves = {curve.device: curve for curve in trace.memory}
-    else:
-        curves = {}
-    ends = {device: curve.end for device, curve in curves.items()} | {each.device: each for each in snapshot.memory}
+    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
+    ends = {device: curve.end for device, curve in curves.items()}
+    for memory in snapshot.memory:
+        ends[memory.device] = memory
     return [_make_column(memory, curves.get(device), trace) for device, memory in ends.items()]
 
 
 def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> DeviceColumn:
+    refused, peak = 0, None
     if curve is not None and curve.refused:
         refused = curve.refused[0].allocated + curve.refused[0].bytes
-    else:
-        refused = 0
-    peak = curve.peak if curve is not None and curve.source == "allocator" else None
+    if curve is not None and curve.source == "allocator":
+        peak = curve.peak
     if peak is not None:
         parts = tuple((role, size) for role in ROLES if (size := getattr(peak, role)))
         return DeviceColumn(memory.device, memory.total, parts, refused, is_peak=True)
-    bars = memory_bars([memory], trace, with_cpu=True)
-    parts = tuple((part, size) for bar in bars for part, size in bar.parts if part != "free")
+    (bar,) = memory_bars([memory], trace, with_cpu=True) or (None,)
+    parts = tuple(part for part in bar.parts if part[0] != "free") if bar is not None else ()
     return DeviceColumn(memory.device, memory.total, parts, refused)
 
 
@@ -221,30 +223,42 @@ def _add_call(sketch: Sketch, call: ParallelCall) -> None:
     if module is None:
         module = sketch.add(Block((call.wrapper,), "", call.source, 0), row)
     sketch.blocks[module] = replace(sketch.blocks[module], class_name=call.call.class_name, call=call)
-    size = sum(each.input_bytes for each in call.replicas)
-    batch = sketch.add(_part_of(call, "batch", call.batch_on[0] if call.batch_on else call.source, size, call.samples), row)
-    numbers = {}
+    batch_on = call.batch_on[0] if call.batch_on else call.source
+    batch = sketch.add(_part_of(call, "batch", batch_on, total(call.replicas, "input_bytes"), call.samples), row)
+    numbers = []
     for each in call.replicas:
         part = _part_of(call, "replica", each.device, each.parameter_bytes, each.samples, each.number)
-        numbers[each.number] = sketch.add(part, row + 2)
-    sketch.rows[row + 2 : row + 2 + len(numbers)] = [list(numbers.values())]
-    ends = [("scatter", batch, each, each.input_bytes) for each in call.replicas]
-    ends += [("replicate", module, each, each.parameter_bytes) for each in call.replicas]
+        numbers.append(sketch.add(part, row + 2))
+    sketch.rows[row + 2 : row + 2 + len(numbers)] = [numbers]
+    ways = _Ways(sketch, call, numbers)
+    ways.add("scatter", batch, "input_bytes")
+    ways.add("replicate", module, "parameter_bytes")
     if call.gather_point is not None:
         outputs = sketch.add(_part_of(call, "outputs", call.gather_point, call.gathered_bytes), row + 3)
-        ends += [("gather", outputs, each, each.output_bytes) for each in call.replicas]
+        ways.add("gather", outputs, "output_bytes", back=True)
     if call.reduced_bytes:
         most = max(each.gradient_bytes for each in call.replicas)
         gradients = sketch.add(_part_of(call, "gradients", call.source, most), row + 4)
-        ends += [("reduce", gradients, each, each.gradient_bytes) for each in call.replicas]
-    for step, other, replica, moved in ends:
-        if moved and sketch.blocks[other].device != replica.device:
-            if step in ("scatter", "replicate"):
-                way = (other, numbers[replica.number])
-            else:
-                way = (numbers[replica.number], other)
-            kind: Kind = "gradient" if step == "reduce" else "copy"
-            sketch.ways.append(Way(*way, kind, moved, step=step, call=call, number=replica.number))
+        ways.add("reduce", gradients, "gradient_bytes", back=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Between the replicas of a call and another block."""
+
+    sketch: Sketch
+    call: ParallelCall
+    numbers: list[int]
+
+    def add(self, step: str, other: int, size_of: str, *, back: bool = False) -> None:
+        """Ways of one step for the replicas on other devices."""
+        kind: Kind = "gradient" if step == "reduce" else "copy"
+        for at, replica in zip(self.numbers, self.call.replicas, strict=True):
+            moved = getattr(replica, size_of)
+            if moved and self.sketch.blocks[other].device != replica.device:
+                ends = (at, other) if back else (other, at)
+                way = Way(*ends, kind, moved, step=step, call=self.call, number=replica.number)
+                self.sketch.ways.append(way)
 
 
 def _part_of(call: ParallelCall, what: What, device: DeviceId, size: int, samples: int = 0, number: int = -1) -> Block:
@@ -299,8 +313,11 @@ def _way_of(source: int, target: int, kind: Kind, moves: list[Move]) -> Way:
 
 def _name_strays(faults: Iterable[Fault], move: Move) -> str:
     """What the user's code calls a tensor that the trace has moved; "" if no fault tells."""
-    strays = (stray for fault in faults if fault.module == move.module for stray in fault.operands if stray.stray)
-    return next((each.name for each in strays if (each.shape, each.device) == (move.shape, move.source)), "")
+    for fault in faults:
+        for stray in fault.operands if fault.module == move.module else ():
+            if stray.stray and (stray.shape, stray.device) == (move.shape, move.source):
+                return stray.name
+    return ""
 
 
 def _add_visit(sketch: Sketch, move: Move) -> None:
@@ -328,12 +345,12 @@ def _add_backward(sketch: Sketch, moves: list[Move], ways: dict[int, tuple[int, 
 def _add_stops(sketch: Sketch, faults: Iterable[Fault]) -> None:
     """Where the step stopped, because tensors were on another device than the call needed."""
     for fault in faults:
-        wanted = fault.target
-        if fault.healed or wanted is None or fault.module is None:
+        if fault.healed or fault.target is None or fault.module is None:
             continue
-        target = sketch.find_target(wanted, fault.module, fault.number)
-        for stray in (each for each in fault.operands if each.stray and each.device != wanted and target >= 0):
-            sketch.ways.append(_make_stop(sketch, fault, stray, target))
+        target = sketch.find_target(fault.target, fault.module, fault.number)
+        for stray in fault.operands if target >= 0 else ():
+            if stray.stray and stray.device != fault.target:
+                sketch.ways.append(_make_stop(sketch, fault, stray, target))
 
 
 def _make_stop(sketch: Sketch, fault: Fault, stray: Operand, target: int) -> Way:
