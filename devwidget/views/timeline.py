@@ -12,7 +12,7 @@ from devwidget.records.memory import MemoryCurve, Refusal
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
-from devwidget.views.sums import total
+from devwidget.views.sums import total, values_once
 
 MOST_BOXES = 20_000
 """Deeper modules than so many are left out."""
@@ -130,15 +130,14 @@ def make_timeline(trace: Trace) -> Timeline:
     """The order of a trace drawn on lanes: positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest_first(events)
-    forward = list(_find_boxes(chosen, trace.ops))
+    forward = _find_boxes(chosen, trace.ops)
     boxes = _stack_boxes([*forward, *_find_gradients(trace, forward)])
     crosses, refusals = _find_crosses(trace), _find_refusals(trace)
     arrows = tuple(_join_cross(arrow, crosses) for arrow in _find_arrows(trace))
-    used = {box.lane for box in boxes if box.lane} | {cross.lane for cross in crosses}
-    used |= {device for arrow in arrows for device in (arrow.source, arrow.target)}
-    used |= {refused.curve.device for refused in refusals}
-    lanes = tuple(sorted(used, key=device_order))
-    shown = [box.start for box in boxes] + [mark.at for marks in (arrows, crosses, refusals) for mark in marks]
+    used = {*values_once(boxes, "lane"), *values_once(crosses, "lane"), *values_once(refusals, "curve.device")}
+    used |= {*values_once(arrows, "source"), *values_once(arrows, "target")}
+    lanes = tuple(sorted(used - {None}, key=device_order))
+    shown = [*values_once(boxes, "start"), *(mark.at for marks in (arrows, crosses, refusals) for mark in marks)]
     bands = _find_bands(trace, sorted(shown))
     return Timeline(lanes, boxes, arrows, crosses, bands, refusals, len(events) - len(chosen))
 
@@ -154,59 +153,93 @@ def _stop_of(event: ModuleEvent) -> float:
     return float(max(event.stopped, event.number))
 
 
-def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
+def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> list[Box]:
     """The boxes of the events, none of them on top of another yet."""
-    ops = sorted(ops, key=lambda op: op.number)
-    computed = [(op.number, op.module, lane) for op in ops if (lane := _computed_on(op))]
-    copies = [op.number for op in ops if op.inputs and not _computed_on(op)]
-    places = [number for number, _, _ in computed]
+    seen = _Operators(ops)
     parents = _find_parents(events)
-    containers = set(parents.values())
-    homes: dict[int, set[DeviceId]] = {}  # of each container, the devices of what it contains
-    parts: list[list[_Part]] = []
+    homes: dict[int, set[DeviceId]] = {at: set() for at in parents.values()}  # of containers, the devices of what they contain
+    parts: dict[int, list[_Part]] = {}
     for at in reversed(range(len(events))):  # what is inside comes after it
         event = events[at]
-        inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop_of(event))]
-        if at in containers:
-            own = {
-                lane for _, module, lane in inside if _is_inside(module, event) and module == event.path and lane.is_accelerator
-            }
-            found, parted = homes[at] | own, [(_only_one(homes[at] | own), float(event.number), _stop_of(event))]
+        if at in homes:
+            homes[at] |= seen.list_own_accelerators(event)
+            found = homes[at]
+            parts[at] = [(_only_one(found), float(event.number), _stop_of(event))]
         else:
-            ran = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]
-            if ran:
-                parted = list(_device_parts(event, ran, copies))
-            else:
-                parted = [_whole_part(event)]
-            if ran:
-                found = {ran[-1][1]}
-            else:
-                found = {lane for lane, _, _ in parted if lane}
-        parts.append(parted)
+            parts[at], found = seen.list_parts(event)
         if at in parents:
-            homes.setdefault(parents[at], set()).update(found)
-    for event, parted in zip(events, reversed(parts), strict=True):
-        for lane, start, stop in parted:
-            is_whole = (start, stop) == (event.number, _stop_of(event))
-            yield Box(
-                event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds if is_whole else 0.0,
-                event.calls, event.replica,
-            )  # fmt: skip
+            homes[parents[at]] |= found
+    return [_make_box(event, part) for at, event in enumerate(events) for part in parts[at]]
+
+
+def _make_box(event: ModuleEvent, part: _Part) -> Box:
+    lane, start, stop = part
+    is_whole = (start, stop) == (event.number, _stop_of(event))
+    seconds = event.seconds if is_whole else 0.0
+    return Box(event.path, event.class_name, lane, start, stop, 0, event.failed, seconds, event.calls, event.replica)
+
+
+class _Operators:
+    """Where the operators of a trace computed, in order; copies between devices apart."""
+
+    def __init__(self, ops: Iterable[OpEvent]) -> None:
+        self._computed: list[tuple[int, str | None, DeviceId]] = []
+        self._copies: list[int] = []
+        for op in sorted(ops, key=lambda op: op.number):
+            lane = _computed_on(op)
+            if lane is not None:
+                self._computed.append((op.number, op.module, lane))
+            elif op.inputs:
+                self._copies.append(op.number)
+        self._places = [number for number, _, _ in self._computed]
+
+    def _list_inside(self, event: ModuleEvent) -> list[tuple[int, str | None, DeviceId]]:
+        first, last = bisect_right(self._places, event.number), bisect_left(self._places, _stop_of(event))
+        return [each for each in self._computed[first:last] if _is_inside(each[1], event)]
+
+    def list_own_accelerators(self, event: ModuleEvent) -> set[DeviceId]:
+        """Where a module itself computed, and no part of it, but for the cpu."""
+        return {lane for _, module, lane in self._list_inside(event) if module == event.path and lane.is_accelerator}
+
+    def list_parts(self, event: ModuleEvent) -> tuple[list[_Part], set[DeviceId]]:
+        """The devices of a call, each from where another one paused to where its data is copied on; where it ended."""
+        ran = [(number, lane) for number, _, lane in self._list_inside(event)]
+        if not ran:  # as in a replica, too, which run side by side
+            whole = (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
+            return [(whole, float(event.number), _stop_of(event))], {whole}
+        parts: list[_Part] = []
+        for lane in dict.fromkeys(lane for _, lane in ran):
+            own = [at for at, (_, device) in enumerate(ran) if device == lane]
+            start, stop = float(event.number), _stop_of(event)
+            if own[0] > 0:
+                start = float(ran[own[0] - 1][0] + 1)
+            if own[-1] + 1 < len(ran):
+                stop = self._next_copy(ran[own[-1]][0], ran[own[-1] + 1][0])
+            parts.append((lane, start, stop))
+        return parts, {ran[-1][1]}
+
+    def _next_copy(self, last: int, following: int) -> float:
+        """The first copy after a place, if it comes before the following operator."""
+        after = bisect_right(self._copies, last)
+        if after < len(self._copies):
+            return float(min(self._copies[after], following))
+        return float(following)
 
 
 def _find_gradients(trace: Trace, forward: list[Box]) -> Iterator[Box]:
     """Boxes of backward: while memory of a device was allocated for the gradients of a module, or of what it contains."""
     known = {box.path: box.class_name for box in forward if box.lane is not None}
-    points = [[point for point in curve.points if point.phase == "backward"] for curve in trace.memory]
-    numbers = sorted(point.number for own in points for point in own)
-    for curve, own in zip(trace.memory, points, strict=True):
+    numbers = sorted(point.number for curve in trace.memory for point in curve.points if point.phase == "backward")
+    for curve in trace.memory:
         began: dict[str, int] = {}  # of the modules whose gradients are computed, from the outermost inwards
         stop = 0
-        for number, module in [*((point.number, point.module) for point in own), (0, None)]:
+        own = [(point.number, point.module) for point in curve.points if point.phase == "backward"]
+        for number, module in [*own, (0, None)]:
             running = [path for path in _outer_paths(module) if path in known]
             for path in [path for path in began if path not in running]:
                 yield _gradient_box(path, known[path], curve.device, began.pop(path), stop)
-            began |= {path: number for path in running if path not in began}
+            for path in running:
+                began.setdefault(path, number)
             stop = next(iter(numbers[bisect_right(numbers, number) :][:1]), number + 1)  # where any device goes on
 
 
@@ -255,30 +288,6 @@ def _only_one(lanes: set[DeviceId]) -> DeviceId | None:
     if len(lanes) == 1:
         return next(iter(lanes))
     return None
-
-
-def _whole_part(event: ModuleEvent) -> _Part:
-    """A call in which no operator was seen: that of a replica, too, which run side by side."""
-    return (event.outputs or event.inputs or (DeviceId("cpu"),))[0], float(event.number), _stop_of(event)
-
-
-def _device_parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int]) -> Iterator[_Part]:
-    """The devices of a call, each from where another one paused to where its data is copied on."""
-    for lane in dict.fromkeys(lane for _, lane in ran):
-        own = [at for at, (_, device) in enumerate(ran) if device == lane]
-        first, last = own[0], own[-1]
-        start = ran[first - 1][0] + 1 if first else event.number
-        yield (
-            lane,
-            float(start),
-            _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop_of(event),
-        )
-
-
-def _next_place(last: int, following: int, copies: list[int]) -> float:
-    """The first copy after a place, if it comes before the following operator."""
-    after = bisect_right(copies, last)
-    return float(min(copies[after], following) if after < len(copies) else following)
 
 
 def _stack_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
@@ -346,13 +355,13 @@ def _find_bands(trace: Trace, shown: list[float]) -> tuple[Band, ...]:
     """
     seen = sorted((each.number, each.phase) for events in (trace.ops, trace.moves, trace.faults) for each in events)
     runs = [(phase, next(run)[0]) for phase, run in itertools.groupby(seen, key=lambda each: each[1])]
-    ends = [*(start for _, start in runs), _last_place(trace) + 1][1:]
-    spans = [(phase, start, stop) for (phase, start), stop in zip(runs, ends, strict=True) if phase in _STEP]
-    if len(spans) > MOST_BANDS:
-        return ()
-    ran = [sum(op.count for op in trace.ops if start <= op.number < stop) for _, start, stop in spans]
-    empty = [bisect_left(shown, start) == bisect_left(shown, stop) for _, start, stop in spans]
-    return tuple(Band(*span, *more) for span, more in zip(spans, zip(ran, empty, strict=True), strict=True))
+    bands = []
+    for at, (phase, start) in enumerate(runs):
+        stop = runs[at + 1][1] if at + 1 < len(runs) else _last_place(trace) + 1
+        if phase in _STEP:
+            ran = sum(op.count for op in trace.ops if start <= op.number < stop)
+            bands.append(Band(phase, start, stop, ran, bisect_left(shown, start) == bisect_left(shown, stop)))
+    return tuple(bands) if len(bands) <= MOST_BANDS else ()
 
 
 def _last_place(trace: Trace) -> int:
