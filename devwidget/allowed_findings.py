@@ -10,7 +10,7 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.validation import words_of
 from devwidget.records.comparison import Comparison
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
-from devwidget.records.finding import Finding, Severity
+from devwidget.records.finding import Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.paths import file_to_read
 from devwidget.records.trace import Trace
@@ -40,10 +40,14 @@ def refuse_findings(
         known = compare_traces(trace_of(baseline), found)
     else:
         known = Comparison(new=found.findings)
-    bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
-    error = "" if known.error_before else found.error
-    if bad or error:
-        failed = PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
+    texts = []
+    for finding in known.new:
+        if finding.severity in severities and finding.kind not in kinds:
+            texts.append(str(finding))
+    if found.error and not known.error_before:
+        texts.append(found.error)
+    if texts:
+        failed = PlacementError("\n\n".join(texts))
         failed.trace = found
         raise failed
 
@@ -57,7 +61,9 @@ def trace_of(given: str | pathlib.Path | Trace) -> Trace:
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
     example = 'devwidget.compare("before.json", after)'
-    record: Any = json_io.load(file_to_read(given, example)) if isinstance(given, str | pathlib.Path) else given
+    record: Any = given
+    if isinstance(given, str | pathlib.Path):
+        record = json_io.load(file_to_read(given, example))
     if not isinstance(record, Trace):
         raise DevwidgetError(
             Message("a {kind} is no trace", kind=class_name(type(record))), instead="devwidget.compare(before, after)"

@@ -6,7 +6,6 @@ import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
 from devwidget.records.device import DeviceId
@@ -58,29 +57,34 @@ def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] 
     for module in modules:
         for tensor in module.tensors:
             tensors[tensor.role].append(tensor)
-    grown = [each for found in tensors.values() for each in found if each.grad_device is not None and not each.tied_to]
+    grown = []
+    for tensor in itertools.chain.from_iterable(tensors.values()):
+        if tensor.grad_device is not None and not tensor.tied_to:
+            grown.append((tensor.grad_device, tensor.grad_bytes))
     tensors["optimizer"] += optimizer
     found: dict[str, dict[DeviceId, int]] = {}
     seen: set[int] = set()
     for role, category in _CATEGORY.items():
-        # Reversed, so that of tensors with one storage the first stays.
-        first = {each.storage: each for each in reversed(tensors[role]) if each.storage not in seen}
-        seen |= first.keys()
-        found[category] = _sum_by_device(map(attrgetter("device", "storage_bytes"), first.values()))
-    found["gradients"] = _sum_by_device(map(attrgetter("grad_device", "grad_bytes"), grown))
-    devices = dict.fromkeys(itertools.chain.from_iterable(found.values()))
-    return {each: {category: sums[each] for category, sums in found.items() if each in sums} for each in devices}
+        owned = []
+        for tensor in tensors[role]:
+            if tensor.storage not in seen:
+                seen.add(tensor.storage)
+                owned.append((tensor.device, tensor.storage_bytes))
+        found[category] = _sum_by_device(owned)
+    found["gradients"] = _sum_by_device(grown)
+    held: defaultdict[DeviceId, dict[str, int]] = defaultdict(dict)
+    for category, sums in found.items():
+        for device, size in sums.items():
+            held[device][category] = size
+    return dict(held)
 
 
 def _sum_by_device(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId, int]:
-    """Sum the bytes taken on each device; neighbours are mostly on one, so it is looked up once for all of them."""
-    sizes: defaultdict[DeviceId, list[int]] = defaultdict(list)
-    last: DeviceId | None = None
-    for device, size in allocations:
-        if device is not last:
-            last, of_device = device, sizes[device]
-        of_device.append(size)
-    return {each: sum(block_bytes(size, each) * n for size, n in Counter(found).items()) for each, found in sizes.items()}
+    """Sum the bytes taken on each device."""
+    sums: dict[DeviceId, int] = {}
+    for (device, size), count in Counter(allocations).items():
+        sums[device] = sums.get(device, 0) + count * block_bytes(size, device)
+    return sums
 
 
 def categorize_memory(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from devwidget.capture.patching.registry import PatchedFunction
@@ -53,7 +52,11 @@ def _read_variables(function: types.FunctionType) -> list[Variable]:
     names = names_in(function.__code__)
     found = _choose_variables(function.__globals__, names)
     modules = [each.value for each in found] + [sys.modules.get(name) for name in names]
-    for namespace in {id(each): vars(each) for each in modules if _is_own_module(each)}.values():
+    namespaces: dict[int, dict[str, Any]] = {}
+    for module in modules:
+        if _is_own_module(module):
+            namespaces[id(module)] = vars(module)
+    for namespace in namespaces.values():
         found += _choose_variables(namespace, names)
     return found
 
@@ -73,17 +76,14 @@ def _name_of(namespace: dict[str, Any]) -> str:
     return ""
 
 
-def _changed(before: list[Variable]) -> Iterator[Variable]:
-    return (each for each in before if each.has_changed())
-
-
 def _same_variables(now: list[Variable], before: list[Variable]) -> bool:
-    return not any(True for _ in _changed(before))
+    return not any(each.has_changed() for each in before)
 
 
 def _write_variables(function: types.FunctionType, before: list[Variable]) -> None:
-    for each in _changed(before):
-        each.write()
+    for each in before:
+        if each.has_changed():
+            each.write()
 
 
 def _list_values(before: list[Variable]) -> list[Any]:

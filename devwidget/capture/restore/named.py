@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import registered_entries
-from devwidget.capture.object_fields import dict_of, find_class_attribute, is_exactly, is_scalar, module_name
+from devwidget.capture.object_fields import dict_of, find_class_attribute, is_among, is_exactly, is_scalar, module_name
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.fields import is_heap, is_own_class
 from devwidget.capture.restore.keepers import Keeper
@@ -42,8 +42,9 @@ def _is_same(now: Any, before: Any) -> bool:
 
 
 def _is_patched(value: Any) -> bool:
-    function = value.__func__ if is_exactly(value, (staticmethod, classmethod)) else value
-    return issubclass(type(function), PatchedFunction)
+    if is_exactly(value, (staticmethod, classmethod)):
+        return _is_patched(value.__func__)
+    return issubclass(type(value), PatchedFunction)
 
 
 def _parts_of_program(before: dict[str, Any]) -> list[Any]:
@@ -68,20 +69,22 @@ def _read_scripted(owner: Any) -> dict[str, Any]:
     module, concrete = dict_of(owner).get("_c"), dict_of(owner).get("_concrete_type")
     if module is None:  # the shell that `torch.jit.trace` returns around the real one
         return {}
-    if concrete is not None:
-        names = concrete.get_attributes()
-    else:
-        names = ()
-    found = {f".{name}": module.getattr(name) for name in names if module.hasattr(name)}
+    found: dict[str, Any] = {}
+    for name in concrete.get_attributes() if concrete is not None else ():
+        if module.hasattr(name):
+            found[name] = module.getattr(name)
     for group in ("_parameters", "_buffers", "_modules"):
-        found |= {f".{name}": part for name, part in registered_entries(owner, group)}
+        found |= registered_entries(owner, group)
     return found
 
 
 def _same_attributes(now: dict[str, Any], before: dict[str, Any]) -> bool:
     """What comes out of C++ as a copy is no other attribute."""
-    compared = [name for name, part in before.items() if is_scalar(part) or isinstance(part, torch.Tensor)]
-    return all(name in now and _is_same(now[name], before[name]) for name in compared)
+    for name, part in before.items():
+        is_compared = is_scalar(part) or isinstance(part, torch.Tensor)
+        if is_compared and not _is_same(now.get(name), part):
+            return False
+    return True
 
 
 SCRIPTED = Keeper(_read_scripted, same=_same_attributes, parts=dict.values)
@@ -111,12 +114,12 @@ _ITERATOR = Keeper(lambda iterator: iterator.__length_hint__(), same=_is_same)
 
 def named_keeper(kind: type) -> Keeper | None:
     """How callables, references and objects written in C are compared; None where nothing tells that they have changed."""
-    if any(kind is each for each in _CODE):
+    if is_among(kind, _CODE):
         return CODE
     if issubclass(kind, weakref.ref):
         return REFERENCE
     for kinds, look in _LOOKS:
-        if any(kind is each for each in kinds):
+        if is_among(kind, kinds):
             return Keeper(look, same=_is_same)
     if module_name(kind) == "builtins" and find_class_attribute(kind, "__length_hint__") is not None:
         return _ITERATOR
