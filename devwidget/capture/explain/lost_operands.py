@@ -17,8 +17,7 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, failing_call, operands_of, running_node
-from devwidget.capture.source_code.factories import factory_of
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, factory_of, failing_call, operands_of, running_node
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
@@ -23,23 +22,18 @@ from devwidget.records.fault_details import Compared
 _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
-def own_check(context: ErrorContext) -> None:
-    """The same for an exception that is explained."""
-    _meet(context.state, context.error, context.frames[-1] if context.frames else None)
-
-
 def meet_own_check(state: RecordingState, error: BaseException) -> None:
     """Write down as a fault that the program found two devices where it wants one.
 
     Only the line that raised counts: what an exception handler or a caller makes of it says nothing of tensors.
     """
-    if not any(fault.error == error_text(error) for fault in state.log.faults):
-        _meet(state, error, next(reversed(traceback_frames(error.__traceback__)), None))
+    frames = traceback_frames(error.__traceback__)
+    is_known = any(fault.error == error_text(error) for fault in state.log.faults)
+    if frames and isinstance(error, Exception) and not is_known:
+        _meet(state, error, frames[-1])
 
 
-def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) -> None:
-    if frame is None or not isinstance(error, Exception):
-        return
+def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
     for sides in _compared(frame):

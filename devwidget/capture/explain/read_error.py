@@ -15,7 +15,7 @@ from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, made_there
-from devwidget.capture.explain.own_checks import own_check
+from devwidget.capture.explain.own_checks import meet_own_check
 from devwidget.capture.explain.replica_errors import (
     failure_site,
     from_replica,
@@ -106,7 +106,7 @@ def _read(error: BaseException) -> Reading:
     try:
         _run_readers(context, (*library_frames.ALL, from_replica))
         if not is_text_alone:
-            _run_readers(context, (own_check, _failed_call, _missing_build, _by_its_words, made_there))
+            _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there))
         if in_worker:
             mark_replica(context)
         faults = context.state.log.faults_seen()
@@ -127,6 +127,10 @@ def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext
                 reader(context)
         except Exception as trouble:
             context.state.log.log_trouble(trouble)
+
+
+def _own_check(context: ErrorContext) -> None:
+    meet_own_check(context.state, context.error)
 
 
 def _failed_call(context: ErrorContext) -> None:

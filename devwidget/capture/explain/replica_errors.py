@@ -34,7 +34,8 @@ def is_from_replica(context: ErrorContext) -> bool:
 
 def from_replica(context: ErrorContext) -> None:
     """What the text of the worker's traceback and the wrapper's own frame tell."""
-    wrapper, caught = _variables_of_wrapper(context).get("self"), CAUGHT.search(message(context.raised))
+    frame, caught = context.in_call(nn.DataParallel.forward.__code__), CAUGHT.search(message(context.raised))
+    wrapper = locals_of(frame).get("self") if frame is not None else None
     if caught is None or not is_a(wrapper, nn.DataParallel):
         return
     site = worker_site(context)
@@ -50,13 +51,6 @@ def from_replica(context: ErrorContext) -> None:
     faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
 
 
-def _variables_of_wrapper(context: ErrorContext) -> dict[str, Any]:
-    frame = context.in_call(nn.DataParallel.forward.__code__)
-    if frame is None:
-        return {}
-    return locals_of(frame)
-
-
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
     """What a wrapper was called with."""
     for frame in context.frames:
@@ -69,8 +63,7 @@ def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
 def mark_replica(context: ErrorContext) -> None:
     """Say of the faults of a worker that it was one, whose device differs from call to call."""
     faults = context.state.log.faults
-    for at, fault in enumerate(faults):
-        faults[at] = dataclasses.replace(fault, in_replica=True)
+    faults[:] = [dataclasses.replace(fault, in_replica=True) for fault in faults]
 
 
 def worker_site(context: ErrorContext) -> Site | None:
@@ -93,8 +86,8 @@ def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
 
 def _is_in(code: CodeType, site: Site) -> bool:
     """Whether a line is one of a function."""
-    lines = [line for _, _, line in code.co_lines() if line is not None]
-    return (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines)
+    last = max(line or 0 for _, _, line in code.co_lines())
+    return (code.co_filename, code.co_name) == (site.file, site.function) and code.co_firstlineno <= site.line <= last
 
 
 def failure_site(context: ErrorContext) -> Site | None:

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
-from devwidget.capture.faults import devices, random_generators
-from devwidget.capture.faults.failed_call import FailedCall
+from devwidget.capture.faults import devices
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site
 from devwidget.capture.source_code.expressions import failing_call
@@ -40,20 +40,25 @@ def meet_unwatched(state: RecordingState, error: BaseException) -> None:
         devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
     for func, args in _requests(user, frames[-1]):
         devices.handle_failure(FailedCall(state, func, args, {}, error, user))
-    if isinstance(error, TypeError):
+    if message(error).startswith("RNG state must be"):
         _meet_state_on_gpu(state, error, frames[frames.index(user) :])
 
 
-def _meet_state_on_gpu(state: RecordingState, error: TypeError, frames: Sequence[FrameType]) -> None:
-    """The state of a random generator that was read to a GPU with the rest of a checkpoint.
+def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:
+    """The state of a random generator, which is kept on the CPU, was read to a GPU with the rest of a checkpoint.
 
     Args:
         frames: from the line of the user on: the outermost that has the tensor writes what the user calls it.
     """
     for frame in frames:
         call = failing_call(frame)
-        if call is not None and not state.log.faults:
-            random_generators.meet_state(FailedCall(state, call.func, call.args, call.kwargs, error, frame))
+        if call is None:
+            continue
+        failed = FailedCall(state, call.func, call.args, call.kwargs, error, frame)
+        strays = [tensor for tensor in failed.tensors() if tensor.device.type != "cpu"]
+        if strays:
+            failed.report("operands", strays, torch.device("cpu"), NOT_OURS)
+            return
 
 
 def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[Any, ...]]]:

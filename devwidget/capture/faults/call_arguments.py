@@ -80,28 +80,19 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
     """
     node = parsed_operation(text)
     pairs: list[tuple[ast.expr, Any]] = []
-    if isinstance(node, ast.Call):
-        pairs = _pair_call(node, args, kwargs, name, direct=direct)
-    elif node is not None and direct:
-        pairs = _pair_operator(node, args, name)
+    if isinstance(node, ast.Call) and (direct or _passes_on(node, name)):
+        parts = _with_owner(node, len(args)) if direct else node.args
+        if len(parts) == len(args) or not direct:
+            pairs += zip(parts, args, strict=False)
+        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    elif direct:
+        parts = operands_of(node)
+        if len(parts) == len(args) or isinstance(node, ast.Subscript):  # what is written to an item stands behind it
+            pairs += zip(parts, args, strict=False)
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
-
-
-def _pair_call(
-    node: ast.Call, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool
-) -> list[tuple[ast.expr, Any]]:
-    """The expressions of a call with what they gave."""
-    parts = node.args
-    if direct:
-        parts = _with_owner(node, len(args))
-        parts = parts if len(parts) == len(args) else []
-    elif not _passes_on(node, name):
-        return []
-    keywords = [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
-    return [*zip(parts, args, strict=False), *keywords]
 
 
 def _with_owner(node: ast.Call, count: int) -> list[ast.expr]:
@@ -115,15 +106,6 @@ def _passes_on(node: ast.Call, name: str) -> bool:
     """Whether what a line calls has nearly the name of what failed, as a function of torch.nn.functional has."""
     called = ast.unparse(node.func).rpartition(".")[2]
     return bool(called) and name.startswith(called)
-
-
-def _pair_operator(node: ast.AST, args: tuple[Any, ...], name: str) -> list[tuple[ast.expr, Any]]:
-    """The operands of an operator with what they were; what is written to an index stands behind it, on the same line."""
-    parts = operands_of(node)
-    is_indexed = isinstance(node, ast.Subscript) and name in _INDEXED
-    if is_indexed or len(parts) == len(args):
-        return list(zip(parts, args, strict=False))
-    return []
 
 
 def computed(text: str) -> str:

@@ -53,11 +53,3 @@ def _find_target(call: FailedCall, generator: torch.Generator) -> torch.device |
     if device.type == generator.device.type:
         return None
     return device
-
-
-def meet_state(call: FailedCall) -> Any:
-    """The state of a generator, which is kept on the CPU whatever device its numbers are for."""
-    strays = [tensor for tensor in call.tensors() if tensor.device.type != "cpu"]
-    if strays and isinstance(call.error, TypeError) and message(call.error).startswith("RNG state must be"):
-        call.report("operands", strays, torch.device("cpu"), NOT_OURS)
-    return NOT_OURS

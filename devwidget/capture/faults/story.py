@@ -182,32 +182,23 @@ def _read_origin(asked: Asked, family: list[torch.Tensor]) -> tuple[Origin, Held
 
 def _find_origin(asked: Asked, family: list[torch.Tensor]) -> Origin:
     """The origin of the first of a tensor and those it was computed from that has a name."""
-    first = find_origin(asked.frames, family[0], asked.target, asked.aspect)
-    if first.site is not None:
-        return first
-    for each in family[1:]:
+    for each in family:
         if getattr(each, asked.aspect) == getattr(family[0], asked.aspect):
             found = find_origin(asked.frames, each, asked.target, asked.aspect)
             if found.site is not None:
                 return found
-    return first
+    return Origin(None)
 
 
 def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | None:
     """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
     for frame in asked.frames:
         code = frame.f_code
-        if code.co_argcount:
-            owner = locals_of(frame).get(code.co_varnames[0])
-        else:
-            owner = None
+        owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
         if owner is None or (is_module(owner) and asked.state.tracker.path_of(owner) is not None):
             continue
-        if is_module(owner):
-            fields = [*own_tensors(owner).items()]
-        else:
-            fields = []
-        for name, value in (*fields, *copy_items(dict_of(owner))):
+        registered = own_tensors(owner).items() if is_module(owner) else ()
+        for name, value in (*registered, *copy_items(dict_of(owner))):
             if type(name) is str and any(is_among(tensor, family) for tensor in tensors_in(value, depth=2)):
                 return classes.attribute_assignment(type(owner), name)
     return None

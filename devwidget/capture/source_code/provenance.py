@@ -15,8 +15,7 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import Scope, is_of_torch
-from devwidget.capture.source_code.factories import factory_of
+from devwidget.capture.source_code.expressions import Scope, factory_of, is_of_torch
 from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
