@@ -74,8 +74,7 @@ def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, 
 
 def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Both sides of what the raising line, or the `if` around it, wants to be equal."""
-    file = read_file(frame.f_code.co_filename)
-    for node in file.statements if file is not None else ():
+    for node in read_file(frame.f_code.co_filename).statements:
         match node:
             case ast.Assert() if _is_at(node, frame.f_lineno):
                 yield from _sides(node.test, _AGREE)

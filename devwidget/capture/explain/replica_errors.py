@@ -35,7 +35,7 @@ def is_from_replica(context: ErrorContext) -> bool:
 def from_replica(context: ErrorContext) -> None:
     """What the text of the worker's traceback and the wrapper's own frame tell."""
     frame, caught = context.in_call(nn.DataParallel.forward.__code__), CAUGHT.search(message(context.raised))
-    wrapper = locals_of(frame).get("self") if frame is not None else None
+    wrapper = locals_of(frame).get("self")
     if caught is None or not is_a(wrapper, nn.DataParallel):
         return
     site = worker_site(context)

@@ -137,7 +137,7 @@ def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
         return birth is None or birth.number < root.number
 
     frame = next((each for each in asked.frames if each.f_code is code), None)
-    variables = locals_of(frame) if frame is not None else {}
+    variables = locals_of(frame)
     for name in [*code.co_varnames[: code.co_argcount], *variables]:
         if is_at_hand(variables.get(name)):
             yield str(name)

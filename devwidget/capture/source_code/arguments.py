@@ -26,7 +26,7 @@ def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
     None if it called something else, or used `*args` or `**kwargs`.
     """
     above = user_frame(frame.f_back)
-    call = running_node(above) if above is not None else None
+    call = running_node(above)
     if above is None or not isinstance(call, ast.Call) or _has_stars(call):
         return None
     scope, code = Scope(above), frame.f_code
@@ -66,7 +66,7 @@ def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
     That of `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; nothing if somebody said more.
     """
     inner = user_frame(frame)
-    call = running_node(inner) if inner is not None else None
+    call = running_node(inner)
     keywords = call.keywords if isinstance(call, ast.Call) else []
     node = next((each.value for each in keywords if each.arg == keyword), None)
     while inner is not None and isinstance(node, ast.Name) and _is_none(inner, node.id):
@@ -111,7 +111,7 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
 def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
     """An argument that a caller hands to a module whose parameters are all on another GPU: any other GPU would do for it."""
     above = user_frame(frame.f_back) if is_module(called) else None
-    call = running_node(above) if above is not None else None
+    call = running_node(above)
     if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
         return None
     devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}

@@ -145,13 +145,15 @@ def call_text(raw: RawSite | None) -> str:
     return ""  # Python kept no position
 
 
-def locals_of(frame: FrameType) -> dict[str, Any]:
-    """A copy of a frame's variables that leaves nothing behind.
+def locals_of(frame: FrameType | None) -> dict[str, Any]:
+    """A copy of a frame's variables that leaves nothing behind; {} of no frame.
 
     Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns; each reading of `f_locals`
     fills it anew, and it would keep a deleted model alive until the function returns. So it is emptied again, unless
     somebody else holds it.
     """
+    if frame is None:
+        return {}
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return _copied(frame.f_locals)
     found, code = frame.f_locals, frame.f_code

@@ -166,8 +166,8 @@ def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
 
 def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool:
     """Whether a file reads `something.attribute` outside of a class."""
-    file, own = read_file(filename), {id(node) for node in ast.walk(owner)}
-    for node in ast.walk(file.tree) if file is not None else ():
+    own = {id(node) for node in ast.walk(owner)}
+    for node in ast.walk(read_file(filename).tree):
         match node:
             case ast.Attribute(attr=name, ctx=ast.Load()) if name == attribute and id(node) not in own:
                 return True

@@ -80,8 +80,8 @@ def _comparisons_of(code: CodeType) -> Iterator[_Comparison]:
     if not any(type(each) is str and _DEVICE.fullmatch(each) for each in code.co_consts):
         return
     file = read_file(code.co_filename)
-    scope = file.tree if file is not None and code.co_name == "<module>" else definition_of(code)
-    if file is None or scope is None:
+    scope = file.tree if code.co_name == "<module>" else definition_of(code)
+    if scope is None:
         return
     for node in _list_comparisons(scope):
         found = _read(node)

@@ -176,8 +176,10 @@ def failing_call(frame: FrameType) -> Call | None:
     return Call(function, tuple(part for operand in operands for part in _argument(operand, scope)), {})
 
 
-def running_node(frame: FrameType) -> ast.AST | None:
+def running_node(frame: FrameType | None) -> ast.AST | None:
     """The syntax tree of the expression that a frame was running, on its line; None where its source is not at hand."""
+    if frame is None:
+        return None
     raw = site_of(frame)
     return parsed_operation(call_text(raw), line_of(raw))
 

@@ -226,7 +226,7 @@ def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
     """Tensors on the right device that the function has before that line, its arguments first."""
     site, code = assigned.site, assigned.frame.f_code
     file, scope = read_file(code.co_filename), definition_of(code)
-    if file is None or scope is None or site.function != scope.name:
+    if scope is None or site.function != scope.name:
         return ()
     found, arguments = [], code.co_varnames[: code.co_argcount]
     for name, value in locals_of(assigned.frame).items():

@@ -65,17 +65,16 @@ class SourceFile:
         return self._assigned[scope].get(name, [])
 
 
-_known: dict[str, tuple[list[str], SourceFile | None]] = {}
+_known: dict[str, tuple[list[str], SourceFile]] = {}
 
 
-def read_file(filename: str) -> SourceFile | None:
-    """A file; None where there is no source, it does not parse (a cell with magics), or it is very large."""
+def read_file(filename: str) -> SourceFile:
+    """A file; without statements where there is no source, it does not parse (a cell with magics), or it is very large."""
     lines = linecache.getlines(filename)
     known = _known.get(filename)
     if known is not None and known[0] is lines:  # linecache hands out the same list until the file changes
         return known[1]
-    tree = parsed("".join(lines), deep=True)
-    file = SourceFile(lines, tree) if tree is not None else None
+    file = SourceFile(lines, parsed("".join(lines), deep=True) or ast.Module([], []))
     _known.pop(filename, None)
     _known[filename] = lines, file
     if len(_known) > MOST_FILES:
@@ -100,20 +99,17 @@ def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:
 
 def classes_named(filename: str, name: str, lines: Iterable[int]) -> list[ast.ClassDef]:
     """The classes of a name in a file: those around one of these lines, if there are any."""
-    file = read_file(filename)
-    scopes = file.scopes if file is not None else []
-    named = [scope for scope in scopes if isinstance(scope, ast.ClassDef) and scope.name == name]
+    classes = [scope for scope in read_file(filename).scopes if isinstance(scope, ast.ClassDef)]
+    named = [scope for scope in classes if scope.name == name]
     around = [scope for scope in named if any(_encloses(scope, line) for line in lines)]
     return around or named
 
 
 def definition_of(code: CodeType) -> Function | None:
     """The syntax tree of a user's function."""
-    if is_users_code(code):
-        file = read_file(code.co_filename)
-    else:
-        file = None
-    for scope in file.scopes if file is not None else ():
+    if not is_users_code(code):
+        return None
+    for scope in read_file(code.co_filename).scopes:
         is_it = scope.name == code.co_name and own_lines(scope).start == code.co_firstlineno
         if is_it and isinstance(scope, Function):
             return scope

@@ -19,11 +19,8 @@ MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "
 def statement_text(filename: str, line: int) -> str:
     """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
     file = read_file(filename)
-    if file is not None:
-        rows = file.statement_lines(line)
-    else:
-        rows = range(0)
-    if file is None or not rows:
+    rows = file.statement_lines(line)
+    if not rows:
         return linecache.getline(filename, line).strip()
     return textwrap.dedent("".join(file.lines[rows.start - 1 : rows.stop - 1])).rstrip()
 
@@ -56,8 +53,6 @@ def last_assignment(filename: str, name: str, line: int) -> Site | None:
 
 def _assignment(filename: str, name: str, around: int, before: int) -> Site | None:
     file = read_file(filename)
-    if file is None:
-        return None
     for scope in (*file.functions_around(around), file.tree):
         lines = [line for line in file.assigned_lines(scope, name) if line < before]
         if lines:
@@ -84,8 +79,7 @@ def assigned_call(statement: str) -> tuple[str, str]:
 
 def first_parameter(filename: str, line: int) -> str:
     """The first parameter after `self` or `ctx` of the function around a line."""
-    file = read_file(filename)
-    for function in file.functions_around(line)[:1] if file is not None else ():
+    for function in read_file(filename).functions_around(line)[:1]:
         for parameter in function.args.args:
             if parameter.arg not in ("self", "ctx"):
                 return parameter.arg
@@ -94,8 +88,7 @@ def first_parameter(filename: str, line: int) -> str:
 
 def made_by(filename: str, factory: str) -> Site | None:
     """The first statement of a file that assigns what a call of `factory` gives, such as `rng = torch.Generator()`."""
-    file = read_file(filename)
-    for node in file.statements if file is not None else ():
+    for node in read_file(filename).statements:
         if isinstance(node, ast.Assign) and _calls(node.value, factory):
             return site_at(filename, node.lineno)
     return None
@@ -111,8 +104,7 @@ def _calls(node: ast.expr, method: str) -> bool:
 
 def named_move(filename: str, method: str) -> Site | None:
     """The last statement of a file that keeps a move without calling it: `clip = waveform.cuda`."""
-    file = read_file(filename)
-    for node in reversed(file.statements) if file is not None else ():
+    for node in reversed(read_file(filename).statements):
         match node:
             case ast.Assign(value=ast.Attribute(attr=name)) if name == method:
                 return site_at(filename, node.lineno)
@@ -123,11 +115,9 @@ def discarded_move(filename: str, line: int) -> Site | None:
     """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
     text = statement_text(filename, line)
     match parsed_statement(text):
-        case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.ListComp(elt=ast.Call() as call)):
-            is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
-            if is_move:
+        case ast.Expr(value=ast.Call(func=method) | ast.ListComp(elt=ast.Call(func=method))):
+            if isinstance(method, ast.Attribute) and method.attr in MOVES:
                 return Site(filename, line, text)
-            return None
     return None
 
 
@@ -137,8 +127,6 @@ def unkept_move(filename: str, name: str, before: int) -> Site | None:
     Or that names the move without calling it: `x.cuda`.
     """
     file = read_file(filename)
-    if file is None:
-        return None
     scope = next(iter(file.functions_around(before)), file.tree)
     assigned = max((line for line in file.assigned_lines(scope, name) if line < before), default=0)
     for node in reversed([*statements_of(scope)]):
@@ -158,13 +146,11 @@ def _name_moved(node: ast.stmt) -> str:
 
 def returned_by(site: Site | None) -> Site | None:
     """The last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at its top level."""
-    if site is not None:
-        call = assigned_call(site.text)[0]
-    else:
-        call = ""
-    file = read_file(site.file) if site is not None else None
-    for function in file.tree.body if file is not None else ():
-        if site is not None and isinstance(function, Function) and function.name == call.partition("(")[0]:
+    if site is None:
+        return None
+    called = assigned_call(site.text)[0].partition("(")[0]
+    for function in read_file(site.file).tree.body:
+        if isinstance(function, Function) and function.name == called:
             return last_return(site.file, function)
     return None
 
@@ -179,9 +165,4 @@ def last_return(filename: str, function: Function) -> Site | None:
 
 def first_line(filename: str, line: int) -> int:
     """The line on which the statement at a line begins."""
-    file = read_file(filename)
-    if file is not None:
-        rows = file.statement_lines(line)
-    else:
-        rows = range(0)
-    return rows.start or line
+    return read_file(filename).statement_lines(line).start or line
