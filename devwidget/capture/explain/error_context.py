@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
-from devwidget.capture.modules import is_module, registered_entries, walk_modules
+from devwidget.capture.modules import is_module, named_tensors, walk_modules
 from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
@@ -106,22 +106,24 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
         named = _find_around(named, running)
         if not named:
             return "", running[0]
-    sizes = {id(module): len(_parts_of(module)) for _, module in named}
-    return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
+    return max(named, key=lambda pair: len(_parts_of(pair[1])), default=("", None))
 
 
 def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -> list[tuple[str, nn.Module]]:
     """The modules that hold the outermost running one; if that is a loss, which has no parameters, those beside it."""
-    outermost = running[0]
-    around = [(name, module) for name, module in named if is_among(outermost, _parts_of(module))]
-    is_alone = all(module is outermost for _, module in around)
-    if is_alone and not any(_has_parameters(module) for module in running):
-        return [(name, module) for name, module in named if module is not outermost]
-    return around
+    around, others = [], []
+    for pair in named:
+        if pair[1] is not running[0]:
+            others.append(pair)
+            if is_among(running[0], _parts_of(pair[1])):
+                around.append(pair)
+    if around or any(map(_has_parameters, running)):
+        return around or [pair for pair in named if pair[1] is running[0]]
+    return others
 
 
 def _has_parameters(module: nn.Module) -> bool:
-    return any(registered_entries(part, "_parameters") for part in _parts_of(module))
+    return next(named_tensors(module, "_parameters"), None) is not None
 
 
 def _parts_of(module: nn.Module) -> list[nn.Module]:

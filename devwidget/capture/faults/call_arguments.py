@@ -44,7 +44,9 @@ def _signature(func: Any) -> tuple[str, ...]:
     names = _signatures().get(id(original), ())
     if not names and type(original) is BuiltinFunctionType:
         names = _of_operator(name)
-    return tuple("input" if name == "self" else name for name in names)  # as the documentation of torch calls it
+    if names[:1] == ("self",):
+        return ("input", *names[1:])  # as the documentation of torch calls it
+    return names
 
 
 @functools.cache

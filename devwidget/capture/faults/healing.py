@@ -48,19 +48,20 @@ class _Meeting:
 
 def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingState) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data."""
-    devices = {tensor.device for tensor in tensors}
-    if len(devices) < 2 or any(device.type == "meta" for device in devices):
+    if _only_device(tensors) is not None or any(tensor.is_meta for tensor in tensors) or not tensors:
         return None
     meeting = _Meeting(name, tensors, state)
-    votes = (vote(meeting) for vote in _VOTES)
-    return next(device for device in votes if device is not None)
+    for vote in _VOTES:
+        device = vote(meeting)
+        if device is not None:
+            return device
+    return _of_the_youngest(meeting)
 
 
 def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
     """An in-place call stays with the tensor on an accelerator that it writes to."""
     first = meeting.tensors[0]
-    is_written = is_inplace(meeting.name) and first.dim() and is_accelerator(first.device)
-    if is_written:
+    if is_inplace(meeting.name) and first.dim() and is_accelerator(first.device):
         return first.device
     return None
 
@@ -75,18 +76,21 @@ def _of_what_was_asked_for(meeting: _Meeting) -> torch.device | None:
 
     So does what a file has put where it was saved, because nobody asked for that.
     """
-    tracker = meeting.state.tracker
-    rest = [tensor for tensor in meeting.on_accelerators() if not tracker.is_shared(tensor)]
-    return _only_device(tensor for tensor in rest if not _is_as_saved(tensor, meeting.state))
+    state, rest = meeting.state, []
+    for tensor in meeting.on_accelerators():
+        if not state.tracker.is_shared(tensor) and not _is_as_saved(tensor, state):
+            rest.append(tensor)
+    return _only_device(rest)
 
 
 def _of_running_module(meeting: _Meeting) -> torch.device | None:
     """The parameters of the running module win unless it is split."""
     module = meeting.state.tracker.running
     parts = walk_modules(module) if module is not None else ()
-    home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())
-    if any(tensor.device == home for tensor in meeting.on_accelerators()):
-        return home
+    home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())  # a replica has copies
+    for tensor in meeting.on_accelerators():
+        if tensor.device == home:
+            return home
     return None
 
 
@@ -121,7 +125,6 @@ _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
     _of_running_module,
     _of_gradients,
     _of_what_is_indexed,
-    _of_the_youngest,
 )
 """Who says where a call belongs, in the order in which they are asked."""
 

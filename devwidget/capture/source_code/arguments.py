@@ -13,7 +13,7 @@ from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import dict_of, is_among
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, running_node
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import arguments_in
@@ -66,9 +66,7 @@ def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
     That of `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; nothing if somebody said more.
     """
     inner = user_frame(frame)
-    call = running_node(inner)
-    keywords = call.keywords if isinstance(call, ast.Call) else []
-    node = next((each.value for each in keywords if each.arg == keyword), None)
+    node = argument_named(running_node(inner), keyword)
     while inner is not None and isinstance(node, ast.Name) and _is_none(inner, node.id):
         written, above = arguments_of(inner), user_frame(inner.f_back)
         if written is None or above is None:

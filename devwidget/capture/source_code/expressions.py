@@ -133,7 +133,7 @@ class Scope:
     def _deciders_of_call(self, node: ast.Call) -> Iterator[torch.Tensor | ast.Call]:
         """Of a method its object, of a layer its weights, of a torch function its arguments; of others nothing is known."""
         func, name = self.value(node.func), name_of_called(node)
-        names_device = any(keyword.arg == "device" for keyword in node.keywords)
+        names_device = argument_named(node, "device") is not None
         if is_module(func):
             yield from list(own_tensors(func).values())[: not names_device]
         elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self) and not names_device:
@@ -182,6 +182,14 @@ def running_node(frame: FrameType | None) -> ast.AST | None:
         return None
     raw = site_of(frame)
     return parsed_operation(call_text(raw), line_of(raw))
+
+
+def argument_named(call: ast.AST | None, name: str) -> ast.expr | None:
+    """What a call is given under a name."""
+    for keyword in call.keywords if isinstance(call, ast.Call) else ():
+        if keyword.arg == name:
+            return keyword.value
+    return None
 
 
 def _find_function(owner: Any, name: str) -> Any:
@@ -348,7 +356,7 @@ def _read_call(node: ast.Call, scope: Scope) -> FactoryCall | None:
     name = name_of_called(node)
     if name not in names_of_factories() or _is_number(node, name) or not is_of_torch(scope.value(node.func), name):
         return None
-    asked = next((keyword.value for keyword in node.keywords if keyword.arg == "device"), None)
+    asked = argument_named(node, "device")
     device = _find_device(name, scope.value(asked) if asked is not None else None)
     if device is not None:
         return FactoryCall(ast.unparse(node), name, device)
