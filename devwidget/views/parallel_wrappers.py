@@ -140,10 +140,13 @@ def _find_tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 def _find_offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     hooked = [module for module in modules if module.wrapper == "accelerate" and any(map(_is_registered, module.tensors))]
-    notes = dict.fromkeys(_hook_words(module) for module in hooked)
-    if hooked:
-        shares = tuple(_make_share(note, [module for module in hooked if _hook_words(module) == note]) for note in notes)
-        yield Spread("accelerate", hooked[0].path, "", 0, shares)
+    if not hooked:
+        return
+    groups: dict[str, list[ModuleFacts]] = {}
+    for module in hooked:
+        groups.setdefault(_hook_words(module), []).append(module)
+    shares = tuple(_make_share(note, modules) for note, modules in groups.items())
+    yield Spread("accelerate", hooked[0].path, "", 0, shares)
 
 
 def _hook_words(module: ModuleFacts) -> str:

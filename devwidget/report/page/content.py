@@ -126,10 +126,10 @@ def _failure_in_its_finding(trace: Trace, cards: list[Content]) -> tuple[Content
     """How the step ended, unless a finding tells why: its card then has the exception, since one fault is one card."""
     failure = failure_card(trace)
     ended = {fault.number for fault in trace.faults if not fault.healed and fault.error == trace.error}
-    found = next((n for n, each in enumerate(trace.findings) if ended.intersection(each.explains)), None)
-    if failure is None or found is None:
-        return failure, cards
-    return None, [card | ({"raised": failure} if n == found else {}) for n, card in enumerate(cards)]
+    for number, finding in enumerate(trace.findings):
+        if failure is not None and ended.intersection(finding.explains):
+            return None, [*cards[:number], cards[number] | {"raised": failure}, *cards[number + 1 :]]
+    return failure, cards
 
 
 @displays_safely
@@ -186,8 +186,9 @@ def picture_content(picture: Picture) -> Content:
 def _with_rows(trace: Trace, table: PlacementTable, marks: Overlay) -> list[Content]:
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)
-    classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]
-    clock, faults = Clock(trace), {fault.number: fault for fault in trace.faults}
-    places = [finding_place(finding, clock) for finding in trace.findings]
-    explained = [[faults[number] for number in finding.explains if number in faults] for finding in trace.findings]
-    return [finding_card(*each) for each in zip(trace.findings, rows, classes, places, explained, strict=True)]
+    clock, cards = Clock(trace), []
+    for finding, row in zip(trace.findings, rows, strict=True):
+        class_name = table.classes[row] if 0 <= row < len(table) else ""
+        explained = [fault for fault in trace.faults if fault.number in finding.explains]
+        cards.append(finding_card(finding, row, class_name, finding_place(finding, clock), explained))
+    return cards

@@ -14,7 +14,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
-from devwidget.report.style.units import format_bytes, format_count
+from devwidget.report.style.units import format_bytes, format_count, some_bytes
 from devwidget.report.style.words import dtype_words
 from devwidget.views.overlay import Overlay, repeated_blocks
 from devwidget.views.placement import PlacementTable, device_order
@@ -62,12 +62,6 @@ def _count_words(number: int) -> str:
     return ""
 
 
-def _bytes_words(size: int) -> str:
-    if size:
-        return format_bytes(size)
-    return ""
-
-
 def _dtype_texts(table: PlacementTable) -> list[str]:
     texts = {mask: _dtypes_words(table.dtypes_of(row)) for row, mask in reversed(list(enumerate(table.dtypes)))}
     return [texts[mask] for mask in table.dtypes]
@@ -86,7 +80,7 @@ COLUMNS = (
     Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(84px, 1.5fr)")),
     Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
     Column("params", Message("params"), "amount", ("76px", "", ""), values=_own_parameters, shown=_count_words),
-    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=_bytes_words),
+    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=some_bytes),
     Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "92px")),
     Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(88px, 1.5fr)")),
 )
