@@ -22,7 +22,7 @@ FLOORS = {
         loading
     """.split(),
     "rules": """
-        wording edits found registry repeated_writes placement
+        wording edits found registry host_reads repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """

@@ -11,7 +11,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
 from devwidget.rules.edits.calls import FACTORIES
-from devwidget.rules.edits.moves_where_made import where_made
+from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.found import Found
 
 
@@ -56,4 +57,4 @@ def made_there(write: UserMove) -> Fix | None:
     if write.into is None:
         return None
     fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
-    return where_made(fault, write.into, literal=False)
+    return create_there(Case(fault, write.into, literal=False))

@@ -92,12 +92,6 @@ def test_an_optimizer_that_waits_once_in_a_step_is_a_hint_and_for_each_parameter
     assert severities(3, wait(phase="optimizer", module=None, count=count, turns=3)) == told
 
 
-def test_items_that_are_chosen_one_by_one_and_stacked_are_chosen_at_once():
-    line = site("best = torch.stack([table[i] for i in order], dim=0)", 20)
-    (found,) = findings(waits=(wait(site=line, call="__getitem__", expression="table[i]", count=9, turns=3),), steps=3)
-    assert [edit.text.strip() for edit in found.fixes[0].edits] == ["best = table[order]"]
-
-
 def test_a_warning_without_an_edit_says_why_there_is_none():
     branch = wait(site=site("if torch.isnan(y).any(): pass", 20), expression="torch.isnan(y).any()", call="__bool__")
     (found,) = findings(waits=(branch,), steps=3)

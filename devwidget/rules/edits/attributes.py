@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from devwidget.records.finding import Effect, Fix, RegisterBuffers, RegisterModules, RegisterParameters
@@ -30,12 +30,11 @@ _TAKEN_KEYS = frozenset({
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def register_attribute(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
+def register_attribute(held: Held, dtype: str = "float32") -> Iterator[Fix | None]:
     """Ways to register what a module keeps, best first.
 
     Args:
         dtype: of the tensor: what holds no floating point can be no parameter.
-        together: the attributes of the same assignment that are to be registered too.
     """
     attribute = re.split(r"[.\[]", held.name)[0]
     at = code_at(held.assigned, f"self.{attribute}")
@@ -50,16 +49,13 @@ def register_attribute(held: Held, together: Collection[str] = (), dtype: str = 
     if value is None or not assigns_self_attribute(statement, attribute):
         return
     if len(targets_of(statement)) != 1:
-        yield _unpacked(code, owner, statement, {attribute, *together}) if held.name == attribute else None
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
-        yield _register_list_beside(code, owner, statement, attribute) if is_taken(held) else None
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
         yield _many_buffers(code, owner, statement, attribute, held.name.removeprefix(attribute))
-        yield _many_tensors(code, owner, statement, attribute, held.name.removeprefix(attribute))
     elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
         yield _rebuilt(code, owner, statement, attribute, value)
 
@@ -111,42 +107,6 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
     if _is_only_read(code, owner, statement, attribute):
         return _with_effect(found, effect)
     return found
-
-
-def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
-    """`self.cos, self.sin = a.cos(), a.sin()`: those that are wanted become buffers, one line each."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return None
-    unpacked = targets_of(statement)
-    names = [
-        target.attr if isinstance(target, ast.Attribute) and is_self_attribute(target, target.attr) else ""
-        for target in unpacked
-    ]
-    parts = statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else []
-    if not all(names) or any(len(_assignments(code, owner, statement, name)) != 1 for name in names):
-        return None
-    if len(parts) != len(names) or any(
-        is_self_attribute(node, name) for part in parts for node in ast.walk(part) for name in names
-    ):
-        values, lines = names, [f"{', '.join(names)} = {code.text(statement.value)}"]
-        if set(names) & code.bound(statement):
-            return None
-    else:
-        values, lines = [code.text(part) for part in parts], []
-    lines += [
-        f"self.register_buffer({name!r}, {value}, persistent=False)" if name in wanted else f"self.{name} = {value}"
-        for name, value in zip(names, values, strict=True)
-    ]
-    draft = Draft(code)
-    draft.rewrite(statement, "\n".join(lines))
-    if len(wanted) > 1:
-        words = Message("register them as buffers")
-    else:
-        words = Message("register it as a buffer")
-    found, registered = fix(words, draft, "sure"), [name for name in names if name in wanted]
-    if owner is None or not all(_is_only_read(code, owner, statement, name) for name in registered):
-        return found
-    return _with_effect(found, RegisterBuffers(code.file, owner.name, tuple(registered)))
 
 
 def _with_effect(found: Fix | None, effect: Effect) -> Fix | None:
@@ -246,23 +206,6 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     return _with_effect(found, RegisterModules(code.file, owner.name, attribute))
 
 
-def _register_list_beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
-    """The dict stays, because `nn.ModuleDict` refuses a key of it, and a list beside it registers the modules."""
-    value = getattr(statement, "value", None)
-    listed = f"{attribute}_modules"
-    if (
-        owner is None
-        or len(_assignments(code, owner, statement, attribute)) != 1
-        or not isinstance(value, ast.Dict | ast.DictComp)
-    ):
-        return None
-    if _is_empty(value) or any(isinstance(n, ast.Attribute) and n.attr == listed for n in ast.walk(owner)):
-        return None
-    draft = Draft(code)
-    draft.insert_below(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
-    return fix(Message("register them in an nn.ModuleList beside the dict: nn.ModuleDict refuses these keys"), draft)
-
-
 def _is_plain_container_call(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "tuple")
 
@@ -324,29 +267,6 @@ def _may_change(code: Code, node: ast.AST) -> bool:
     if isinstance(outer, ast.Attribute):
         return outer.attr not in ("items", "keys", "values", "get", "index")
     return isinstance(outer, ast.Assign | ast.AugAssign) and outer.value is node
-
-
-def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
-    """A list or dict of tensors becomes an `nn.ParameterList` or `nn.ParameterDict` that asks for no gradient."""
-    value = getattr(statement, "value", None)
-    if value is None or len(_assignments(code, owner, statement, attribute)) != 1 or _is_empty(value):
-        return None
-    parameter, text = spelled(code, "Parameter"), code.text(value)
-    named = isinstance(value, ast.Dict | ast.DictComp)
-    if named and "'" not in item:
-        return None  # the keys of a ParameterDict are words
-    if named:
-        items = f"{{name: {parameter}(part, requires_grad=False) for name, part in {text}.items()}}"
-    elif isinstance(value, _CONTAINERS) or _is_plain_container_call(value):
-        items = f"{parameter}(part, requires_grad=False) for part in {text}"
-    else:
-        return None
-    draft = Draft(code)
-    draft.replace(value, f"{spelled(code, 'ParameterDict' if named else 'ParameterList')}({items})")
-    found = fix(Message("register each tensor, as a parameter that is not trained"), draft, "sure")
-    if owner is None or not _is_only_filled(code, owner, statement, attribute):
-        return found
-    return _with_effect(found, RegisterParameters(code.file, owner.name, attribute, is_trained=False))
 
 
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:

@@ -35,7 +35,6 @@ FACTORIES = frozenset(
         "randint",
         "randn",
         "randperm",
-        "range",
         "scalar_tensor",
         "sparse_coo_tensor",
         "tensor",

@@ -8,22 +8,37 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from devwidget.records.device import PLACING_METHODS
+from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
-from devwidget.records.trace import Fault, Held, Operand
+from devwidget.records.trace import Fault, Held, Trace
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, code_at, code_of
 
 
-def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
+    """Whether a line took tensors from where they are wanted."""
+    moves = (move for move in trace.moves if move.site is not None and move.cause == "explicit")
+    return any((move.site, move.source) == (site, home) and move.target != home for move in moves)
+
+
+def copy_moved(model: str) -> Fix:
+    """`Module.to` took away a model that is needed where it was."""
+    words = Message("`Module.to` moves in place: move a copy, and leave the model where it is")
+    return Fix(words, f"copy.deepcopy({model})")
+
+
+def build_there(case: Case, held: Held) -> Iterator[Fix | None]:
     """`head = Head(6)` becomes `head = Head(6).to(device)`: the module that was left behind, or the whole model."""
+    fault, stray = case.fault, case.stray
     at = code_at(stray.birth, stray.birth_call)
-    if at is None:
+    if at is None or stray.birth is None:
         return
-    function = stray.birth.function if stray.birth is not None else ""
+    function = stray.birth.function
     files = _files(fault, at[0])
     line = _construction(files, at[1], held, function, _wanted(fault, held))
     if line is not None and _is_empty_container(line[1]):  # what was put into it later stays where it is
@@ -37,7 +52,7 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
         else:
             device = repr(str(fault.target))
         draft.append(call, f".to({device})")
-        yield fix(Message("move it to the device of its inputs where it is built"), draft)
+        yield fix(_WHERE_BUILT, draft)
 
 
 def _is_empty_container(node: ast.expr) -> bool:
@@ -142,79 +157,27 @@ def _name_of(code: Code, node: ast.expr) -> str:
     return ""
 
 
-def owner_built(fault: Fault, stray: Operand) -> Fix | None:
-    """The module that made the stray in its `__init__`, where it was built: the fault knows it by no path of the model.
-
-    A module in a plain list or dict of another becomes one that is registered; another is moved.
-    """
+def build_owner_there(case: Case) -> Fix | None:
+    """The module that made the stray in its `__init__`, where it was built: the fault knows it by no path of the model."""
+    stray, fault = case.stray, case.fault
     at = code_at(stray.birth, stray.birth_call)
-    owner = at[0].owner(at[1]) if at is not None else None
-    if at is None or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
+    if at is None or not case.literal or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
         return None
+    owner = at[0].owner(at[1])
     is_initialiser = getattr(at[0].scope(at[1]), "name", "") == "__init__"
     if owner is None or not owner.bases or not is_initialiser or not _is_module_state(at[1]):
         return None  # a class of no other is no module, and has no `.to`
-    files = _files(fault, at[0])
-    line = _built_outside(files, owner.name)
-    if line is None:
+    line = _built_outside(_files(fault, at[0]), owner.name)
+    statement = line[0].statement_of(line[1]) if line is not None else None
+    if line is None or statement is None:
         return None
     code, call = line
-    statement, draft = code.statement_of(call), Draft(code)
-    if statement is None:
-        return None
+    draft = Draft(code)
     draft.append(call, f".to({written_device(code, statement, fault.target)})")
-    return fix(Message("move it to the device of its inputs where it is built"), draft)
+    return fix(_WHERE_BUILT, draft)
 
 
-def owner_told(fault: Fault, stray: Operand) -> Fix | None:
-    """`Replay("cpu")` is told the right device, where its methods make tensors on the one that `__init__` was given."""
-    at = code_at(stray.birth, stray.birth_call)
-    owner = at[0].owner(at[1]) if at is not None else None
-    if at is not None and owner is not None:
-        found = _parameter_asked(at[0], at[1], owner, stray)
-    else:
-        found = None
-    if at is not None and owner is not None and found:
-        line = _built_outside(_files(fault, at[0]), owner.name)
-    else:
-        line = None
-    if line is None or found is None:
-        return None
-    (code, call), (name, position) = line, found
-    statement, draft = code.statement_of(call), Draft(code)
-    if statement is None or not isinstance(call, ast.Call) or any(isinstance(each, ast.Starred) for each in call.args):
-        return None
-    device = written_device(code, statement, fault.target)
-    if position < len(call.args):
-        draft.replace(call.args[position], device)
-    else:
-        draft.keyword(call, name, device)
-    return fix(Message("give it the right device where it is built"), draft)
-
-
-def _parameter_asked(code: Code, birth: ast.stmt, owner: ast.ClassDef, stray: Operand) -> tuple[str, int] | None:
-    """The parameter of `__init__` that became the `self.device` of a birth, and its place in a call."""
-    calls = [node for node in code.alike(birth, stray.birth_call) if isinstance(node, ast.Call)]
-    asked = [keyword.value for call in calls for keyword in call.keywords if keyword.arg == "device"]
-    start = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
-    if len(asked) != 1 or start is None or not ast.unparse(asked[0]).startswith("self."):
-        return None
-    names = [each.arg for each in (*start.args.posonlyargs, *start.args.args)][1:]
-    for target, value in _pairs(start):
-        used = [n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n.id in names]
-        if ast.unparse(target) == ast.unparse(asked[0]) and len(used) == 1:
-            return used[0], names.index(used[0])
-    return None
-
-
-def _pairs(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """What a function assigns to what, tuples opened."""
-    for node in (each for each in ast.walk(function) if isinstance(each, ast.Assign)):
-        for target in node.targets:
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from zip(target.elts, node.value.elts, strict=False)
-            else:
-                yield target, node.value
+_WHERE_BUILT = Message("move it to the device of its inputs where it is built")
 
 
 def _is_module_state(statement: ast.stmt) -> bool:
@@ -223,29 +186,6 @@ def _is_module_state(statement: ast.stmt) -> bool:
     called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
     registers = called in ("self.register_buffer", "self.register_parameter")
     return registers or (called.rpartition(".")[2][:1].isupper() and called.rpartition(".")[2] not in ("Tensor", "Generator"))
-
-
-def buffers_too(fault: Fault, stray: Operand) -> Fix | None:
-    """`for p in block.parameters(): p.data = p.data.to(device)` takes the buffers along, where the stray is one."""
-    at = code_at(fault.site, fault.expression)
-    if at is None or stray.held is None or stray.held.how != "buffer":
-        return None
-    draft = Draft(at[0])
-    for loop in (n for n in ast.walk(at[0].tree) if isinstance(n, ast.For)):
-        method = loop.iter.func if isinstance(loop.iter, ast.Call) and not loop.iter.args else None
-        name = loop.target.id if isinstance(loop.target, ast.Name) else ""
-        if isinstance(method, ast.Attribute) and method.attr == "parameters" and _moves_data(loop, name):
-            owner = at[0].text(method.value)
-            draft.replace(loop.iter, f"(*{owner}.parameters(), *{owner}.buffers())")
-    return fix(Message("move the buffers with the parameters"), draft)
-
-
-def _moves_data(loop: ast.For, name: str) -> bool:
-    """Whether a loop does nothing but to move `.data` of its variable."""
-    (only, *more) = loop.body
-    value = getattr(only, "value", None)
-    moves = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PLACING_METHODS
-    return not more and moves and [*map(ast.unparse, targets_of(only))] == [f"{name}.data"]
 
 
 def _called_name(node: ast.Call) -> str:

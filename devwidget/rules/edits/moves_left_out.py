@@ -7,14 +7,8 @@ from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
-from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
-from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.source_file import Code, Function, code_at
-
-_READS_ON_HOST = ("numpy", "tolist", "item", "map_", "apply_")
 
 
 def without_move(site: Site | None, target: DeviceId, summary: str) -> Fix | None:
@@ -37,34 +31,6 @@ def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
     for node, method in _moves(draft, statement):
         if _goes(node, method, target):
             draft.unwrap(node, method.value)
-
-
-def left_in_forward(fault: Fault, stray: Operand) -> Fix | None:
-    """A hand-written gradient whose `forward` takes along to another device what `backward` then meets: it stays there."""
-    if stray.from_move:
-        at = code_at(stray.birth, stray.birth_call)
-    else:
-        at = None
-    function = at[0].scope(at[1]) if at is not None else None
-    if at is None or not isinstance(function, Function) or not _is_forward_of(fault, at[0], function):
-        return None
-    reads = (node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute))
-    if any(name in _READS_ON_HOST for name in reads):
-        return None
-    summary, (code, statement) = Message("leave it where it is, so that backward meets it there"), at
-    moves = [method for _, method in _moves(Draft(code), statement)]
-    if [code.text(target) for target in targets_of(statement)] == [code.text(method.value) for method in moves]:
-        return mended(stray.birth, summary, Draft.remove)  # `x = x.cpu()`
-    return without_move(stray.birth, stray.device, summary)
-
-
-def _is_forward_of(fault: Fault, code: Code, function: Function) -> bool:
-    """Whether a function is the `forward` whose `backward` failed, or returned what was in the wrong place."""
-    owner, used = code.owner(function), code_at(fault.site, fault.expression)
-    if owner is None or function.name != "forward" or not any("Function" in ast.unparse(base) for base in owner.bases):
-        return False
-    failed = used is not None and used[0].file == code.file and used[0].owner(used[1])
-    return failed is owner or f".{fault.call}".endswith(f".{owner.name}.backward")
 
 
 def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:

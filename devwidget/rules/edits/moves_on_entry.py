@@ -9,21 +9,23 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Given, Operand
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
 from devwidget.rules.edits.source_file import Code, Function, code_at, root_of
 
 
-def on_entry(fault: Fault, stray: Operand) -> Fix | None:
+def move_on_entry(case: Case) -> Fix | None:
     """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there.
 
-    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`. What a caller computed
-    on the way into the call is moved there: `f(x, self.kernel(s).to(x.device))`.
+    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`.
     """
-    given = stray.given
+    given = case.stray.given
     at = code_at(given.site) if given is not None else None
-    if given is None or at is None or given.kind == "module" or (stray.expression == given.name and given.site == fault.site):
+    if given is None or at is None or given.kind == "module":
+        return None
+    if case.stray.expression == given.name and given.site == case.fault.site:
         return None  # the failing line can move it as well
     code, statement = at
     function = code.scope(statement)
@@ -31,85 +33,86 @@ def on_entry(fault: Fault, stray: Operand) -> Fix | None:
         return None
     draft = Draft(code)
     if isinstance(parsed_expression(given.name), ast.Call):
-        _where_passed(draft, statement, given)
-    elif "." in given.name:
+        return None
+    if "." in given.name:
         _where_read(draft, function, given)
     else:
         _where_given(draft, function, statement, given)
-    return fix(Message("move it where it comes in"), draft)
+    return fix(_WHERE_IT_ENTERS, draft)
 
 
-def to_the_module(stray: Operand) -> Fix | None:
+def move_to_called_module(case: Case) -> Fix | None:
     """`reference(x.to(next(reference.parameters()).device))` for a model that is on another GPU as a whole.
 
     Its class is innocent: other models of it are where their inputs are.
     """
-    given = stray.given if stray.given is not None and stray.given.kind == "module" else None
+    given = case.stray.given
+    if given is None or given.kind != "module":
+        return None
+    module = given.beside[0]
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.parts(statement) if given is not None else ():
-            if given is not None and isinstance(call, ast.Call) and ast.unparse(call.func) == given.beside[0]:
+        for call in draft.code.parts(statement):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == module:
                 for each in (*call.args, *(keyword.value for keyword in call.keywords)):
                     if ast.unparse(each) == given.name:
-                        draft.append(each, f".to(next({given.beside[0]}.parameters()).device)")
+                        draft.append(each, f".to(next({module}.parameters()).device)")
 
-    if given is not None:
-        return mended(given.site, Message("move it where the module is called"), change)
-    return None
+    return mended(given.site, Message("move it where the module is called"), change)
 
 
-def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
+def move_in_loop(case: Case) -> Fix | None:
     """`words = words.to(device)` at the head of the loop that took it from a loader, with what meets it further down.
 
     Moved in `forward`, it would still be on the CPU where the loss needs it; made on a GPU by the data set, it would be
-    refused by the processes that load.
+    refused by the processes that load. What goes to the host is wanted there by one line, not by the whole turn.
     """
-    taken = fault.nearby.taken
+    taken = case.fault.nearby.taken
     at = code_at(taken.site) if taken is not None else None
-    if str(fault.target) == "cpu":
-        return None  # what goes to the host is wanted there by one line, not by the whole turn
-    if at is not None and taken is not None:
-        loop = _loop_around(at[0], at[1], taken.holding)
-    else:
-        loop = None
-    if at is None or taken is None or loop is None or not _is_loaded(at[0], loop, stray):
+    if taken is None or at is None or not case.literal or case.is_wanted_on_host:
         return None
-    code, kinds = at[0], dict(taken.kinds)
+    code, statement = at
+    kinds = dict(taken.kinds)
+    loop = _loop_around(code, statement, taken.holding)
+    if loop is None or loop.body[0].lineno == loop.lineno or not _is_loaded(code, loop, case.stray):
+        return None
     name = next(each for each in taken.holding if each in _names_taken(loop))
-    if loop.body[0].lineno == loop.lineno or name not in kinds:
+    if name not in kinds:
         return None
-    met = [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
-    if not met and not taken.device and _fails_inside(fault, loop, code) and stray.expression == name:
+    names = [name]
+    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
+    if len(names) == 1 and not taken.device and _fails_inside(case.fault, loop, code) and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
-    device, draft = taken.device or written_device(code, loop.body[0], fault.target), Draft(code)
-    moves = [(each, _write_move(each, kinds[each], device)) for each in (name, *met)]
-    if any(_is_replaced(loop, each) for each, _ in moves) or (taken.device and _is_stored(loop, taken.device)):
+    if any(_is_replaced(loop, each) for each in names) or (taken.device and _is_stored(loop, taken.device)):
         return None
-    draft.insert_above(loop.body[0], f"{', '.join(each for each, _ in moves)} = {', '.join(move for _, move in moves)}")
-    return fix(Message("move it where it comes in"), draft)
+    device = taken.device or written_device(code, loop.body[0], case.fault.target)
+    moves = [_write_move(each, kinds[each], device) for each in names]
+    draft = Draft(code)
+    draft.insert_above(loop.body[0], f"{', '.join(names)} = {', '.join(moves)}")
+    return fix(_WHERE_IT_ENTERS, draft)
 
 
-def where_handed_out(fault: Fault, stray: Operand) -> Fix | None:
+def move_what_was_handed_out(case: Case) -> Fix | None:
     """`graph = graph.to(device)` below the line that was handed an object, or a batch, with more than the stray in it.
 
     What else is in it is needed as soon as that is moved: by the next line, as often as not.
     """
-    taken = fault.nearby.taken
+    taken = case.fault.nearby.taken
     at = code_at(taken.site) if taken is not None else None
-    kinds = dict(taken.kinds) if taken is not None else {}
-    if taken is not None:
-        name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "")
-    else:
-        name = ""
-    if at is not None and name:
-        bound = _sole_binding(at[0], at[1], name)
-    else:
-        bound = None
-    if at is None or bound is None or not (kinds[name] == "object" or _is_loaded(at[0], bound, stray)):
+    if taken is None or at is None or not case.literal:
         return None
-    draft = Draft(at[0])
-    draft.insert_below(bound, f"{name} = {_write_move(name, kinds[name], written_device(at[0], bound, fault.target))}")
-    return fix(Message("move it where it comes in"), draft)
+    code, statement = at
+    kinds = dict(taken.kinds)
+    name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "")
+    bound = _sole_binding(code, statement, name) if name else None
+    if bound is None or not (kinds[name] == "object" or _is_loaded(code, bound, case.stray)):
+        return None
+    draft = Draft(code)
+    draft.insert_below(bound, f"{name} = {_write_move(name, kinds[name], written_device(code, bound, case.fault.target))}")
+    return fix(_WHERE_IT_ENTERS, draft)
+
+
+_WHERE_IT_ENTERS = Message("move it where it comes in")
 
 
 def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:
@@ -207,11 +210,6 @@ def _is_replaced(loop: ast.For, name: str) -> bool:
 def _is_stored(loop: ast.For, name: str) -> bool:
     stored = (node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name) and node.id == name)
     return any(isinstance(node.ctx, ast.Store) for node in stored)
-
-
-def _where_passed(draft: Draft, statement: ast.stmt, given: Given) -> None:
-    for node in draft.code.alike(statement, given.name):
-        draft.append(node, f".to({given.beside[0]}.device)")
 
 
 def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:

@@ -6,14 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
-from devwidget.records.finding import Confidence, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_at_hand, written_device
 from devwidget.rules.edits.draft import Draft, fix, map_location
-from devwidget.rules.edits.source_file import Code, code_at, root_of
+from devwidget.rules.edits.source_file import Code, code_at, names_in, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",
@@ -30,137 +31,128 @@ _JOINING = frozenset({"cat", "concat", "stack", "hstack", "vstack", "dstack", "c
 _PER_STEP = ("forward", "__call__")
 
 
-def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
-    """`device=...` in the calls that made the strays, or a move of what they return.
-
-    Args:
-        literal: whether a device may be named where no tensor on it is at hand: not in a block that runs on two.
-    """
+def create_there(case: Case) -> Fix | None:
+    """`device=...` in the calls that created the strays, or a move of what they return."""
+    fault, stray = case.fault, case.stray
+    others = [each for each in case.strays if each is not stray and each.birth is not None]
     drafts: dict[str, Draft] = {}
-    for each in [stray, *(o for o in fault.operands if o.stray and o is not stray and o.birth is not None)]:
+    for each in (stray, *others):
         at = code_at(each.birth, each.birth_call)
-        if at is None or each.birth is None or not _made_here(drafts.setdefault(each.birth.file, Draft(at[0])), at[1], each,
-                                                              fault, literal=literal):  # fmt: skip
+        if at is None:
             return None
-    (draft, *more) = drafts.values()
-    if more:
+        code, statement = at
+        draft = drafts.setdefault(code.file, Draft(code))
+        device = device_there(code, statement, each, fault, literal=case.literal)
+        if not device or not _write_device(draft, statement, each, device):
+            return None
+    if len(drafts) > 1:
         return None
     return fix(Message("make it on the right device"), draft, "sure" if stray.birth_partners else "likely")
 
 
-def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> bool:
-    calls = [node for node in draft.code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
-    device = device_there(draft.code, statement, stray, fault, literal=literal)
-    factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
-    wrapped = getattr(statement, "value", None)
-    if (
-        device
-        and isinstance(wrapped, ast.Call)
-        and wrapped.args
-        and ast.unparse(wrapped.func).endswith(("Parameter", "Buffer"))
-    ):
-        _moved_within(draft, wrapped.args[0], device)  # the copy of a parameter would be none
+def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
+    """Write the device where the statement creates the tensor; False where it cannot be written."""
+    code, value = draft.code, getattr(statement, "value", None)
+    calls = [node for node in code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
+    if isinstance(value, ast.Call) and value.args and ast.unparse(value.func).endswith(("Parameter", "Buffer")):
+        _move_within(draft, value.args[0], device)  # the copy of a parameter would be none
         return True
-    if device and not factory and (within := _tensors_within(statement, stray)):
+    if not calls or not stray.birth_direct or stray.birth_op not in FACTORIES:
+        within, module = _tensors_within(statement, stray), _module_made(statement, stray)
         for call in within:
             draft.keyword(call, "device", device)
-        return True
-    if device and not factory and (module := _module_made(statement, stray)) is not None:
-        draft.append(module, f".to({device})")
-        return True
-    if not device or not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
+        if module is not None and not within:
+            draft.append(module, f".to({device})")
+        if within or module is not None:
+            return True
+    if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
         return False
-    takes_device = stray.birth_op in FACTORIES | LIKENESSES
-    told = any(keyword.arg == "device" for call in calls for keyword in call.keywords)
-    if told and any(draft.code.local_names(call) for call in calls):
-        return False  # one line makes many, and somebody said where: the others may be right there
-    if stray.birth_op != "pin_memory" and _is_pinned_later(draft.code, statement):
+    is_placed = any(_has_keyword(call, "device") for call in calls)
+    if is_placed and any(code.local_names(call) for call in calls):
+        return False  # one line creates many, and somebody said where: the others may be right there
+    if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
         return False  # only memory of the host is pinned
-    for call in [*calls, *([] if told else _siblings(draft.code, statement, stray, calls))]:
-        if alike := _likeness(call, stray, fault):
-            draft.replace(call, alike)
-        elif takes_device and not any(k.arg == "generator" for k in call.keywords):
+    if stray.birth_op in FACTORIES and not is_placed:
+        for call in _neighbours(code, statement, calls):
             draft.keyword(call, "device", device)
-        elif stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
-            if not map_location(draft, call, device):  # a library has read the file
-                return False
-        elif takes_device or stray.birth_op in _ARRIVALS:
-            draft.append(call, f".to({device})")
-        else:
-            return False
-    return _others_there(draft, statement, calls, device)
+    return all(_with_device(draft, call, stray.birth_op, device) for call in calls)
 
 
-def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], device: str) -> bool:
-    """The same device for what other lines of the function make and an operator computes with it: `place * speed`.
-
-    False where they would stay apart.
-    """
-    code, scope = draft.code, draft.code.scope(statement)
-    mine = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
-    if mine:
-        meeting = [node for node in ast.walk(scope) if isinstance(node, ast.expr) and code.scope(node) is scope]
-    else:
-        meeting = []
-    for node in meeting:
-        names, beside = _met(code, node, mine)
-        if not names and not beside:
-            continue
-        given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement
-                 and {ast.unparse(target) for target in targets_of(n)} & names]  # fmt: skip
-        for each in (*given, *beside):
-            inside = (n for n in ast.walk(each) if isinstance(n, ast.Call))
-            made = [call for call in inside if _is_factory(call) and not _is_moved(code, call)]
-            if not made or any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
-                continue
-            written = code.statement_of(each)
-            if written is None or not _has_value(code, written, device):
-                return False
-            for call in made:
-                draft.keyword(call, "device", device)
-    return True
+def _with_device(draft: Draft, call: ast.Call, function: str, device: str) -> bool:
+    takes_device = function in FACTORIES | LIKENESSES
+    if takes_device and not _has_keyword(call, "generator"):
+        draft.keyword(call, "device", device)
+        return True
+    if function == "load":  # it may give a dict of them, which has no `.to`
+        return map_location(draft, call, device)
+    if takes_device or function in _ARRIVALS:
+        draft.append(call, f".to({device})")
+        return True
+    return False
 
 
-def _met(code: Code, node: ast.expr, mine: set[str]) -> tuple[set[str], list[ast.expr]]:
-    """The plain names that meet one of these in an operator, or in what is stacked, and what is written there beside them."""
-    call = code.parents.get(node)
-    stacked = isinstance(node, ast.List | ast.Tuple) and isinstance(call, ast.Call)
-    if stacked and isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _JOINING:
-        parts = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else []
-    else:
-        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
-    named = [{n.id for n in ast.walk(part) if isinstance(n, ast.Name)} for part in parts]
-    if not any(names & mine for names in named):
-        return set(), []
-    others = [(part, names) for part, names in zip(parts, named, strict=True) if not names & mine]
-    return {name for _, names in others for name in names}, [part for part, _ in others] if stacked else []
+def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[ast.Call]:
+    """Calls that create tensors too, with no device, and that meet what these create: in the statement, or by its name."""
+    scope = code.scope(statement)
+    names = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
+    near: list[ast.AST] = [statement]
+    met: set[str] = set()
+    for node in ast.walk(scope):
+        parts = _operands(code, node)
+        read = {each.id for part in parts for each in names_in(part)}
+        if read & names:
+            near += parts
+            met |= read - names
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and met.intersection(map(ast.unparse, node.targets)):
+            near.append(node.value)
+    for call in (node for each in near for node in ast.walk(each)):
+        if isinstance(call, ast.Call) and call not in calls and _is_factory(call) and not _is_placed(code, call):
+            yield call
 
 
-def _has_value(code: Code, statement: ast.stmt, device: str) -> bool:
-    node = parsed_expression(device)
-    return isinstance(node, ast.Constant) or root_of(device) in code.bound(statement) or root_of(device) == "self"
+def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
+    """What an operator computes with, or `torch.cat` joins."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            call = code.parents.get(node)
+            if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _JOINING:
+                return parts
+    return []
 
 
-def is_right_elsewhere(fault: Fault, stray: Operand) -> bool:
+def _is_placed(code: Code, call: ast.Call) -> bool:
+    """Whether a device is written in a call, or behind it."""
+    return any(keyword.arg in ("device", None) for keyword in call.keywords) or _is_moved(code, call)
+
+
+def _has_keyword(call: ast.Call, name: str) -> bool:
+    return any(keyword.arg == name for keyword in call.keywords)
+
+
+def is_right_elsewhere(case: Case) -> bool:
     """Whether somebody wrote to which GPU a stray belongs, and other lines than the failing call use it there."""
+    fault, stray = case.fault, case.stray
     at, used = code_at(stray.birth, stray.birth_call), code_at(fault.site, fault.expression)
     call = parsed_expression(stray.birth_call)
-    told = stray.from_move or (isinstance(call, ast.Call) and any(keyword.arg == "device" for keyword in call.keywords))
-    if at is None or used is None or not told or not stray.device.is_accelerator or str(fault.target) == "cpu":
+    is_written = stray.from_move or (isinstance(call, ast.Call) and _has_keyword(call, "device"))
+    if at is None or used is None or not is_written or not stray.device.is_accelerator or case.is_wanted_on_host:
         return False
     code, statement = at
-    if used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
+    scope = code.scope(statement)
+    if used[0].file != code.file or code.scope(used[1]) is not scope:
         return True
     names = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
     failing = code.alike(used[1], fault.expression)
-    reads = (n for n in ast.walk(code.scope(statement)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
-    return any(n.id in names and statement.lineno < n.lineno <= used[1].lineno and code.parents.get(n) not in failing
-               and _is_given(code, n) for n in reads)  # fmt: skip
-
-
-def _is_given(code: Code, node: ast.expr) -> bool:
-    """Whether an expression is an argument of a call, or computed with: not only asked for its shape."""
-    return not isinstance(code.parents.get(node), ast.Attribute)
+    for node in names_in(scope):
+        is_between = isinstance(node.ctx, ast.Load) and statement.lineno < node.lineno <= used[1].lineno
+        reader = code.parents.get(node)
+        is_only_asked = isinstance(reader, ast.Attribute)  # for its shape
+        if node.id in names and is_between and not is_only_asked and reader not in failing:
+            return True
+    return False
 
 
 def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
@@ -172,7 +164,7 @@ def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
     return False
 
 
-def _moved_within(draft: Draft, value: ast.expr, device: str) -> None:
+def _move_within(draft: Draft, value: ast.expr, device: str) -> None:
     """`torch.randn(2, n) * 0.02` with a device for what it makes, else a move of the whole."""
     made = [n for n in ast.walk(value) if isinstance(n, ast.Call) and _is_factory(n)]
     if made and not any(keyword.arg == "device" for call in made for keyword in call.keywords):
@@ -180,41 +172,6 @@ def _moved_within(draft: Draft, value: ast.expr, device: str) -> None:
             draft.keyword(call, "device", device)
     else:
         draft.append(value, f".to({device})")
-
-
-def _likeness(call: ast.Call, stray: Operand, fault: Fault) -> str:
-    """`torch.zeros(x.shape)` that meets an `x` of another dtype is to be like `x`: `torch.zeros_like(x)`; "" for others."""
-    name, shape = ast.unparse(call.func), call.args[0] if len(call.args) == 1 and not call.keywords else None
-    method = shape.func if isinstance(shape, ast.Call) and not shape.args else shape
-    known = f"{stray.birth_op}_like" in LIKENESSES
-    if not known or not isinstance(method, ast.Attribute) or method.attr not in ("shape", "size"):
-        return ""
-    model = ast.unparse(method.value)
-    others = [o for o in fault.operands if not o.stray and model in (o.expression, o.source) and o.dtype != stray.dtype]
-    if others:
-        return f"{name}_like({model})"
-    return ""
-
-
-def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.Call]) -> list[ast.Call]:
-    """Calls of the same function on the same line, or given to the same call, that were told no device either.
-
-    `meshgrid(arange(h), arange(w))`, `Normal(zeros(3), ones(3))`.
-    """
-    around = [code.parents.get(call) for call in calls]
-    return [
-        node
-        for node in code.parts(statement)
-        if isinstance(node, ast.Call)
-        and node not in calls
-        and (
-            ast.unparse(node.func) == ast.unparse(calls[0].func)
-            or (_is_factory(node) and _are_joined(code, node, calls, around))
-        )
-        and stray.birth_op in FACTORIES
-        and not any(keyword.arg in ("device", None) for keyword in node.keywords)
-        and not _is_moved(code, node)
-    ]
 
 
 def _is_moved(code: Code, call: ast.expr) -> bool:
@@ -231,25 +188,6 @@ def _is_moved(code: Code, call: ast.expr) -> bool:
 def _is_dtype(node: ast.expr) -> bool:
     """`torch.float64` or `x.dtype`."""
     return isinstance(node, ast.Attribute) and (node.attr == "dtype" or root_of(ast.unparse(node)) == "torch")
-
-
-def _are_joined(code: Code, node: ast.AST, calls: list[ast.Call], around: list[ast.AST | None]) -> bool:
-    """Whether a call is an argument of what another one is given to, or an operator computes with both."""
-    if code.parents.get(node) in around:
-        return True
-    operators = [each for each in code.around(node) if isinstance(each, ast.BinOp | ast.Compare)]
-    if any(each in code.around(node) for call in calls for each in _methods_of(code, call)):
-        return True
-    return any(each in operators for call in calls for each in code.around(call))
-
-
-def _methods_of(code: Code, call: ast.expr) -> Iterator[ast.Call]:
-    """The calls of methods of what a call makes: `masked_fill` of `torch.zeros(n, n).masked_fill(chosen, -1e9)`."""
-    method = code.parents.get(call)
-    after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
-    if isinstance(after, ast.Call) and after.func is method:
-        yield after
-        yield from _methods_of(code, after)
 
 
 def _is_factory(node: ast.Call) -> bool:
@@ -334,59 +272,20 @@ def _known(node: ast.expr, bound: set[str]) -> bool:
     return isinstance(node, ast.Name) and node.id in bound and node.id not in ("self", "config", "torch", "np")
 
 
-def from_helper(fault: Fault, stray: Operand) -> Fix | None:
-    """`self.lstm(x, self.blank(n))`: what the helper returns is made without a device."""
-    at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
-    partners = [o.expression for o in fault.operands if not o.stray and o.device == fault.target]
-    device = next((f"{name}.device" for name in partners if name.startswith("self.")), "")
-    if at is None or not isinstance(call, ast.Call) or not device or stray.expression:
-        return None
-    draft = Draft(at[0])
-    helpers = {ast.unparse(n.func).removeprefix("self.") for a in call.args for n in ast.walk(a) if isinstance(n, ast.Call)}
-    for function in ast.walk(draft.code.tree):
-        returns = ast.walk(function) if isinstance(function, ast.FunctionDef) and function.name in helpers else ()
-        for node in (n for r in returns if isinstance(r, ast.Return) for n in ast.walk(r)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
-                draft.keyword(node, "device", device)
-    return fix(Message("make it on the right device"), draft)
-
-
-def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
-    """`one = torch.tensor([h, t], device=self.device)`, made to be compared with `self.table` alone, is made where that is."""
-    at, others = code_at(fault.site, fault.expression), [o.expression for o in fault.operands if not o.stray]
-    if at is None or len(others) != 1 or "." not in stray.expression:
-        return None
-    code, name, scope = at[0], others[0], at[0].scope(at[1])
-    uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name]
-    made = [code.statement_of(n) for n in uses if isinstance(n.ctx, ast.Store)]
-    if len(made) == 1 and len(uses) == 2 and isinstance(made[0], ast.Assign):
-        inside = list(ast.walk(made[0].value))
-    else:
-        inside = []
-    told = [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and any(k.arg == "device" for k in n.keywords)]
-    draft = Draft(code)
-    if len(told) == 1 and made[0] is not None and _has_value(code, made[0], stray.expression):
-        draft.keyword(told[0], "device", f"{stray.expression}.device")
-    return fix(Message("or make `{name}` where the other one is kept", name=name), draft, "choice")
-
-
-def moved_there(fault: Fault, stray: Operand) -> Fix | None:
-    """`positions.cuda()` that goes to another device than it is needed on: `positions.to(tokens.device)`."""
-    if stray.from_move:
-        at = code_at(stray.birth, stray.birth_call)
-    else:
-        at = None
-    if at is None:
+def move_at_once(case: Case) -> Fix | None:
+    """`positions.cuda()` that goes to another GPU than it is needed on: `positions.to(tokens.device)`."""
+    fault, stray = case.fault, case.stray
+    at = code_at(stray.birth, stray.birth_call)
+    if at is None or not stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
         return None
     code, statement = at
     device = _device_of_partner(fault, code, statement) or device_there(code, statement, stray, fault, literal=False)
     draft = Draft(code)
     for call in code.alike(statement, stray.birth_call):
-        method = call.func if isinstance(call, ast.Call) else None
-        if isinstance(method, ast.Attribute) and method.attr in PLACING_METHODS and isinstance(call, ast.Call):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
             if not device or not _names_only_a_device(call) or code.local_names(call):
                 return None
-            moved = code.text(method.value)
+            moved = code.text(call.func.value)
             draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
     return fix(Message("move it to the right device at once"), draft)
 
@@ -407,35 +306,34 @@ def _names_only_a_device(call: ast.Call) -> bool:
     return len(call.args) + len(call.keywords) <= 1 and all(keyword.arg == "device" for keyword in call.keywords)
 
 
-def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") -> Fix | None:
+def move_value(case: Case) -> Fix | None:
     """`x = f(...)` becomes `x = f(...).to(device)` where the line made a tensor and nothing else."""
+    stray, fault = case.stray, case.fault
     at = code_at(stray.birth, stray.birth_call)
-    if at is None or not isinstance(at[1], ast.Assign | ast.AnnAssign) or at[1].value is None:
+    if at is None or not isinstance(at[1], ast.Assign | ast.AnnAssign) or at[1].value is None or not case.literal:
         return None
-    (only, *more) = targets_of(at[1])
-    value = at[1].value
-    if isinstance(value, ast.IfExp):
-        ways = [value.body, value.orelse]
-    else:
-        ways = [value]
-    makes_more = any(isinstance(way, _CONTAINERS) for way in ways)
-    if _is_pinned_later(at[0], at[1]):
+    if _is_birth_of_the_call(case) or (not stray.from_move and is_right_elsewhere(case)):
         return None
-    made = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
-    holds = isinstance(value, ast.Call) and not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
-    if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):
+    (code, statement), value = at, at[1].value
+    (only, *more) = targets_of(statement)
+    ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+    if more or any(isinstance(way, _CONTAINERS) for way in ways) or not isinstance(only, ast.Name | ast.Attribute):
         return None
-    draft = Draft(at[0])
-    if moved := _moved_by(at[0], value):
-        draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
-    else:
-        draft.append(value, f".to({device})")
-    return fix(Message("move it where it is made"), draft, confidence)
+    if isinstance(value, ast.Call):
+        name = ast.unparse(value.func).rpartition(".")[2]
+        is_part = not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
+        if name[:1].isupper() or is_part or stray.birth_op == "load":
+            return None
+    if _is_pinned_later(code, statement):
+        return None
+    draft, device = Draft(code), written_device(code, statement, fault.target)
+    draft.append(value, f".to({device})")
+    return fix(Message("move it where it is made"), draft)
 
 
-def _moved_by(code: Code, value: ast.expr) -> str:
-    """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
-    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
-    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
-        return code.text(method.value)
-    return ""
+def _is_birth_of_the_call(case: Case) -> bool:
+    """Whether the line that made it is the one that fails, or the one that has called that: it is over too late."""
+    taken = case.fault.nearby.taken
+    lines = [site for site in (case.fault.site, taken.called if taken is not None else None) if site is not None]
+    birth = case.stray.birth
+    return birth is not None and any((birth.file, birth.line) == (site.file, site.line) for site in lines)

@@ -8,37 +8,33 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, code_at, root_of
+from devwidget.rules.edits.source_file import Code, code_at, names_in, root_of
 
 
-def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:
+def move_where_used(case: Case) -> Fix | None:
     """A move just before the failing line, or in it."""
+    fault, strays = case.fault, case.strays
     at = code_at(fault.site, fault.expression)
     if at is None or not strays or isinstance(at[1], ast.Raise):
         return None
     code, statement = at
     draft = Draft(code)
-    written = strays[0] if is_inplace(fault.call) and fault.operands and fault.operands[0].stray else None
-    if written is not None and fault.operands[0].shape:
+    if is_inplace(fault.call) and fault.operands[0].stray and fault.operands[0].shape:
         return _to_the_written(fault, draft, statement)
-    device = device_here(fault, code, statement, literal=literal)
+    device = device_here(fault, code, statement, literal=case.literal)
     if not device:
         return None
     move = ".cpu()" if device == "'cpu'" else f".to({device})"
-    done = [
-        _move_operand(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
-        for stray in strays
-    ]
-    if isinstance(statement, ast.Assert) and not draft.inserted:
-        return None  # `assert x.to(y.device).device == y.device` asks nothing
+    for stray in strays:
+        if not _move_operand(draft, statement, fault, stray, move) and not _move_in_place(draft, statement, fault, stray, move):
+            return None
     if draft.inserted:
-        summary = Message("move it before it is used")
-    else:
-        summary = Message("move it where it is used")
-    if all(done):
-        return fix(summary, draft)
-    return None
+        return fix(Message("move it before it is used"), draft)
+    if isinstance(statement, ast.Assert):
+        return None  # `assert x.to(y.device).device == y.device` asks nothing
+    return fix(Message("move it where it is used"), draft)
 
 
 def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str) -> Fix | None:
@@ -51,20 +47,6 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
     if all(done):
         return fix(summary, draft)
     return None
-
-
-def above_the_loop(draft: Draft, statement: ast.stmt, name: str, home: str) -> None:
-    """`name = name.to(home.device)` before the outermost loop around a statement that gives neither of them another value."""
-    loops = []
-    for each in draft.code.around(statement):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            break
-        if isinstance(each, ast.For | ast.While):
-            if any(isinstance(n, ast.Name) and n.id in (name, home) and isinstance(n.ctx, ast.Store) for n in ast.walk(each)):
-                break
-            loops.append(each)
-    if loops and name.isidentifier() and _is_local(draft.code, statement, name) and home in draft.code.bound(loops[-1]):
-        draft.insert_above(loops[-1], f"{name} = {name}.to({home}.device)")
 
 
 def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
@@ -95,14 +77,11 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     if fault.target is not None and str(fault.target) == "cpu":
         return "'cpu'"
     local = _inner_names(code, statement)
-    partners = [
-        name
-        for o in fault.operands
-        if not o.stray
-        and o.device == fault.target
-        and (name := o.expression or _plain(o.source))
-        and root_of(name) not in local
-    ]
+    partners = []
+    for operand in fault.operands:
+        name = operand.expression or _plain(operand.source)
+        if name and not operand.stray and operand.device == fault.target and root_of(name) not in local:
+            partners.append(name)
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
     at_hand = [name for name in fault.nearby.at_hand if name not in local]
     best = sorted(partners, key=lambda name: name not in text) or at_hand
@@ -128,25 +107,28 @@ def _plain(text: str) -> str:
 
 
 def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
-    name = stray.expression
-    if name and any(map(draft.code.is_written, draft.code.alike(statement, name))):
+    """A variable is moved above the statement; in the call alone where others are right to read it as it is."""
+    code, name = draft.code, stray.expression
+    uses = code.alike(statement, name)
+    if any(map(code.is_written, uses)):
         return False  # the caller, too, may hold what is written
-    if only := _used_elsewhere(draft.code, statement, fault, stray):
-        for node in only:
-            draft.append(node, move)
+    is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
+    is_inner = any(name in code.local_names(node) for node in uses)
+    is_read_elsewhere = _is_given_to_others(code, statement, fault, uses) or (
+        _is_split(fault, stray) and _is_read_below(code, statement, name)  # there it meets others of the stage it comes from
+    )
+    if is_variable and not is_inner and not (is_read_elsewhere and uses):
+        draft.insert_above(statement, f"{name} = {name}{move}")
         return True
-    if (
-        _is_split(fault, stray)
-        and _is_read_below(draft.code, statement, name)
-        and _inline(draft, statement, fault, stray, move)
-    ):
-        return True  # below it meets others of the stage that it comes from
-    if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
-        uses = draft.code.alike(statement, name)
-        if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
-            draft.insert_above(statement, f"{name} = {name}{move}")
-            return True
     return _inline(draft, statement, fault, stray, move)
+
+
+def _is_given_to_others(code: Code, statement: ast.stmt, fault: Fault, uses: list[ast.expr]) -> bool:
+    """`F.mse_loss(model(x), x)`: the model is where `x` is, its output elsewhere."""
+    failing = code.alike(statement, fault.expression)
+    readers = [code.parents.get(node) for node in uses]
+    others = [reader for reader in readers if reader not in failing and isinstance(reader, ast.Call | ast.keyword)]
+    return bool(failing and others) and sum(operand.stray for operand in fault.operands) == 1
 
 
 def _is_split(fault: Fault, stray: Operand) -> bool:
@@ -156,33 +138,12 @@ def _is_split(fault: Fault, stray: Operand) -> bool:
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a later statement of the function reads a variable before it gets another value."""
-    found = (n for n in ast.walk(code.scope(statement)) if isinstance(n, ast.Name) and n.id == name)
-    later = sorted((n for n in found if n.lineno > (statement.end_lineno or 0)), key=lambda n: n.lineno)
-    return bool(later) and isinstance(later[0].ctx, ast.Load)
+    later = [node for node in names_in(code.scope(statement)) if node.id == name and node.lineno > (statement.end_lineno or 0)]
+    first = min(later, key=lambda node: node.lineno, default=None)
+    return first is not None and isinstance(first.ctx, ast.Load)
 
 
-def _used_elsewhere(code: Code, statement: ast.stmt, fault: Fault, stray: Operand) -> list[ast.expr]:
-    """The arguments of the failing call that are the stray, where another call of the line is right to take it as it is.
-
-    `F.mse_loss(model(x), x)`: the model is where `x` is, its output elsewhere.
-    """
-    if stray.expression:
-        uses = code.alike(statement, stray.expression)
-    else:
-        uses = []
-    if fault.expression:
-        failing = code.alike(statement, fault.expression)
-    else:
-        failing = []
-    direct = [node for node in uses if code.parents.get(node) in failing]
-    alone = sum(operand.stray for operand in fault.operands) == 1
-    others = [node for node in uses if node not in direct and isinstance(code.parents.get(node), ast.Call | ast.keyword)]
-    if alone and others:
-        return direct
-    return []
-
-
-def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
+def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
     """What the line does not name: an item gets the moved tensor, and a module that the line calls is moved itself."""
     if _is_compound(statement):
         return False
@@ -253,7 +214,7 @@ def _is_compound(statement: ast.stmt) -> bool:
     return bool(getattr(statement, "body", None) or getattr(statement, "cases", None))
 
 
-def _is_local(code: Code, statement: ast.stmt, name: str) -> bool:
+def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
     """True for a variable or argument of the function that the statement stands in, or of the module for one there."""
     scope = code.scope(statement)
     if isinstance(scope, ast.Module):
@@ -263,5 +224,4 @@ def _is_local(code: Code, statement: ast.stmt, name: str) -> bool:
     args = (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs)
     if any(a.arg == name for a in args):
         return True
-    return any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope
-               for n in ast.walk(scope))  # fmt: skip
+    return any(n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope for n in names_in(scope))

@@ -1,28 +1,30 @@
-"""Refusals: edits that can be known not to work, or not to be wanted, before anybody runs them."""
+"""Refusals: edits that cannot work, or would do harm, in any program; nothing is run to know it."""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import functools
-import itertools
 import linecache
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
 from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
-from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, root_of
+from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, names_in, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
+_NUMBERS = ("float", "int", "bool", "str", "len", "list", "dict", "tuple")
+_READS = (".item", ".tolist", ".numpy")
+_HAVE_DEVICES = ("to", "device", "cpu", "cuda", "__getattr__")
 IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")
 _OF_WORKERS = ("collate_fn", "worker_init_fn")
 _HIGHEST = 20
-"""Statements of an edit beyond which its names are not looked up: no repair writes as many."""
+"""Statements of an edit beyond which it is not looked at: no candidate writes as many."""
 
 
 def refused(fix: Fix, fault: Fault | None = None) -> str:
@@ -31,40 +33,247 @@ def refused(fix: Fix, fault: Fault | None = None) -> str:
     Args:
         fault: what it is to mend: its strays are where no device may be read from.
     """
-    files = dict.fromkeys(edit.file for edit in fix.edits)
-    for file in files:
+    for file in dict.fromkeys(edit.file for edit in fix.edits):
         if _is_generated(file):
             return "it edits a file that a library wrote"
-        change = _change(file, [edit for edit in fix.edits if edit.file == file])
-        if change is not None and (why := _why_not(change, fault)):
+        why = _why_not(file, [edit for edit in fix.edits if edit.file == file], fault)
+        if why:
             return why
     return ""
 
 
 @dataclass(frozen=True, eq=False)
-class _Changed:
-    """A file before and after the edits of one fix, and the statements that only the second has."""
+class _Written:
+    """A statement that an edit has written or changed.
+
+    Attributes:
+        old: the file before the edit.
+        code: the file after it.
+        added: the expressions of the statement that the old file has nowhere.
+    """
 
     old: Code
-    new: Code
-    written: tuple[ast.stmt, ...]
+    code: Code
+    statement: ast.stmt
+    added: tuple[ast.expr, ...]
+    fault: Fault | None
 
 
-def _change(file: str, edits: list[Edit]) -> _Changed | None:
-    """None for a file that is not at hand as the edits know it: nothing can be said of it."""
+def _why_not(file: str, edits: list[Edit], fault: Fault | None) -> str:
+    """Of a file that is not at hand as the edits know it nothing can be said."""
     lines = tuple(linecache.getlines(file))
     rows = [line.rstrip("\n") for line in lines]
     if not lines or any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
-        return None
+        return ""
     old, new = code_of(file, lines), edited_code(file, rows, edits)
     if old is None or new is None:
-        return None
-    before, rewritten = _dumps(old.tree), _list_rewritten(edits)
-    written = (each for each in _statements_within(new.tree, rewritten) if _own_dump(each) not in before)
-    return _Changed(old, new, tuple(itertools.islice(written, _HIGHEST)))
+        return ""
+    if ast.dump(old.tree) == ast.dump(new.tree):
+        return "it changes nothing"
+    known = _dumps(old.tree)
+    rewritten = _rewritten_lines(edits)
+    statements = [each for each in _statements_within(new.tree, rewritten) if _own_dump(each) not in known]
+    for statement in statements[:_HIGHEST]:
+        added = [node for node in new.parts(statement) if isinstance(node, ast.expr) and ast.dump(node) not in known]
+        written = _Written(old, new, statement, tuple(added), fault)
+        for objection in _OBJECTIONS:
+            if why := objection(written):
+                return why
+    return ""
 
 
-def _list_rewritten(edits: list[Edit]) -> list[range]:
+def _reads_too_early(written: _Written) -> str:
+    """A name that gets its value only in this statement, or further down."""
+    code, statement = written.code, written.statement
+    scope = code.scope(statement)
+    stores = [node for node in names_in(scope) if isinstance(node.ctx, ast.Store) and code.scope(node) is scope]
+    known = _read_before_the_edit(written) | code.bound(statement) | set(dir(builtins))
+    for node in written.code.parts(statement):
+        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in known | code.local_names(node):
+            continue
+        mine = [each for each in stores if each.id == node.id and node.id not in code.local_names(each)]
+        if not mine:
+            continue
+        first = min(each.lineno for each in mine)
+        is_here = all(code.statement_of(each) is statement for each in mine if each.lineno == first)
+        if first > statement.lineno or is_here:
+            return f"`{node.id}` has no value there yet"
+    return ""
+
+
+def _read_before_the_edit(written: _Written) -> set[str]:
+    """Names that the same statement read before: they had a value. Lines that the edit inserts push it down."""
+    old, statement = written.old, written.statement
+    inserted = max(0, len(written.code.rows) - len(old.rows))
+    for shift in range(inserted + 1):
+        there = old.statement(statement.lineno - shift)
+        if there is not None and _has_same_targets(there, statement):
+            return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return set()
+
+
+def _has_same_targets(one: ast.stmt, other: ast.stmt) -> bool:
+    return type(one) is type(other) and [*map(ast.dump, targets_of(one))] == [*map(ast.dump, targets_of(other))]
+
+
+def _asks_what_has_no_device(written: _Written) -> str:
+    for receiver in _receivers(written.added):
+        kind = _without_devices(written.code, written.statement, receiver)
+        if kind:
+            return f"`{ast.unparse(receiver)}` is {kind}"
+    return ""
+
+
+def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str:
+    """What an object is that has no `.to`, as far as every line tells that gives its name a value; ""."""
+    if not isinstance(receiver, ast.Name):
+        return _kind(code, receiver)
+    scope = code.scope(statement)
+    arguments = (
+        {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)} if isinstance(scope, Function) else set()
+    )
+    if receiver.id in arguments | code.local_names(receiver):
+        return ""
+    kinds = set()
+    for node in ast.walk(scope):
+        given = isinstance(node, ast.Assign) and receiver.id in map(ast.unparse, node.targets)
+        if isinstance(node, ast.Assign) and given and node.lineno < statement.lineno and code.scope(node) is scope:
+            kinds.add(_kind(code, node.value))
+    if len(kinds) == 1:
+        return kinds.pop()
+    return ""
+
+
+def _kind(code: Code, value: ast.expr) -> str:
+    """The kind of object without a `.to` that an expression is, if that can be seen."""
+    match value:
+        case ast.Lambda():
+            return "a function"
+        case ast.Constant(value=constant):
+            return "no tensor" if constant is not None else ""
+        case ast.List() | ast.Dict() | ast.Set() | ast.Tuple() | ast.ListComp() | ast.DictComp() | ast.SetComp():
+            return "a container"
+        case ast.Call():
+            return _kind_of_call(code, ast.unparse(value.func))
+    return ""
+
+
+def _kind_of_call(code: Code, called: str) -> str:
+    if called.startswith(_MAKES_ARRAYS):
+        return "a numpy array"
+    if called in _NUMBERS or called.endswith(_READS):
+        return "no tensor"
+    if called.rpartition(".")[2] == "Parameter":
+        return "a parameter, and its copy would be none"
+    for each in code.tree.body:
+        if isinstance(each, ast.ClassDef) and each.name == called and not each.bases:
+            methods = {member.name for member in each.body if isinstance(member, Function)}
+            return "" if methods.intersection(_HAVE_DEVICES) else f"a `{called}`, which has no `to`"
+    return ""
+
+
+def _reads_device_of_stray(written: _Written) -> str:
+    """Where a kernel is missing, or dtypes do not mix, tensors are where they are meant to be."""
+    fault = written.fault
+    if fault is None or fault.what in ("kernel", "dtype", "promotion") or _writes_in_place(fault):
+        return ""
+    right = {operand.expression for operand in fault.operands if not operand.stray}
+    wrong = {operand.expression for operand in fault.operands if operand.stray} - right - {""}
+    for node in written.added:
+        if isinstance(node, ast.Attribute) and node.attr == "device" and ast.unparse(node.value) in wrong:
+            return f"`{ast.unparse(node.value)}` is not where it must be"
+    return ""
+
+
+def _writes_in_place(fault: Fault) -> bool:
+    """What is written in place stays where it is, wherever that should have been."""
+    return fault.call.startswith("__i") or (fault.call.endswith("_") and not fault.call.endswith("__"))
+
+
+def _loses_writes(written: _Written) -> str:
+    """`kept = kept.to(device)` of a variable that a loop over a container binds, and that is written in place below."""
+    match written.statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id=moved)))) if (
+            name == moved
+        ):
+            pass
+        case _:
+            return ""
+    for loop in written.code.around(written.statement):
+        if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
+            below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
+            if any(written.code.is_written(node) for node in below):
+                return f"what is written into `{name}` would not arrive"
+    return ""
+
+
+def _names_a_key_of_this_run(written: _Written) -> str:
+    """`states['a'] = states['a'].to(d)`, where the program has `states[name]` and that key nowhere; `losses[0] = ...`."""
+    for target in targets_of(written.statement):
+        if isinstance(target, ast.Subscript) and target in written.added and isinstance(target.slice, ast.Constant):
+            key = target.slice.value
+            known = {node.value for node in ast.walk(written.old.tree) if isinstance(node, ast.Constant)}
+            if isinstance(key, int) or (key not in known and _has_variable_keys(written.old, ast.unparse(target.value))):
+                return "the next run has other keys"
+    return ""
+
+
+def _has_variable_keys(code: Code, container: str) -> bool:
+    """Whether the program reads or writes items of a container by variables: `states[name]`, `states.get(name)`."""
+    for node in ast.walk(code.tree):
+        match node:
+            case ast.Subscript(value=owner, slice=key) if ast.unparse(owner) == container:
+                pass
+            case ast.Call(func=ast.Attribute(value=owner, attr="get" | "setdefault" | "pop"), args=[key, *_]):
+                if ast.unparse(owner) != container:
+                    continue
+            case _:
+                continue
+        if not isinstance(key, ast.Constant):
+            return True
+    return False
+
+
+def _moves_in_a_worker(written: _Written) -> str:
+    """In `__getitem__` of a data set, or in the function that collates its samples."""
+    code = written.code
+    function = next((each for each in code.around(written.statement) if isinstance(each, Function)), None)
+    if function is None or not (_names_devices(written.added) or any(_receivers(written.added))):
+        return ""
+    owner = code.owner(function)
+    is_of_dataset = owner is not None and any("Dataset" in ast.unparse(base) for base in owner.bases)
+    if function.name in ("collate", "collate_fn") or (function.name in IN_WORKERS and is_of_dataset):
+        return _WORKERS
+    passed = (node.value for node in ast.walk(code.tree) if isinstance(node, ast.keyword) and node.arg in _OF_WORKERS)
+    if any(root_of(ast.unparse(each)) == function.name for each in passed):
+        return _WORKERS
+    return ""
+
+
+_WORKERS = "workers of a DataLoader use no GPU"
+_OBJECTIONS: tuple[Callable[[_Written], str], ...] = (
+    _reads_too_early,
+    _asks_what_has_no_device,
+    _reads_device_of_stray,
+    _loses_writes,
+    _names_a_key_of_this_run,
+    _moves_in_a_worker,
+)
+
+
+def _receivers(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
+    """`x` of `x.to(...)`, `x.cuda()` and `x.device`."""
+    for node in nodes:
+        method = node.func if isinstance(node, ast.Call) else node
+        if isinstance(method, ast.Attribute) and method.attr in ("to", "cuda", "cpu", "device"):
+            yield method.value
+
+
+def _names_devices(nodes: Iterable[ast.expr]) -> bool:
+    return any(isinstance(node, ast.Call) and any(keyword.arg == "device" for keyword in node.keywords) for node in nodes)
+
+
+def _rewritten_lines(edits: list[Edit]) -> list[range]:
     """The lines of the new file that edits have written, or stand beside what they took away."""
     found, shift = [], 0
     for edit in sorted(edits, key=lambda each: each.first):
@@ -76,252 +285,28 @@ def _list_rewritten(edits: list[Edit]) -> list[range]:
 
 def _statements_within(node: ast.AST, lines: list[range]) -> Iterator[ast.stmt]:
     for each in inner_statements(node):
-        if _is_within(each, lines):
+        first = min([each.lineno, *(decorator.lineno for decorator in getattr(each, "decorator_list", ()))])
+        last = each.end_lineno or each.lineno
+        if any(first < part.stop and part.start <= last for part in lines):
             yield each
             yield from _statements_within(each, lines)
 
 
-def _is_within(statement: ast.stmt, lines: list[range]) -> bool:
-    first, last = statement.lineno, statement.end_lineno or statement.lineno
-    if decorators := getattr(statement, "decorator_list", None):
-        first = min(first, decorators[0].lineno)
-    return any(first < each.stop and each.start <= last for each in lines)
-
-
-def _why_not(change: _Changed, fault: Fault | None) -> str:
-    if not change.written and ast.dump(change.old.tree) == ast.dump(change.new.tree):
-        return "it changes nothing"
-    for statement in change.written:
-        for why in _objections(change, statement, fault):
-            return why
-    return ""
-
-
-def _objections(change: _Changed, statement: ast.stmt, fault: Fault | None) -> Iterator[str]:
-    code = change.new
-    was = _dumps(change.old.tree, ast.expr)
-    added = [node for node in code.parts(statement) if isinstance(node, ast.expr) and ast.dump(node) not in was]
-    if late := _unbound(change, statement):
-        yield f"`{late}` has no value there yet"
-    for node in added:
-        receiver = _receiver(node)
-        if receiver is not None and (kind := _without_devices(code, statement, receiver)):
-            yield f"`{ast.unparse(receiver)}` is {kind}"
-        if isinstance(node, ast.Attribute) and node.attr == "device" and fault is not None and _is_stray(fault, node.value):
-            yield f"`{ast.unparse(node.value)}` is not where it must be"
-    if lost := _loses_writes(code, statement, added):
-        yield f"what is written into `{lost}` would not arrive"
-    if _is_key_of_this_run(code, statement, added):
-        yield "the next run has other keys"
-    if _in_worker(code, statement) and any(_receiver(node) is not None or _names_device(node) for node in added):
-        yield "workers of a DataLoader use no GPU"
+@functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
+def _dumps(tree: ast.AST) -> frozenset[str]:
+    """The dumps of all statements, without the bodies of compound ones, and of all expressions."""
+    nodes = list(ast.walk(tree))
+    statements = [_own_dump(node) for node in nodes if isinstance(node, ast.stmt)]
+    return frozenset(statements).union(ast.dump(node) for node in nodes if isinstance(node, ast.expr))
 
 
 def _own_dump(statement: ast.stmt) -> str:
-    """The dump of a statement without the body of a compound one."""
-    kept = {
-        name: value for name, value in ast.iter_fields(statement) if name not in ("body", "orelse", "finalbody", "handlers")
-    }
-    return type(statement).__name__ + "".join(
-        f"{name}={[_dump(each) for each in value] if isinstance(value, list) else _dump(value)}" for name, value in kept.items()
-    )
-
-
-def _dump(value: object) -> str:
-    if isinstance(value, ast.AST):
-        return ast.dump(value)
-    return repr(value)
-
-
-@functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
-def _dumps(tree: ast.AST, kind: type[ast.AST] = ast.stmt) -> frozenset[str]:
-    found = (node for node in ast.walk(tree) if isinstance(node, kind))
-    return frozenset(_own_dump(node) if isinstance(node, ast.stmt) else ast.dump(node) for node in found)
-
-
-def _receiver(node: ast.expr) -> ast.expr | None:
-    """`x` of `x.to(...)`, `x.cuda()` and `x.device`."""
-    method = node.func if isinstance(node, ast.Call) else node
-    named = isinstance(method, ast.Attribute) and method.attr in ("to", "cuda", "cpu", "device")
-    if named and isinstance(method, ast.Attribute):
-        return method.value
-    return None
-
-
-def _names_device(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and any(keyword.arg == "device" for keyword in node.keywords)
-
-
-def _unbound(change: _Changed, statement: ast.stmt) -> str:
-    """A name that the edit reads in a statement, and that gets its value only there or further down; ""."""
-    code = change.new
-    scope = code.scope(statement)
-    stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and code.scope(n) is scope]
-    known = _read_where(change, statement)
-    for node in code.parts(statement):
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in known:
-            continue
-        mine = [each for each in stores if each.id == node.id and node.id not in code.local_names(each)]
-        if not mine or node.id in code.local_names(node) or node.id in code.bound(statement) or hasattr(builtins, node.id):
-            continue
-        first = min(each.lineno for each in mine)
-        here = [each for each in mine if each.lineno == first]
-        if first > statement.lineno or all(code.statement_of(each) is statement for each in here):
-            return node.id
-    return ""
-
-
-def _read_where(change: _Changed, statement: ast.stmt) -> set[str]:
-    """Names that the same statement read before the edit: they had a value. Lines that the edit inserts push it down."""
-    inserted = max(0, len(change.new.rows) - len(change.old.rows))
-    for shift in range(inserted + 1):
-        there = change.old.statement(statement.lineno - shift)
-        if there is not None and _gives_same_targets(there, statement):
-            return {n.id for n in change.old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return set()
-
-
-def _gives_same_targets(one: ast.stmt, other: ast.stmt) -> bool:
-    return type(one) is type(other) and [*map(ast.dump, targets_of(one))] == [*map(ast.dump, targets_of(other))]
-
-
-def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str:
-    """What an object is that has no `.to`, as far as every line tells that gives its name a value; ""."""
-    if isinstance(receiver, ast.Lambda | ast.Constant):
-        return "no tensor"
-    if isinstance(receiver, ast.Call) and ast.unparse(receiver.func).rpartition(".")[2] == "Parameter":
-        return "a parameter, and its copy would be none"
-    if isinstance(receiver, ast.Attribute) and receiver.attr == "state" and "scaler" in ast.unparse(receiver.value).lower():
-        return "no tensor"
-    if not isinstance(receiver, ast.Name) or receiver.id in code.local_names(receiver):
-        return ""
-    scope = code.scope(statement)
-    given = [n for n in ast.walk(scope) if isinstance(n, ast.Assign) and _is_named(n, receiver.id) and code.scope(n) is scope]
-    kinds = {_kind(code, each.value) for each in given if each.lineno < statement.lineno}
-    if isinstance(scope, Function):
-        arguments = {a.arg for a in ast.walk(scope.args) if isinstance(a, ast.arg)}
-    else:
-        arguments = set()
-    if len(kinds) == 1 and receiver.id not in arguments:
-        return kinds.pop()
-    return ""
-
-
-def _is_named(statement: ast.Assign, name: str) -> bool:
-    return any(isinstance(target, ast.Name) and target.id == name for target in statement.targets)
-
-
-def _kind(code: Code, value: ast.expr) -> str:
-    """The kind of object without a `.to` that an expression is, if that can be seen."""
-    if isinstance(value, ast.Lambda):
-        return "a function"
-    if isinstance(value, ast.Constant) and value.value is not None:
-        return "no tensor"
-    if isinstance(value, ast.List | ast.Dict | ast.Set | ast.Tuple | ast.ListComp | ast.DictComp | ast.SetComp):
-        return "a container"
-    called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-    if called.startswith(_MAKES_ARRAYS):
-        return "a numpy array"
-    if called in ("float", "int", "bool", "str", "len", "list", "dict", "tuple") or called.endswith(
-        (".item", ".tolist", ".numpy")
-    ):
-        return "no tensor"
-    made = [each for each in code.tree.body if isinstance(each, ast.ClassDef) and each.name == called and not each.bases]
-    if len(made) == 1 and not any(_defines_to(each) for each in made[0].body):
-        return f"a `{called}`, which has no `to`"
-    return ""
-
-
-def _defines_to(member: ast.stmt) -> bool:
-    return isinstance(member, Function) and member.name in ("to", "device", "cpu", "cuda", "__getattr__")
-
-
-def _is_stray(fault: Fault, node: ast.expr) -> bool:
-    """Whether an expression is a tensor of the fault that is in the wrong place, and at no operand that is in the right one.
-
-    Where a kernel is missing, or dtypes do not mix, tensors are where they are meant to be.
-    """
-    if fault.what in ("kernel", "dtype", "promotion"):
-        return False
-    text = ast.unparse(node)
-    right = {o.expression for o in fault.operands if not o.stray}
-    return text in {o.expression for o in fault.operands if o.stray and o.expression} - right and not _writes(fault)
-
-
-def _writes(fault: Fault) -> bool:
-    """What is written in place stays where it is, wherever that should have been."""
-    return fault.call.startswith("__i") or (fault.call.endswith("_") and not fault.call.endswith("__"))
-
-
-def _loses_writes(code: Code, statement: ast.stmt, added: Collection[ast.expr]) -> str:
-    """`kept = kept.to(device)` of a variable that a loop over a container binds, and that is written in place below; ""."""
-    value = statement.value if isinstance(statement, ast.Assign) and statement.value in added else None
-    moved = _receiver(value) if isinstance(value, ast.Call) else None
-    name = moved.id if isinstance(moved, ast.Name) and ast.unparse(statement.targets[0]) == moved.id else ""  # type: ignore[attr-defined]
-    loop = next((each for each in code.around(statement) if isinstance(each, ast.For) and name in _names(each.target)), None)
-    below = (n for n in ast.walk(loop) if getattr(n, "lineno", 0) > statement.lineno) if name and loop is not None else ()
-    if any(_writes_into(node, name) for node in below):
-        return name
-    return ""
-
-
-def _names(target: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-
-
-def _writes_into(node: ast.AST, name: str) -> bool:
-    """`x.add_(...)`, `x += ...`, `x[i] = ...`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        method = node.func.attr
-        return root_of(ast.unparse(node.func.value)) == name and method.endswith("_") and not method.startswith("_")
-    if isinstance(node, ast.AugAssign):
-        return root_of(ast.unparse(node.target)) == name
-    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and root_of(ast.unparse(node)) == name
-
-
-def _is_key_of_this_run(code: Code, statement: ast.stmt, added: Collection[ast.expr]) -> bool:
-    """`states['a'] = states['a'].to(d)`, where the program itself has `states[key]`; `losses[0] = ...`."""
-    for target in targets_of(statement):
-        if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
-            continue
-        if not any(ast.unparse(node) == ast.unparse(target) for node in added):
-            continue
-        name = ast.unparse(target.value)
-        key = target.slice.value
-        if isinstance(key, int) or (_is_keyed_by_variables(code, name) and not _is_key_of_the_program(code, key)):
-            return True
-    return False
-
-
-def _is_key_of_the_program(code: Code, key: object) -> bool:
-    """Whether the author has written it as the key of a dict: every run has it."""
-    keys = (each for node in ast.walk(code.tree) if isinstance(node, ast.Dict) for each in node.keys)
-    return any(isinstance(each, ast.Constant) and each.value == key for each in keys)
-
-
-def _is_keyed_by_variables(code: Code, name: str) -> bool:
-    for node in ast.walk(code.tree):
-        key = node.slice if isinstance(node, ast.Subscript) and ast.unparse(node.value) == name else None
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in (f"{name}.get", f"{name}.setdefault", f"{name}.pop"):
-            key = node.args[0] if node.args else None
-        if key is not None and not isinstance(key, ast.Constant):
-            return True
-    return False
-
-
-def _in_worker(code: Code, statement: ast.stmt) -> bool:
-    """In `__getitem__` of a data set, or in the function that collates its samples."""
-    function = next((each for each in code.around(statement) if isinstance(each, Function)), None)
-    if function is None:
-        return False
-    owner = code.owner(function)
-    if function.name in IN_WORKERS[:2] and owner is not None:
-        return any("Dataset" in ast.unparse(base) for base in owner.bases)
-    if function.name in IN_WORKERS[2:]:
-        return True
-    nodes = ast.walk(code.tree) if any(name in row for name in _OF_WORKERS for row in code.rows) else ()
-    passed = (node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in _OF_WORKERS)
-    return any(root_of(ast.unparse(each)) == function.name for each in passed)
+    parts = [type(statement).__name__]
+    for name, value in ast.iter_fields(statement):
+        if name not in ("body", "orelse", "finalbody", "handlers"):
+            values = value if isinstance(value, list) else [value]
+            parts += [name, *(ast.dump(each) if isinstance(each, ast.AST) else repr(each) for each in values)]
+    return " ".join(parts)
 
 
 def _is_generated(file: str) -> bool:

@@ -236,8 +236,13 @@ def _loaded(node: ast.expr) -> str:
     return ast.dump(node).replace("ctx=Store()", "ctx=Load()").replace("ctx=Del()", "ctx=Load()")
 
 
+def names_in(node: ast.AST) -> Iterator[ast.Name]:
+    """The variables that a node names."""
+    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
 def _names(target: ast.AST) -> Iterator[str]:
-    return (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+    return (node.id for node in names_in(target))
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -19,10 +19,11 @@ from devwidget.records.syntax import is_self_attribute, parsed_statement, target
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.moves_where_made import where_made
-from devwidget.rules.edits.moves_where_used import where_used
+from devwidget.rules.edits.moves_where_made import create_there
+from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import code_at, root_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -157,10 +158,10 @@ def _owner(value: ast.expr | None) -> str:
 
 
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
-    literal = one_target(trace, fault, stray)
+    case = Case(fault, stray, one_target(trace, fault, stray), trace)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
     if fault.what == "operands":
-        made = where_made(fault, stray, literal=literal)
+        made = create_there(case)
     else:
         made = None
     if made is not None and (filled or stray.birth_partners):
@@ -168,12 +169,12 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered: list[Fix | None] = []
     if not each_time and not _came_late(fault, held):
-        registered = list(register_attribute(held, _assigned_with(trace, held), _dtype(stray, held)))
+        registered = list(register_attribute(held, _dtype(stray, held)))
     yield from registered
     yield made
     # Modules that are moved at each use are on the right device, and still no part of what is trained and saved.
     if fault.what == "operands" and not (held.note and any(registered)):
-        yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
+        yield move_where_used(case)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
         yield mended(stray.birth, Message("move it where it is made"), lambda draft, made: _moved_when_made(draft, made, fault))
@@ -223,12 +224,6 @@ def _dtype(stray: Operand, held: Held) -> str:
     if stray.expression.endswith(held.name):
         return stray.dtype
     return "float32"
-
-
-def _assigned_with(trace: Trace, held: Held) -> frozenset[str]:
-    """The attributes of the same assignment that are strays too: `self.cos, self.sin = ...`."""
-    strays = (operand.held for fault in trace.faults for operand in fault.operands if operand.stray)
-    return frozenset(other.name for other in strays if other is not None and other.assigned == held.assigned)
 
 
 def _flat(name: str) -> str:

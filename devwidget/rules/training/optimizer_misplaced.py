@@ -20,9 +20,10 @@ from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.moves_where_made import where_made
+from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -64,7 +65,7 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("put the state where its parameters are before the step")
     code = f"{stray.expression} = {stray.expression}.to({device})"
-    yield where_made(fault, stray, literal=False) if "device" not in stray.birth_call else None
+    yield create_there(Case(fault, stray, literal=False)) if "device" not in stray.birth_call else None
     if stray.expression:
         yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
         yield Fix(words)

@@ -17,10 +17,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.kept_sums import read_after_loop
-from devwidget.rules.edits.loops import index_at_once, run_all_turns
-from devwidget.rules.edits.value_uses import loop_over, uses_of
 from devwidget.rules.found import Found
+from devwidget.rules.host_reads import loop_over, read_after_loop, uses_of
 from devwidget.rules.registry import rule
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
@@ -169,10 +167,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
         over = loop_over(wait.site, wait.expression)
     else:
         over = ""
-    words = Message("index with the whole tensor at once")
-    if at_once := mended(wait.site, words, lambda draft, statement: index_at_once(draft, statement, wait.expression)):
-        yield at_once
-    elif over:
+    if over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
     elif wait.call in _LISTS:
         yield Fix(Message("join them on the GPU with torch.stack, which keeps their gradients too"), "", "likely")
@@ -218,8 +213,6 @@ def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     yield mended(
         wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
     )
-    words = Message("take every turn, and keep with torch.where what the one had that was good enough")
-    yield mended(wait.site, words, lambda draft, statement: _unbroken(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
             Message(
@@ -252,11 +245,6 @@ def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
     for node in draft.code.parts(statement) if not isinstance(statement, ast.If) else ():
         if isinstance(node, ast.IfExp) and (test := _on_gpu(draft, node.test, wait)):
             draft.replace(node, f"torch.where({test}, {text(node.body)}, {text(node.orelse)})")
-
-
-def _unbroken(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
-    if isinstance(statement, ast.If) and (test := _on_gpu(draft, statement.test, wait)):
-        run_all_turns(draft, statement, test)
 
 
 def _sets_name(node: ast.stmt) -> bool:

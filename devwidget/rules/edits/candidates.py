@@ -1,0 +1,126 @@
+"""Candidates: the edits that may bring a tensor and the call that needs it together, in the order in which they are offered.
+
+A candidate is a function of a case that gives a fix, or None where it does not apply. It stands in the file of what it does
+(create it there, move it where it is used, move it where it enters, move the module), and its name in a table below.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+
+from devwidget.records.finding import Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
+from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.devices import device_for
+from devwidget.rules.edits.draft import Draft, mended, read_to
+from devwidget.rules.edits.modules import build_owner_there, build_there
+from devwidget.rules.edits.moves_left_out import without_move
+from devwidget.rules.edits.moves_on_entry import move_in_loop, move_on_entry, move_to_called_module, move_what_was_handed_out
+from devwidget.rules.edits.moves_where_made import create_there, is_right_elsewhere, move_at_once, move_value
+from devwidget.rules.edits.moves_where_used import move_where_used
+from devwidget.rules.edits.refusals import refused
+from devwidget.rules.edits.source_file import code_at
+
+Candidate = Callable[[Case], Fix | None]
+
+
+def stay_there(case: Case) -> Fix | None:
+    """What a line of the step takes away, and nothing computes with where it goes, stays where it was."""
+    stray, target = case.stray, case.fault.target
+    if not stray.from_move:
+        return None
+    away = [each for each in case.trace.crossings if each.site == stray.birth and each.target == stray.device]
+    in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
+    of_step = all(each.step >= 0 or in_loop for each in away)
+    if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
+        return without_move(stray.birth, stray.device, Message("stay on the device"))
+    return None
+
+
+def _has_common_loop(one: Site | None, other: Site | None) -> bool:
+    places = [code_at(one), code_at(other)]
+    loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
+    return len(loops) == 2 and any(each in loops[1] for each in loops[0])
+
+
+def create_unless_placed(case: Case) -> Fix | None:
+    """Nothing is created on the host for the sake of one call, nor anew where somebody wrote to which GPU it belongs."""
+    if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
+        return None
+    return create_there(case)
+
+
+def move_new_module(case: Case) -> Fix | None:
+    """`nn.Linear(6, 2)(x)` makes the layer and calls it: the weights that have no name are those of the layer."""
+    fault = case.fault
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Call):
+                draft.append(call.func, f".to({device_for(fault.site, fault.target)})")
+
+    if not case.literal or case.stray.expression or case.stray.source:
+        return None
+    return mended(fault.site, Message("move the module that is made there"), change)
+
+
+def read_there(case: Case) -> Fix | None:
+    """`torch.load(path, map_location=device)` for the parameters of a checkpoint."""
+    stray, target = case.stray, case.fault.target
+    if stray.birth_op != "load" or not case.literal:
+        return None
+    words = Message("read the checkpoint to where the parameters are")
+    return mended(stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, target)))
+
+
+TENSOR: tuple[Candidate, ...] = (
+    stay_there,
+    build_owner_there,
+    move_in_loop,
+    move_what_was_handed_out,
+    create_unless_placed,
+    move_at_once,
+    move_new_module,
+    move_to_called_module,
+    move_where_used,
+    move_on_entry,
+    move_value,
+)
+"""For what is neither a parameter nor a buffer."""
+
+
+def tensor_candidates(case: Case) -> Iterator[Fix | None]:
+    """The edits for a tensor, best first."""
+    for candidate in TENSOR:
+        yield candidate(case)
+
+
+def parameter_candidates(case: Case) -> Iterator[Fix | None]:
+    """The edits for a parameter or a buffer: its module, or the whole model, is not where its inputs are."""
+    held = case.stray.held
+    yield read_there(case)
+    if held is not None and held.left_behind is None and case.stray.birth_op != "load":
+        yield from _alone_candidates(case, is_parameter=held.how == "parameter")
+        return
+    if case.is_between_gpus:
+        yield move_where_used(case)  # a model that is split on purpose
+    built: list[Fix] = []
+    if held is not None and case.literal and case.stray.birth_op != "load":
+        built = [each for each in build_there(case, held) if each is not None and not refused(each, case.fault)]
+        yield from built
+        # A parameter that was put into a module which has moved was made by the line of its values.
+        yield create_there(case) if held.how == "buffer" or not built else None
+        yield move_value(case) if not built else None
+    if not built and not case.stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
+        yield move_where_used(case)
+
+
+def _alone_candidates(case: Case, *, is_parameter: bool) -> Iterator[Fix | None]:
+    """Its module is elsewhere, this one alone is not. A parameter would be copied at each use."""
+    made = create_there(case)
+    if is_parameter and made is not None and repr(str(case.fault.target)) not in made.code:
+        yield made
+    yield move_where_used(case)
+    yield made
