@@ -71,7 +71,11 @@ def context_of(error: BaseException) -> ErrorContext:
     if in_worker is not None:
         frames += traceback_frames(in_worker.__traceback__)
     state = RecordingState(heal=False, older=background_births.get_background_births())
-    running = [(module, frame) for frame in frames if (module := _called_module(frame)) is not None]
+    running = []
+    for frame in frames:
+        module = locals_of(frame).get("self")
+        if frame.f_code is torch_internals.module_call and is_module(module):
+            running.append((module, frame))
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
         state.tracker.attach_model(root, name)
@@ -89,14 +93,6 @@ def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica:
     prefix = state.tracker.path_of(wrapper.module)
     for path, part in walk_modules(replica):
         state.tracker.name_module(part, f"{prefix}.{path}".strip("."))
-
-
-def _called_module(frame: FrameType) -> nn.Module | None:
-    """The module that a frame of torch is calling."""
-    if frame.f_code is not torch_internals.module_call:
-        return None
-    module = locals_of(frame).get("self")
-    return module if is_module(module) else None
 
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:

@@ -110,7 +110,7 @@ def _read(error: BaseException) -> Reading:
         if in_worker:
             mark_replica(context)
         faults = context.state.log.faults_seen()
-        values = tuple(_values(context, _written_names(faults)))
+        values = tuple(_values(context, faults))
         site = failure_site(context)
     finally:
         forget_sites()
@@ -201,11 +201,14 @@ def _call_of(frame: FrameType) -> Call:
     return Call(function, (), tensors)
 
 
-def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]:
+def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operand]:
     """Tensors that the failing line names, then what the library call below it was given."""
-    user = context.user
+    user, written = context.user, dict[str, str]()
     if user is None:
         return
+    for fault in faults[:1]:  # which knows what the user wrote for what a library has names of its own for
+        for operand in fault.operands:
+            written[operand.argument] = operand.expression or operand.source
     names, seen = Names(context.state, user), list[torch.Tensor]()
     for label, tensor in _tensors_met(user, context.below):
         name = names.expression(tensor) or written.get(label) or label
@@ -223,9 +226,3 @@ def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tupl
             yield from arguments(call.func, call.args, call.kwargs)
             if is_module(call.func):
                 yield from own_tensors(call.func).items()
-
-
-def _written_names(faults: tuple[Fault, ...]) -> dict[str, str]:
-    """What the user wrote for the values that a library has names of its own for, where the fault knows that."""
-    operands = [operand for fault in faults[:1] for operand in fault.operands]
-    return {each.argument: each.expression or each.source for each in operands}

@@ -64,7 +64,9 @@ def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
     The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
     """
     steps = list(steps_down(trace))
-    files = [step.tb_frame.f_code.co_filename for step in steps]
-    last = max((index for index, file in enumerate(files) if not is_library(file)), default=-1)
-    end = next((index for index in range(last + 1, len(files)) if is_own(files[index])), len(files))
-    yield from (step for step, file in zip(steps[:end], files[:end], strict=True) if not is_own(file))
+    last = max((at for at, step in enumerate(steps) if not is_library(step.tb_frame.f_code.co_filename)), default=-1)
+    for at, step in enumerate(steps):
+        if not is_own(step.tb_frame.f_code.co_filename):
+            yield step
+        elif at > last:
+            return

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import own_tensors
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.object_fields import class_name, is_exactly
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleCall
@@ -21,20 +21,18 @@ from devwidget.records.errors import error_text
 def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], error: BaseException | None) -> None:
     """A module has failed: was it given a move of a tensor instead of the tensor?"""
     for argument in args:
-        is_method = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
-        tensor = argument.__self__ if is_method else None
-        if is_tensor(tensor) and argument.__name__ in statements.MOVES:
-            _report(state, running, tensor, argument.__name__, error)
+        is_method = is_exactly(argument, (types.MethodType, types.BuiltinMethodType))
+        if is_method and is_tensor(argument.__self__) and argument.__name__ in statements.MOVES:
+            _report(state, running, argument.__self__, argument.__name__, error)
 
 
 def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
     site = running.site
+    if site is None:
+        return
     home = next(iter(own_tensors(running.module).values()), tensor).device
-    if site is not None:
-        named = statements.named_move(site.code.co_filename, method)
-    else:
-        named = None
-    if site is None or named is None or not state.log.is_new_fault(("uncalled", site, method)):
+    named = statements.named_move(site.code.co_filename, method)
+    if named is None or not state.log.is_new_fault(("uncalled", site, method)):
         return
     fault = fault_at(
         state.tracker,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -40,8 +40,10 @@ def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
 
 
 def _has_stars(call: ast.Call) -> bool:
-    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
-    return starred or any(keyword.arg is None for keyword in call.keywords)
+    for argument in call.args:
+        if isinstance(argument, ast.Starred):
+            return True
+    return None in [keyword.arg for keyword in call.keywords]
 
 
 def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
@@ -56,8 +58,7 @@ def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
 
 def _is_written_as(called: Any, code: CodeType) -> bool:
     """Whether a function is what the user wrote, or what a decorator has made of it."""
-    written = list_written(called) if type(called) is FunctionType else ()
-    return any(function.__code__ is code for function in written)
+    return any(function.__code__ is code for function in list_written(called))
 
 
 def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:

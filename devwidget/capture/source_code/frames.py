@@ -75,8 +75,14 @@ def lookup(frame: FrameType, name: str) -> Any:
 
 def path_of(text: str) -> tuple[str, tuple[Any, ...]]:
     """`batch` and `("ids", 0)` of `batch['ids'][0]`: the variable, then items and attributes, outermost first."""
-    node, keys = parsed_expression(text) if text else None, []
-    while isinstance(node, ast.Subscript | ast.Attribute):
-        keys.append(getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else node.attr)
-        node = node.value
-    return (node.id if isinstance(node, ast.Name) else ""), tuple(reversed(keys))
+    node, keys = parsed_expression(text), list[Any]()
+    while True:
+        match node:
+            case ast.Attribute(value=node, attr=key) | ast.Subscript(value=node, slice=ast.Constant(value=key)):
+                keys.insert(0, key)
+            case ast.Subscript(value=node):
+                keys.insert(0, None)
+            case ast.Name(id=name):
+                return name, tuple(keys)
+            case _:
+                return "", tuple(keys)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_exactly
+from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_among, is_exactly
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import DEVICE, is_tensor
@@ -29,17 +29,21 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
     """
     for frame in reversed(frames):
         variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
-        holding = tuple(name for name, value in variables.items() if _has_one(value, family))
-        if holding:
-            kinds = [(name, _kind(variables[name], family[0].device)) for name in dict.fromkeys((*holding, *variables))]
-            known = tuple(pair for pair in kinds if pair[1])
-            above = raw_site(user_frame(frame.f_back))
-            return Taken(to_site(raw_site(frame)), holding, known, _name_of(frame, target), to_site(above))
+        holding = [name for name, value in variables.items() if _has_one(value, family)]
+        if not holding:
+            continue
+        kinds = []
+        for name in dict.fromkeys((*holding, *variables)):
+            kind = _kind(variables[name], family[0].device)
+            if kind:
+                kinds.append((name, kind))
+        above = to_site(raw_site(user_frame(frame.f_back)))
+        return Taken(to_site(raw_site(frame)), tuple(holding), tuple(kinds), _name_of(frame, target), above)
     return None
 
 
 def _has_one(value: Any, family: Sequence[torch.Tensor]) -> bool:
-    return any(tensor is member for tensor in _tensors(value) for member in family)
+    return any(is_among(tensor, family) for tensor in _tensors(value))
 
 
 def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
@@ -55,10 +59,9 @@ def _parts(value: Any) -> list[Any]:
     """Of plain containers, and of objects that move themselves; of other classes of the user's nothing is asked."""
     if is_exactly(value, (list, tuple)):
         return list(value)
-    if type(value) is dict:
-        return [part for _, part in copy_items(value)]
-    if _has_move(value):
-        return [part for _, part in copy_items(dict_of(value))]
+    if type(value) is dict or _has_move(value):
+        fields = value if type(value) is dict else dict_of(value)
+        return [part for _, part in copy_items(fields)]
     return []
 
 
@@ -78,13 +81,10 @@ def _kind(value: Any, device: torch.device) -> str:
     if _has_move(value):
         return "object"
     parts = _parts(value)
-    is_whole = all(map(is_tensor, parts))
     if type(value) is dict:
         return _kind_of_dict(parts)
-    if is_whole:
-        if type(value) is list:
-            return "list"
-        return "tuple"
+    if all(map(is_tensor, parts)):
+        return type(value).__name__
     if type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts):
         return "list of dicts"
     return ""
