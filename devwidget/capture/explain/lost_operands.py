@@ -56,9 +56,11 @@ def made_there(context: ErrorContext) -> None:
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
     """The devices that the message names, and the accelerator that the call belongs on."""
     text = message(context.error)
-    named = [torch.device(word) for word in dict.fromkeys(DEVICE_NAME.findall(text))]
-    most = [torch.device(word) for word in _MOST.findall(text)]
-    return named, next((device for device in (*most, *named) if is_accelerator(device)), None)
+    named = list(map(torch.device, dict.fromkeys(DEVICE_NAME.findall(text))))
+    for device in (*map(torch.device, _MOST.findall(text)), *named):
+        if is_accelerator(device):
+            return named, device
+    return named, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +123,11 @@ class _FailingLine:
     def _operands_at_home(self) -> list[Operand]:
         """The operands that still exist and are where they should be."""
         names = Names(self.context.state, self.user)
-        home = [(label, tensor) for label, tensor in self.tensors if label and tensor.device == self.target]
-        return [operand_of(tensor, label, names.expression(tensor)) for label, tensor in home]
+        home = []
+        for label, tensor in self.tensors:
+            if label and tensor.device == self.target:
+                home.append(operand_of(tensor, label, names.expression(tensor)))
+        return home
 
     def write_fault(self, strays: list[Operand]) -> None:
         """Write the call down."""

@@ -103,16 +103,18 @@ class FailedCall:
             others: operands that are no tensors.
         """
         site = raw_site(self.frame)
-        roots = [self.state.births.find_root(stray) for stray in strays]
+        roots = map(self.state.births.find_root, strays)
         births = frozenset(root.site for root in roots if root is not None)
         if not self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
             return
         names, text = operand_names.Names(self.state, self.frame), call_text(site)
         of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))
         operands = self._list_operands(names, strays, target, of_dtype=of_dtype)
-        taken = (names.variables_taken(tensor, target) for tensor in strays)
+        taken = None
+        for tensor in strays:
+            taken = taken or names.variables_taken(tensor, target)
         nearby = Nearby(
-            taken=next((each for each in taken if each is not None), None),
+            taken=taken,
             tuples=names.tuples_of(operands),
             at_hand=names.tensors_at_hand(text, target),
         )

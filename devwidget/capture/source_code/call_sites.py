@@ -170,8 +170,12 @@ _OURS_ALONE = 3
 
 def globals_used(frame: FrameType) -> dict[str, Any]:
     """The global variables that a frame's code names."""
-    found = {name: dict.get(frame.f_globals, name, _ABSENT) for name in frame.f_code.co_names}
-    return {name: value for name, value in found.items() if value is not _ABSENT}
+    found = {}
+    for name in frame.f_code.co_names:
+        value = dict.get(frame.f_globals, name, _ABSENT)
+        if value is not _ABSENT:
+            found[name] = value
+    return found
 
 
 _ABSENT = object()

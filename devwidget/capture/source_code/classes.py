@@ -71,10 +71,11 @@ INITIALISERS = ("__init__", "reset_parameters", "setup")
 def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
     """A class of the user and its bases, nearest first, as their files define them."""
     for base in mro_of(kind):
-        codes = [function.__code__ for function in functions_in(base)]
-        for filename in dict.fromkeys(code.co_filename for code in codes):
-            lines = [code.co_firstlineno for code in codes if code.co_filename == filename]
-            for owner in classes_named(filename, class_name(base), lines):
+        lines: dict[str, list[int]] = {}
+        for function in functions_in(base):
+            lines.setdefault(function.__code__.co_filename, []).append(function.__code__.co_firstlineno)
+        for filename, inside in lines.items():
+            for owner in classes_named(filename, class_name(base), inside):
                 yield filename, owner
 
 

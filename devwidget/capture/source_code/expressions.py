@@ -243,12 +243,10 @@ def _call(node: ast.Call, scope: Scope) -> Call:
 def _arguments(node: ast.Call, scope: Scope) -> tuple[Any, ...]:
     found: list[Any] = []
     for argument in node.args:
-        match argument:
-            case ast.Starred(value=inner):
-                values = scope.value(inner)
-                found += parts_of(values) if is_a(values, (list, tuple)) else []
-            case _:
-                found += _argument(argument, scope)
+        if isinstance(argument, ast.Starred):
+            found += parts_of(scope.value(argument.value))
+        else:
+            found += _argument(argument, scope)
     return tuple(found)
 
 
@@ -345,8 +343,11 @@ def names_of_factories() -> frozenset[str]:
 
 def factory_of(node: ast.expr, scope: Scope) -> FactoryCall | None:
     """The one factory whose result decides where an expression is; None where something else may decide that, too."""
-    calls = [each for each in scope.deciders(node) if isinstance(each, ast.Call)]
-    factories = [each for call in calls if (each := _read_call(call, scope)) is not None]
+    factories = []
+    for each in scope.deciders(node):
+        factory = _read_call(each, scope) if isinstance(each, ast.Call) else None
+        if factory is not None:
+            factories.append(factory)
     if len(factories) == 1:
         return factories[0]
     return None

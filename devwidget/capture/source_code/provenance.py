@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.object_fields import class_name, is_among
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
@@ -89,7 +89,7 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
         if assigned is None:
             break
         last = assigned
-        older = [each for each in _parents(assigned, tensors[-1], aspect) if not any(each is known for known in tensors)]
+        older = [each for each in _parents(assigned, tensors[-1], aspect) if not is_among(each, tensors)]
         if not older:
             break
         tensors.append(older[0])
@@ -198,16 +198,18 @@ def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> lis
     """What a value was computed from and shares its place with; an activation is where its layer's weights are."""
     scope = Scope(assigned.frame)
     found = [*scope.leaves(assigned.value), *viewed_base(tensor)]  # of `ids = ids.unsqueeze(0)` what a caller gave
-    alike = [each for each in found if getattr(each, aspect) == getattr(tensor, aspect)]
-    weights = [each for each in alike if is_parameter(each)]
-    if weights and (len(weights) < len(found) or _calls_module(assigned.value, scope)):
+    alike, weights = [], 0
+    for each in found:
+        if getattr(each, aspect) == getattr(tensor, aspect):
+            alike.append(each)
+            weights += is_parameter(each)
+    if weights and (weights < len(found) or _calls_module(assigned.value, scope)):
         return []
     return alike
 
 
 def _calls_module(value: ast.expr, scope: Scope) -> bool:
-    calls = (node for node in ast.walk(value) if isinstance(node, ast.Call))
-    return any(is_module(scope.value(call.func)) for call in calls)
+    return any(isinstance(node, ast.Call) and is_module(scope.value(node.func)) for node in ast.walk(value))
 
 
 def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:

@@ -51,8 +51,11 @@ class SourceFile:
 
     def functions_around(self, line: int) -> list[Function]:
         """The functions around a line, the innermost first."""
-        around = [scope for scope in reversed(self.scopes) if _encloses(scope, line)]
-        return [scope for scope in around if isinstance(scope, Function)]
+        around = []
+        for scope in reversed(self.scopes):
+            if isinstance(scope, Function) and _encloses(scope, line):
+                around.append(scope)
+        return around
 
     def assigned_lines(self, scope: Function | ast.Module, name: str) -> list[int]:
         """The lines on which a scope assigns a variable, or what is written `self.mask` or `state['speed']`, in order."""
@@ -99,9 +102,12 @@ def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:
 
 def classes_named(filename: str, name: str, lines: Iterable[int]) -> list[ast.ClassDef]:
     """The classes of a name in a file: those around one of these lines, if there are any."""
-    classes = [scope for scope in read_file(filename).scopes if isinstance(scope, ast.ClassDef)]
-    named = [scope for scope in classes if scope.name == name]
-    around = [scope for scope in named if any(_encloses(scope, line) for line in lines)]
+    named, around = [], []
+    for scope in read_file(filename).scopes:
+        if isinstance(scope, ast.ClassDef) and scope.name == name:
+            named.append(scope)
+            if any(_encloses(scope, line) for line in lines):
+                around.append(scope)
     return around or named
 
 
