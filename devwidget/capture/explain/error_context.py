@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -46,9 +47,9 @@ class ErrorContext:
     @property
     def below(self) -> tuple[FrameType, ...]:
         """Library frames below the user's line, and the user's own, innermost first."""
-        user = self.user
-        start = self.frames.index(user) if user is not None else 0
-        return self.frames[start:][::-1]
+        if self.user is None:
+            return self.frames[::-1]
+        return self.frames[self.frames.index(self.user) :][::-1]
 
     @property
     def error_text(self) -> str:
@@ -85,7 +86,9 @@ def context_of(error: BaseException) -> ErrorContext:
             _name_replica(state, wrapper, module)
         state.tracker.enter_module(module, frame, 0.0, 0)
     state.tracker.forced = None if running else _phase(frames)
-    return ErrorContext(error, error if in_worker is None else in_worker, tuple(frames), state)
+    if in_worker is None:
+        return ErrorContext(error, error, tuple(frames), state)
+    return ErrorContext(error, in_worker, tuple(frames), state)
 
 
 def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:
@@ -97,7 +100,7 @@ def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica:
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
     """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
-    named = [pair for frame in frames for pair in _modules(frame)]
+    named = list(itertools.chain.from_iterable(map(_modules, frames)))
     if running:
         named = _find_around(named, running)
         if not named:

@@ -11,7 +11,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, steps_to_show, traceback_frames
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.source_code.stack import Owner, owners, steps_down, user_frame
+from devwidget.capture.source_code.stack import STEP, owners, steps_down, user_frame
 from devwidget.records.explanation import Failure
 
 MOST_FRAMES = 60
@@ -27,14 +27,14 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
         module: path of the innermost module that it left.
     """
     user = innermost_user(traceback_frames(error.__traceback__))
-    steps = list(steps_down(error.__traceback__))
-    inside = any(step.tb_frame.f_code is torch_internals.module_call for step in steps)
-    if user is None and not any(owners[step.tb_frame.f_code.co_filename] == Owner.STEP for step in steps):
+    codes = [step.tb_frame.f_code for step in steps_down(error.__traceback__)]
+    if user is None and STEP not in [owners[code.co_filename] for code in codes]:
         user = user_frame(sys._getframe(1))  # the one whose block this is
     site = to_site(raw_site(user))
     full = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    # Outside every module the path is that of an exception that the loop has caught.
-    return Failure(type(error).__name__, message, site, module if inside else None, tuple(_words(error)), full)
+    if torch_internals.module_call not in codes:  # the path is that of an exception that the loop has caught
+        module = None
+    return Failure(type(error).__name__, message, site, module, tuple(_words(error)), full)
 
 
 def _words(error: BaseException) -> list[str]:

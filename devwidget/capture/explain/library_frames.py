@@ -60,12 +60,13 @@ def _fills_items(frame: FrameType) -> bool:
 
 def lost_leaf(context: ErrorContext) -> None:
     """An optimizer was given a tensor that is no leaf."""
-    frame = next((each for each in context.below if each.f_code.co_name == "add_param_group"), None)
-    if frame is None or context.user is None or not is_a(context.error, ValueError):
+    if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in message(context.error):
         return
-    lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
-    if lost and "non-leaf" in message(context.error):
-        optimizers.not_a_leaf(context.state, context.error, context.user, lost)
+    for frame in context.below:
+        if frame.f_code.co_name == "add_param_group":
+            lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
+            optimizers.not_a_leaf(context.state, context.error, context.user, lost)
+            return
 
 
 def uncalled_move(context: ErrorContext) -> None:
@@ -133,10 +134,10 @@ def checkpoint_prefix(context: ErrorContext) -> None:
 def _find_alike(frame: FrameType, given: dict[Any, Any]) -> dict[Any, Any]:
     """The dict with the same keys that a frame has, also in a dict: `checkpoint['model']`."""
     variables = list(locals_of(frame).values())
-    inside = [part for value in variables for _, part in items_of(value) or ()]
-    for value in (*variables, *inside):
-        if is_a(value, dict) and dict.keys(value) == dict.keys(given):
-            return value
+    for value in variables:
+        for _, part in (("", value), *(items_of(value) or ())):
+            if is_a(part, dict) and dict.keys(part) == dict.keys(given):
+                return part
     return given
 
 
@@ -215,10 +216,12 @@ def _line_of_gradient(kind: Any) -> Site | None:
 
 def _find_function(context: ErrorContext, name: str) -> Any:
     """The `autograd.Function` of a name, in the graphs of the tensors that the frames hold."""
-    nodes = [node_of(tensor) for frame in context.frames for tensor in filter(is_tensor, locals_of(frame).values())]
     seen: set[Any] = {None}
+    nodes: list[Any] = []
+    for frame in context.frames:
+        nodes += map(node_of, filter(is_tensor, locals_of(frame).values()))
     while nodes:
-        node: Any = nodes.pop()
+        node = nodes.pop()
         if node in seen:
             continue
         seen.add(node)

@@ -149,7 +149,10 @@ def _operand_expressions(frame: FrameType) -> list[ast.expr]:
     """The operands of the call that a frame was making, with the items of tuples and lists."""
     items: list[ast.expr] = []
     for operand in operands_of(running_node(frame)):
-        items += operand.elts if isinstance(operand, ast.List | ast.Tuple) else [operand]
+        if isinstance(operand, ast.List | ast.Tuple):
+            items += operand.elts
+        else:
+            items.append(operand)
     return items
 
 

@@ -12,6 +12,7 @@ import torch
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.source_files import read_file
@@ -37,8 +38,8 @@ def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
     for sides in _compared(frame):
-        answers = [scope.value(side) for side in sides]
-        are_devices = all(type(answer) in (DEVICE, str) for answer in answers)
+        answers = list(map(scope.value, sides))
+        are_devices = all(is_exactly(answer, (DEVICE, str)) for answer in answers)
         if not are_devices or answers[0] == answers[1]:
             continue
         tensors = _tensors_asked(scope, sides)

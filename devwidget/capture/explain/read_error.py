@@ -136,8 +136,9 @@ def _own_check(context: ErrorContext) -> None:
 def _failed_call(context: ErrorContext) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
     for failed in _failed_calls(context, _without_meta_kernels(context.below)):
-        if any(family.handle_failure(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
-            return
+        for family in FAMILIES:
+            if family.handle_failure(failed) is not NOT_OURS or context.state.log.faults:
+                return
 
 
 def _failed_calls(context: ErrorContext, frames: tuple[FrameType, ...]) -> Iterator[FailedCall]:

@@ -78,8 +78,7 @@ def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
     """Modules whose class has the method that failed: the text does not say which of them was running."""
     found = []
     for _, part in walk_modules(wrapper.module):
-        codes = [function.__code__ for function in functions_of(type(part))]
-        if any(_is_in(code, site) for code in codes):
+        if any(_is_in(function.__code__, site) for function in functions_of(type(part))):
             found.append(part)
     return found
 
@@ -93,4 +92,6 @@ def _is_in(code: CodeType, site: Site) -> bool:
 def failure_site(context: ErrorContext) -> Site | None:
     """Where the program failed: in the worker, if it was one."""
     worker = worker_site(context) if is_from_replica(context) else None
-    return worker or to_site(site_of(context.user) if context.user is not None else None)
+    if worker is not None or context.user is None:
+        return worker
+    return to_site(site_of(context.user))

@@ -69,8 +69,10 @@ def _original(func: Any) -> Any:
 @functools.cache
 def _signatures() -> dict[int, tuple[str, ...]]:
     """Argument names by the identity of torch's functions, which live as long as torch: nobody else's is ever held."""
-    codes = {id(_original(func)): stand_in.__code__ for func, stand_in in get_testing_overrides().items()}
-    names = {key: tuple(code.co_varnames[: code.co_argcount]) for key, code in codes.items()}
+    names = {}
+    for func, stand_in in get_testing_overrides().items():
+        code = stand_in.__code__
+        names[id(_original(func))] = tuple(code.co_varnames[: code.co_argcount])
     return names | {id(torch.embedding): ("weight", "indices")}  # the table has them the wrong way round (torch 2.13)
 
 
@@ -115,9 +117,9 @@ def computed(text: str) -> str:
     node = parsed_operation(text)
     if not isinstance(node, ast.Call):
         return ""
-    found = [ast.unparse(part) for part in arguments_in(node) if _is_computed(part)]
+    found = list(filter(_is_computed, arguments_in(node)))
     if len(found) == 1:
-        return found[0]
+        return ast.unparse(found[0])
     return ""
 
 

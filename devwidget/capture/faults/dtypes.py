@@ -74,7 +74,9 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
 
 def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
     """What a hand-written `backward` was given: its gradients have the dtype of the outputs, whatever `forward` has saved."""
-    arguments = list(locals_of(frame).values())[: frame.f_code.co_argcount] if frame is not None else []
+    if frame is None:
+        return []
+    arguments = list(locals_of(frame).values())[: frame.f_code.co_argcount]
     if not arguments or not is_a(arguments[0], torch.autograd.function.BackwardCFunction):
         return []
     return [each for each in arguments[1:] if is_tensor(each)]

@@ -16,8 +16,9 @@ from devwidget.capture.tensors import node_of
 
 def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameType) -> None:
     """`frame` has read `.grad` and found None."""
-    leaf = None if tensor.is_leaf or not is_users_code(frame.f_code) else leaf_behind(tensor)
-    site = raw_site(frame)
+    if tensor.is_leaf or not is_users_code(frame.f_code):
+        return
+    leaf, site = leaf_behind(tensor), raw_site(frame)
     if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
         return
     names = operand_names.Names(state, frame)

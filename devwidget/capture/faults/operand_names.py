@@ -80,10 +80,15 @@ class Names:
         held = operand.held
         if held is None or held.how not in ("attribute", "class attribute"):
             return operand
-        found = [each for _, module in self._state.tracker.list_modules() for each in own_tensors(module).values()]
-        devices = {device_id(tensor.device) for tensor in found}
-        moves = {self._move_of(tensor) for tensor in found if tensor.device == target}
-        went = moves.pop() if len(moves) == 1 else None  # else parts were moved, one by one
+        devices, moves = set(), set()
+        for _, module in self._state.tracker.list_modules():
+            for tensor in own_tensors(module).values():
+                devices.add(device_id(tensor.device))
+                if tensor.device == target:
+                    moves.add(self._move_of(tensor))
+        went = None
+        if len(moves) == 1:  # else parts were moved, one by one
+            went = moves.pop()
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
@@ -111,7 +116,9 @@ class Names:
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
         """The variables of the failing line that are on the right device."""
         node, found = parsed_expression(text), []
-        for name in names_in(node) if node is not None else ():
+        if node is None:
+            return ()
+        for name in names_in(node):
             value = self._value_of(name)
             if is_tensor(value) and value.device == target:
                 found.append(name)

@@ -130,8 +130,9 @@ def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
 def _list_owned(tracker: ModuleTracker) -> Iterator[Owned]:
     """What the modules of the model hold."""
     named = list(tracker.list_modules())
-    registered = {id(module) for _, module in named}
-    registered |= {id(tensor) for _, module in named for tensor in own_tensors(module).values()}
+    registered = set()
+    for _, module in named:
+        registered |= {id(module), *map(id, own_tensors(module).values())}
     search = AttributeSearch(lambda value: id(value) in registered)
     for path, module in named:
         yield from _owned_by(path, module, search)
