@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from devwidget.records.device import DeviceId
@@ -17,7 +18,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.views.placement import join_path, tabulate_snapshot
-from devwidget.views.usage import KEPT, list_lines, list_modules
+from devwidget.views.usage import KEPT, LineUsage, list_lines, list_modules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ def _records_columns(records: str, *names: str) -> Callable[[Any], Columns]:
 
     def make(trace: Trace) -> Columns:
         rows = getattr(trace, records)
-        return attribute_columns(rows, *names) | site_columns([each.site for each in rows])
+        return attribute_columns(rows, *names) | site_columns(map(attrgetter("site"), rows))
 
     return make
 
@@ -107,9 +108,13 @@ _BYTE_COLUMNS = {
 
 
 def _byte_columns(rows: list[dict[str, int]]) -> Columns:
-    columns: Columns = {"peak_bytes": [sum(row.get(role, 0) for role in _BYTE_COLUMNS) for row in rows]}
-    columns["kept_bytes"] = [row.get(KEPT, 0) for row in rows]
-    return columns | {name: [row.get(role, 0) for row in rows] for role, name in _BYTE_COLUMNS.items()}
+    columns: Columns = {name: [] for name in ("peak_bytes", "kept_bytes", *_BYTE_COLUMNS.values())}
+    for row in rows:
+        columns["kept_bytes"].append(row.get(KEPT, 0))
+        for role, name in _BYTE_COLUMNS.items():
+            columns[name].append(row.get(role, 0))
+        columns["peak_bytes"].append(sum(columns[name][-1] for name in _BYTE_COLUMNS.values()))
+    return columns
 
 
 _MODULE = ("number", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica", "input_shapes",
@@ -121,28 +126,33 @@ def _called_columns(trace: Trace) -> Columns:
     rows = list_modules(trace)
     columns = attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
     number = columns.pop("number")
-    return {"number": number, "path": [row.path for row in rows]} | columns | _byte_columns([row.bytes for row in rows])
+    return (
+        {"number": number, "path": [row.path for row in rows]} | columns | _byte_columns(list(map(attrgetter("bytes"), rows)))
+    )
 
 
 def _line_columns(trace: Trace) -> Columns:
     rows = list_lines(trace)
-    columns = attribute_columns(rows, "device") | site_columns([row.site for row in rows])
-    libraries = [row.site.library if row.site is not None else None for row in rows]
-    columns["library"] = [f"{each.file}:{each.line}" if each is not None else None for each in libraries]
+    columns = attribute_columns(rows, "device") | site_columns(map(attrgetter("site"), rows))
+    columns["library"] = list(map(_library_place, rows))
     columns |= attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
-    return columns | _byte_columns([row.bytes for row in rows])
+    return columns | _byte_columns(list(map(attrgetter("bytes"), rows)))
+
+
+def _library_place(row: LineUsage) -> str | None:
+    library = row.site.library if row.site is not None else None
+    return f"{library.file}:{library.line}" if library is not None else None
 
 
 def _memory_columns(trace: Trace) -> Columns:
-    pairs = [(curve, point) for curve in trace.memory for point in curve.points]
-    points = [point for _, point in pairs]
-    columns = attribute_columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
-    columns |= attribute_columns([curve for curve, _ in pairs], "source")
-    return (
-        columns
-        | attribute_columns(points, "number", "phase", "module", "allocated", *ROLES)
-        | site_columns([p.site for p in points])
-    )
+    points = [(curve, point) for curve in trace.memory for point in curve.points]
+    curves, reached = zip(*points, strict=True) if points else ((), ())
+    return {
+        **attribute_columns(map(attrgetter("end"), curves), "device", "name", "virtual", "total"),
+        **attribute_columns(curves, "source"),
+        **attribute_columns(reached, "number", "phase", "module", "allocated", *ROLES),
+        **site_columns(map(attrgetter("site"), reached)),
+    }
 
 
 def finding_columns(findings: Iterable[Finding]) -> Columns:
@@ -172,7 +182,7 @@ def _collective_columns(trace: Trace) -> Columns:
     columns = attribute_columns(trace.collectives, *names)
     columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
     columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
-    return columns | site_columns([call.site for call in trace.collectives])
+    return columns | site_columns(map(attrgetter("site"), trace.collectives))
 
 
 def _piece_list(pieces: Iterable[Piece]) -> str:
@@ -185,13 +195,14 @@ def attribute_columns(records: Iterable[Any], *names: str) -> Columns:
     return {name: [as_text(getattr(record, name)) for record in records] for name in names}
 
 
-def site_columns(sites: list[Site | None]) -> Columns:
+def site_columns(sites: Iterable[Site | None]) -> Columns:
     """File, line and text of each place."""
-    return {
-        "file": [getattr(site, "file", None) for site in sites],
-        "line": [getattr(site, "line", None) for site in sites],
-        "source_line": [getattr(site, "text", None) for site in sites],
-    }
+    columns: Columns = {"file": [], "line": [], "source_line": []}
+    for site in sites:
+        columns["file"].append(getattr(site, "file", None))
+        columns["line"].append(getattr(site, "line", None))
+        columns["source_line"].append(getattr(site, "text", None))
+    return columns
 
 
 def as_text(value: Any) -> Any:

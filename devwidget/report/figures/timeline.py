@@ -12,6 +12,7 @@ from devwidget.report.style.units import count_words, format_bytes, some_seconds
 from devwidget.report.style.words import code_word, row_words
 from devwidget.report.text.memory_words import refusal_words
 from devwidget.views.clock import Clock
+from devwidget.views.sums import total, values_once
 from devwidget.views.timeline import Arrow, Band, Box, Timeline
 
 Columns = dict[str, Any]
@@ -83,13 +84,15 @@ def _places(lanes: Timeline, arrows: Iterable[Arrow], at: Callable[[float], floa
 def _find_modules(lanes: Timeline) -> dict[str, str]:
     """Path -> class of all modules that something is drawn for, "" where no box tells it."""
     named = {box.path: box.class_name for box in lanes.boxes}
-    others = [arrow.module for arrow in lanes.arrows] + [cross.module for cross in lanes.crosses]
-    others += [each.refusal.module for each in lanes.refusals]
-    return named | {path: "" for path in others if path is not None and path not in named}
+    others = (*values_once(lanes.arrows, "module"), *values_once(lanes.crosses, "module"))
+    for path in (*others, *values_once(lanes.refusals, "refusal.module")):
+        if path is not None:
+            named.setdefault(path, "")
+    return named
 
 
 def _count_words(lanes: Timeline) -> str:
-    hops = sum(arrow.count for arrow in lanes.arrows)
+    hops = total(lanes.arrows, "count")
     calls = len({(box.path, box.replica) for box in lanes.boxes if not box.is_gradient})  # on each of its devices a box
     parts = ((calls, "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
     return row_words(count_words(number, noun) for number, noun in parts)
@@ -97,16 +100,18 @@ def _count_words(lanes: Timeline) -> str:
 
 def _box_words(box: Box) -> str:
     """What its lane and its name do not say; "" for nothing."""
-    return row_words(
-        (
-            say("on several devices") if box.lane is None else "",
-            some_seconds(box.seconds),
-            count_words(box.calls, "call") if box.calls > 1 else "",
-            say("replica {number}", number=box.replica) if box.replica >= 0 else "",
-            say("a call raised") if box.failed else "",
-            say("gradients on {device}", device=box.lane) if box.is_gradient else "",
-        )
-    )
+    words = [some_seconds(box.seconds)]
+    if box.lane is None:
+        words.insert(0, say("on several devices"))
+    if box.calls > 1:
+        words.append(count_words(box.calls, "call"))
+    if box.replica >= 0:
+        words.append(say("replica {number}", number=box.replica))
+    if box.failed:
+        words.append(say("a call raised"))
+    if box.is_gradient:
+        words.append(say("gradients on {device}", device=box.lane))
+    return row_words(words)
 
 
 def _arrow_facts(arrow: Arrow, largest: int) -> tuple[Any, ...]:

@@ -27,17 +27,14 @@ def edit_rows(edit: Edit) -> list[Row]:
 
 
 def _changed_rows(first: int, gone: range, come: range, old: Sequence[str], new: Sequence[str]) -> list[Row]:
-    is_pair = len(gone) == len(come)
-    if is_pair:
-        pairs = [_marked(old[a], new[b]) for a, b in zip(gone, come, strict=True)]
-    else:
-        pairs = []
-    before = [pair[0] for pair in pairs] or [[(old[a], False)] for a in gone]
-    after = [pair[1] for pair in pairs] or [[(new[b], False)] for b in come]
-    return [
-        *(("-", first + a, parts) for a, parts in zip(gone, before, strict=True)),
-        *(("+", first + b, parts) for b, parts in zip(come, after, strict=True)),
-    ]
+    before = [[(old[at], False)] for at in gone]
+    after = [[(new[at], False)] for at in come]
+    if len(gone) == len(come):
+        for at, (a, b) in enumerate(zip(gone, come, strict=True)):
+            before[at], after[at] = _marked(old[a], new[b])
+    rows: list[Row] = [("-", first + at, parts) for at, parts in zip(gone, before, strict=True)]
+    rows += [("+", first + at, parts) for at, parts in zip(come, after, strict=True)]
+    return rows
 
 
 def _marked(old: str, new: str) -> tuple[list[Part], list[Part]]:
