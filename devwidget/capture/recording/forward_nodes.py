@@ -66,6 +66,8 @@ class ForwardNodes:
         if node is None:
             return None
         number, threads = node._sequence_nr(), tuple(self._threads)
+        if len(threads) == 1:  # as nearly always
+            return threads[0].find_node(number)
         found = _find_in(threads, number)
         if len(found) > 1:
             call = find_call(node)
