@@ -14,6 +14,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.patching import operator_key
 
 
@@ -140,6 +141,13 @@ dispatch_modes: Callable[[], list[DispatchMode]] = operator_key.active_modes
 def without_any_dispatch_mode() -> Iterator[None]:
     """Have operators pass through no mode in this thread, neither ours nor the user's; subclasses of tensors do theirs."""
     with torch_internals.disable_current_modes(), without_dispatch_modes(lambda mode: True):
+        yield
+
+
+@contextlib.contextmanager
+def reading_values() -> Iterator[None]:
+    """Compute with tensors of the program, unseen by its modes, and without gradients."""
+    with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
         yield
 
 

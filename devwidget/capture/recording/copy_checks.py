@@ -7,9 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from devwidget.capture import torch_internals
-from devwidget.capture.interrupts import no_gradients, uninterrupted
-from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
+from devwidget.capture.patching.mode_stack import reading_values
 from devwidget.capture.recording.event_log import Log, bytes_of, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.observer import Observer
@@ -38,12 +36,7 @@ class CopyChecks(Observer):
             return
         pair = (before.device, after.device)
         try:
-            with (
-                uninterrupted(),
-                torch_internals.DisableTorchFunction(),
-                no_gradients(),
-                without_any_dispatch_mode(),
-            ):
+            with reading_values():
                 sent = before.expand(after.shape).to(after.dtype)  # on its own device: a cast gives the same on both
                 same = checksum_tensor(sent) == checksum_tensor(after)
         except RuntimeError as error:  # no memory for the sums, or tensors without values

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.modules import ModuleSet, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
+from devwidget.capture.patching.mode_stack import reading_values
 from devwidget.capture.recording.births import Births, TensorRef
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import Log, device_id
@@ -48,7 +47,7 @@ class Ties:
             groups = [group for group in _list_alike(root) if _are_apart(group)]
         if not groups:  # as nearly always: most models are on one device, and nothing is read of them
             return
-        with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
+        with reading_values():
             for first, copy in itertools.chain.from_iterable(map(_find_equal, groups)):
                 self._pairs.append((self._make_fault(first, copy), TensorRef(first.tensor), TensorRef(copy.tensor)))
 

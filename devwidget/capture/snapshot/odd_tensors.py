@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, module_name
-from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
+from devwidget.capture.patching.mode_stack import reading_values
 from devwidget.capture.tensors import read_attribute, sparse_parts
 from devwidget.records.schema.message import Message, in_row
 
@@ -70,7 +69,7 @@ def read_odd(tensor: torch.Tensor) -> OddTensorReading:
     if _is_fake(tensor):
         return OddTensorReading(_read_shape(tensor), 0, 0, Message("fake: no data behind it"))
     try:
-        with uninterrupted(), no_gradients(), without_any_dispatch_mode():
+        with reading_values():
             reading = _of_parts(tensor, *_dense_parts(tensor))
             if is_distributed(tensor):
                 return reading._replace(placements=_read_placements(tensor))
