@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from devwidget.capture.restore import SavedState
@@ -92,14 +91,11 @@ def try_fix(
     *,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    backward: bool | None = None,
-    allow: str | Iterable[str] = (),
-    name: str = "",
     progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Fix:
-    """What `Fix.try_it` does, on a step that is as for `trace`."""
+    """What `Fix.try_it` does, on a step that is as for `trace`; options are those of `Step`."""
     inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    step = Step(model, inputs, loss_fn, optimizer, backward, allow, name)
+    step = Step(model, inputs, loss_fn, **options)
     found, left = heal_step(step, progress)
     return try_alone(found, left, step, repeat_step(step), fix)

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import registered_entries
-from devwidget.capture.object_fields import dict_of, find_class_attribute, is_among, is_exactly, is_scalar, module_name
+from devwidget.capture.modules import TENSOR_GROUPS, Group, registered_entries
+from devwidget.capture.object_fields import find_class_attribute, is_among, is_exactly, is_scalar, module_name
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.fields import is_heap, is_own_class
 from devwidget.capture.restore.keepers import Keeper
@@ -64,31 +64,14 @@ REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
 """A weak reference leads to an object."""
 
 
-def _read_scripted(owner: Any) -> dict[str, Any]:
-    """Parameters, buffers and attributes of a scripted module, which are in C++, and its children."""
-    module, concrete = dict_of(owner).get("_c"), dict_of(owner).get("_concrete_type")
-    if module is None:  # the shell that `torch.jit.trace` returns around the real one
-        return {}
-    found: dict[str, Any] = {}
-    for name in concrete.get_attributes() if concrete is not None else ():
-        if module.hasattr(name):
-            found[name] = module.getattr(name)
-    for group in ("_parameters", "_buffers", "_modules"):
-        found |= registered_entries(owner, group)
-    return found
+def _read_scripted(owner: Any) -> list[Any]:
+    """Parameters, buffers and children of a scripted module, which are in C++."""
+    groups: tuple[Group, ...] = (*TENSOR_GROUPS, "_modules")
+    return [part for group in groups for _, part in registered_entries(owner, group)]
 
 
-def _same_attributes(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    """What comes out of C++ as a copy is no other attribute."""
-    for name, part in before.items():
-        is_compared = is_scalar(part) or isinstance(part, torch.Tensor)
-        if is_compared and not _is_same(now.get(name), part):
-            return False
-    return True
-
-
-SCRIPTED = Keeper(_read_scripted, same=_same_attributes, parts=dict.values)
-"""Tensors of scripted modules are put back, other attributes are named."""
+SCRIPTED = Keeper(_read_scripted, parts=iter)
+"""Tensors of scripted modules are put back; other attributes are not looked at."""
 
 
 def _file_position(file: Any) -> Any:

@@ -170,11 +170,9 @@ def _host_address(holder: Any) -> int:
 def _copy_bytes(holder: Any, size: int) -> Copy:
     """The first bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
     address = _host_address(holder)
-    if not address:
-        return _byte_window(holder, size).to("cpu")
-    if size <= _LONGEST_TEXT:
+    if address and size <= _LONGEST_TEXT:
         return ctypes.string_at(address, size)
-    return (ctypes.c_char * size).from_address(address).raw
+    return _byte_window(holder, size).to("cpu", copy=True)
 
 
 def _write_bytes(holder: Any, copy: Copy) -> None:

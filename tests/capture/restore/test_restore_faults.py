@@ -171,20 +171,3 @@ def test_everything_is_put_back_after_a_failure_in(where):
     assert where in traced.error
     assert differences(before, described(model, optimizer)) == []
     assert traced.not_restored == ()
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_attributes_of_a_scripted_module_are_named():
-    class Counted(nn.Module):
-        calls: int
-
-        def __init__(self):
-            super().__init__()
-            self.calls = 0
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            return x
-
-    model = torch.jit.script(Counted())
-    assert _traced(model).not_restored == ("`the model` (a RecursiveScriptModule that has changed)",)
