@@ -92,16 +92,16 @@ def fields_of(value: object) -> Iterator[tuple[str, Any]]:
 def field_of(value: object, name: str) -> Any:
     """What is under one name in the object's `__dict__` or slots; None for nothing."""
     found = dict.get(dict_of(value), name)
-    if found is None:
-        members = (names_of(base).get(name) for base in mro_of(type(value)))
-        slot = next((each for each in members if type(each) is types.MemberDescriptorType), None)
-        try:
-            if slot is not None and name != "__dict__":
+    if found is not None or name == "__dict__":
+        return found
+    for base in mro_of(type(value)):
+        slot = names_of(base).get(name)
+        if type(slot) is types.MemberDescriptorType:
+            try:
                 return slot.__get__(value)
-            return None
-        except AttributeError:  # the slot is empty
-            return None
-    return found
+            except AttributeError:  # the slot is empty
+                return None
+    return None
 
 
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
@@ -123,13 +123,10 @@ def find_class_attribute(kind: type, name: str, default: Any = None) -> Any:
 
 def items_of(value: object) -> list[tuple[Any, Any]] | None:
     """Keys and values of a dict, of a subclass of one, or in the `data` of a `UserDict`; None for all else."""
+    if is_user_dict(type(value)):
+        value = dict_of(value).get("data")
     if is_a(value, dict):
         return copy_items(value)
-    if is_user_dict(type(value)):
-        inner = dict_of(value).get("data")
-        if is_a(inner, dict):
-            return copy_items(inner)
-        return None
     return None
 
 

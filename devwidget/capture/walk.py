@@ -26,7 +26,16 @@ from devwidget.capture.tensors import is_tensor
 _SEQUENCES: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 _BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType, functools.partial)
 """Classes whose own objects have no fields beside what they hold."""
-_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
+_PARTS_OF: dict[int, tuple[str, ...]] = {
+    id(FunctionType): ("__code__", "__defaults__", "__kwdefaults__", "__dict__"),
+    id(MethodType): ("__self__", "__func__"),
+    id(BuiltinMethodType): ("__self__",),
+    id(functools.partial): ("func", "args", "keywords"),
+    id(classmethod): ("__func__",),
+    id(staticmethod): ("__func__",),
+    id(property): ("fget", "fset", "fdel"),
+}
+"""Attributes of callables that lead to other objects, by the id of the class: its hash may be the user's."""
 _GROUPS = ("_parameters", "_buffers", "_modules")
 
 
@@ -112,41 +121,35 @@ def _items(value: Any, most: int) -> Iterator[tuple[str, Any]]:
     """What is in a container, copied at once: other threads may change it meanwhile."""
     items = items_of(value)
     if items is not None:
-        yield from ((f"[{key_text(key)}]", part) for key, part in items[-most:] if not is_scalar(part))
+        for key, part in items[-most:]:
+            if not is_scalar(part):
+                yield f"[{key_text(key)}]", part
         return
     base = next((kind for kind in _SEQUENCES if is_a(value, kind)), None)
     if base is None:
         return
     parts = list(base.__iter__(value))
-    if base is tuple:
-        names = find_class_attribute(type(value), "_fields")
-    else:
-        names = None
-    if type(names) is tuple and names:
-        yield from ((f".{name}", part) for name, part in zip(names, parts, strict=False))
+    names = find_class_attribute(type(value), "_fields")
+    if base is tuple and type(names) is tuple and names:
+        for name, part in zip(names, parts, strict=False):
+            yield f".{name}", part
         return
     first = max(0, len(parts) - most)
-    yield from ((f"[{at}]", part) for at, part in enumerate(parts[first:], first) if not is_scalar(part))
+    for at, part in enumerate(parts[first:], first):
+        if not is_scalar(part):
+            yield f"[{at}]", part
 
 
 def _parts_of_callable(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
-    if kind is MethodType:
-        yield from ((".__self__", value.__self__), (".__func__", value.__func__))
-    elif kind is FunctionType:
+    if kind is FunctionType:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            yield from ((f".__closure__.{name}", part) for _, part in _read_cell(cell))
-        yield from ((f".{name}", getattr(value, name)) for name in _OF_FUNCTION)
-    elif kind is BuiltinMethodType:
-        yield ".__self__", value.__self__
+            for _, part in _read_cell(cell):
+                yield f".__closure__.{name}", part
     elif kind is CellType:
         yield from _read_cell(value)
-    elif kind is functools.partial:
-        yield from ((f".{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
-    elif kind is classmethod or kind is staticmethod:
-        yield ".__func__", value.__func__
-    elif kind is property:
-        yield from ((f".{name}", getattr(value, name)) for name in ("fget", "fset", "fdel"))
+    for name in _PARTS_OF.get(id(kind), ()):
+        yield f".{name}", getattr(value, name)
 
 
 def _read_cell(cell: CellType) -> Iterator[tuple[str, Any]]:
