@@ -145,7 +145,7 @@ FIELDS = frozenset(
     """
     _backend_fns _backoff_factor _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _data
     _destroy _enabled _export _fsdp_param_group _fsdp_param_groups _get_root_mesh _growth_factor
-    _growth_interval _init_scale _local_tensor _models _module_info _modules _nnz _op _op_dk _parameters
+    _growth_interval _init_scale _is_compiled _local_tensor _models _module_info _modules _nnz _op _op_dk _parameters
     _post_accumulate_grad_hooks _reset_state _schema _sequence_nr _sharded_state _spec _state _torchdynamo_inline
     _torchdynamo_orig_backend _type _use_count _version _warn_once
     """.split()

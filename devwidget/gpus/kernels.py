@@ -16,7 +16,7 @@ from devwidget.gpus import dtype_rules, errors, labels
 from devwidget.gpus.call import Call, Guard, OpSchema, Target
 from devwidget.gpus.rules import convolution_types_error
 from devwidget.gpus.state import simulation
-from devwidget.gpus.torch_internals import DisableTorchFunction, graph_task, tree_map_only
+from devwidget.gpus.torch_internals import DisableTorchFunction, graph_task, singular_values, tree_map_only
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 
@@ -372,8 +372,7 @@ def _sum_without_nan(tensor: torch.Tensor, dim: Any = None, keepdim: bool = Fals
 
 def _decompose(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
     """Singular values by the CPU's one way, whichever of cuSOLVER's is named."""
-    decompose = aten._linalg_svd
-    return (decompose.U if "U" in kwargs else decompose.default)(matrix, *args, **kwargs)
+    return (singular_values.U if "U" in kwargs else singular_values.default)(matrix, *args, **kwargs)
 
 
 def _soften_halves(name: str) -> Callable[..., torch.Tensor | None]:

@@ -60,6 +60,7 @@ NEEDED = {
     "reraise_worker_error": "torch._utils.ExceptionWrapper.reraise",
     "registrations": "torch._C._dispatch_get_registrations_for_dispatch_key",
     "select_convolution": "torch._C._select_conv_backend",
+    "singular_values": "torch.ops.aten._linalg_svd",
     "storage_holders": "torch._C._storage_Use_Count",
     "suggest_memory_format": "torch._prims_common.suggest_memory_format",
     "to_copy": "torch.ops.aten._to_copy.default",
