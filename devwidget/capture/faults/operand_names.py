@@ -59,7 +59,7 @@ class Names:
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
-        asked = Asked(self._state, self._frames, tensor, target, "dtype" if of_dtype else "device")
+        asked = Asked(self._state, self._frames, tensor, family, target, "dtype" if of_dtype else "device")
         return dataclasses.replace(
             add_story(operand, asked),
             ineffective=self._ineffective(family),

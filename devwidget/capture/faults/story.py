@@ -34,6 +34,7 @@ class Asked:
         state: of the recording.
         frames: of the user, innermost first.
         tensor: the one that is astray.
+        family: it, and those that it is or was made of.
         target: where it should have been.
         aspect: what is wrong with it.
     """
@@ -41,6 +42,7 @@ class Asked:
     state: RecordingState
     frames: Sequence[FrameType]
     tensor: torch.Tensor
+    family: list[torch.Tensor]
     target: torch.device
     aspect: Aspect
 
@@ -48,16 +50,15 @@ class Asked:
 def add_story(operand: Operand, asked: Asked) -> Operand:
     """The operand with the line that decided where it is, or its dtype, and who keeps it."""
     birth = asked.state.births.find_birth(asked.tensor)
-    family = list_family(asked.tensor, birth)
     root = promotion = None
     if birth is not None and asked.aspect == "dtype":
         root = _find_cast(asked, birth)
     elif birth is not None:
         root = left_behind(birth) or birth.find_root()
     if root is None or root.site is None:
-        origin, held = _read_origin(asked, family)
+        origin, held = _read_origin(asked)
     else:
-        origin, held = _recorded_origin(asked, root, root.site), _find_holder(asked, root, family)
+        origin, held = _recorded_origin(asked, root, root.site), _find_holder(asked, root)
         promotion = _promotion_at(root) if asked.aspect == "dtype" else None
     return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion)
 
@@ -117,9 +118,9 @@ def _promotion_at(root: Birth) -> Promotion | None:
     return Promotion(to_site(root.site), root.call, format_dtype(before.dtype))
 
 
-def _find_holder(asked: Asked, root: Birth, family: list[torch.Tensor]) -> Held | None:
+def _find_holder(asked: Asked, root: Birth) -> Held | None:
     """Who keeps a tensor; of a module whose builder has returned, with the line that a recording saw building it."""
-    held, built = holder(asked.state.tracker, asked.frames, family), to_site(root.built)
+    held, built = holder(asked.state.tracker, asked.frames, asked.family), to_site(root.built)
     if held is None or held.left_behind is None or held.built is not None or built is None:
         return held
     if statements.assigned_call(built.text)[1] != held.left_class:  # a module around it
@@ -164,33 +165,33 @@ def _module_of(state: RecordingState, code: CodeType) -> nn.Module | None:
 # As living frames tell it.
 
 
-def _read_origin(asked: Asked, family: list[torch.Tensor]) -> tuple[Origin, Held | None]:
+def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     """The origin of a tensor that is older than the recording, as the source tells it, and who keeps it."""
-    found = _find_origin(asked, family)
+    found = _find_origin(asked)
     tracker = asked.state.tracker
-    held = holder(tracker, asked.frames, [*family, *found.tensors])
+    held = holder(tracker, asked.frames, [*asked.family, *found.tensors])
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Origin(registered or found.site), held
     if not found.call:  # `model = parts["model"]` has only handed on what holds it
-        stored = _find_line_of_object(asked, family) or (held.assigned if held is not None else None)
+        stored = _find_line_of_object(asked) or (held.assigned if held is not None else None)
         if stored is not None:
             call, op = statements.assigned_call(stored.text)
             return Origin(stored, (), call, op, call.startswith(f"torch.{op}(")), held
     return found, held
 
 
-def _find_origin(asked: Asked, family: list[torch.Tensor]) -> Origin:
+def _find_origin(asked: Asked) -> Origin:
     """The origin of the first of a tensor and those it was computed from that has a name."""
-    for each in family:
-        if getattr(each, asked.aspect) == getattr(family[0], asked.aspect):
+    for each in asked.family:
+        if getattr(each, asked.aspect) == getattr(asked.family[0], asked.aspect):
             found = find_origin(asked.frames, each, asked.target, asked.aspect)
             if found.site is not None:
                 return found
     return Origin(None)
 
 
-def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | None:
+def _find_line_of_object(asked: Asked) -> Site | None:
     """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
     for frame in asked.frames:
         code = frame.f_code
@@ -199,6 +200,6 @@ def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | Non
             continue
         registered = own_tensors(owner).items() if is_module(owner) else ()
         for name, value in (*registered, *copy_items(dict_of(owner))):
-            if type(name) is str and any(is_among(tensor, family) for tensor in tensors_in(value, depth=2)):
+            if type(name) is str and any(is_among(tensor, asked.family) for tensor in tensors_in(value, depth=2)):
                 return classes.attribute_assignment(type(owner), name)
     return None

@@ -20,6 +20,7 @@ from devwidget.records.syntax import is_shallow
 from devwidget.records.trace import DeviceComparison
 
 _DEVICE = re.compile(rf"(?:cpu|{'|'.join(KINDS)})(?::\d+)?")
+_WRITTEN = re.compile(rf"(?P<device>(?:torch\.)?device\()?'(?P<word>{_DEVICE.pattern})'\)?")
 _LEFT_ALONE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
                ast.GeneratorExp, ast.BoolOp)  # fmt: skip
 """What has variables of its own; and `and` and `or`, which ask something else of the device, too."""
@@ -103,18 +104,10 @@ def _list_comparisons(scope: ast.AST) -> Iterator[ast.Compare]:
 
 def _read(node: ast.Compare) -> _Comparison | None:
     """`device == "cuda"`, `"cuda" != x.device`, `x.device == torch.device("cuda")`."""
+    if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
+        return None
     for subject, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):
-        match node.ops, subject, other:
-            case [ast.Eq() | ast.NotEq()], ast.Name() | ast.Attribute(), ast.Constant(value=str(word)):
-                in_device = False
-            case (
-                [ast.Eq() | ast.NotEq()],
-                ast.Name() | ast.Attribute(),
-                ast.Call(func=ast.Attribute(attr="device"), args=[ast.Constant(value=str(word))]),
-            ):
-                in_device = True
-            case _:
-                continue
-        if _DEVICE.fullmatch(word):
-            return _Comparison(node, subject, word, in_device)
+        found = _WRITTEN.fullmatch(ast.unparse(other))
+        if found is not None and isinstance(subject, ast.Name | ast.Attribute):
+            return _Comparison(node, subject, found["word"], bool(found["device"]))
     return None
