@@ -66,8 +66,8 @@ class Given:
     """A tensor where it came in: an argument of the outermost function of the user that has one on the right device, too.
 
     Attributes:
-        site: where that function stood; where its caller stood, if the caller computed the argument on the way.
-        name: of the argument; of what the failing function reads from an object, `self.scale`; source of what was computed.
+        site: where that function stood; where its caller stood, for a module.
+        name: of the argument; its source, where a caller hands it to a module.
         beside: names of arguments, or of variables there, that are on the right device.
         kind: `list` or `tuple` for an argument that has the tensor among others; `module` for what a caller hands to a
             module that is on another GPU as a whole, which is then `beside`; "".

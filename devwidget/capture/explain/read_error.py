@@ -40,8 +40,6 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
-_META_KERNELS = re.compile(r"[/\\]torch[/\\](_refs|_prims\w*|_decomp|_meta_registrations)\b")
-"""Where torch works out shapes in Python: what meets there is no tensor of anybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ def _own_check(context: ErrorContext) -> None:
 
 def _failed_call(context: ErrorContext) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
-    for failed in _failed_calls(context, _without_meta_kernels(context.below)):
+    for failed in _failed_calls(context, context.below):
         for family in FAMILIES:
             if family.handle_failure(failed) is not NOT_OURS or context.state.log.faults:
                 return
@@ -167,12 +165,6 @@ def _missing_build(context: ErrorContext) -> None:
         return
     called = (context.below[-1] if context.below else context.user).f_code.co_name
     report_absent(context.state, called, site_of(context.user), requested=kind, error=context.error_text)
-
-
-def _without_meta_kernels(frames: tuple[FrameType, ...]) -> tuple[FrameType, ...]:
-    """Frames, innermost first, from the call on whose shapes torch was working out."""
-    inside = [at for at, frame in enumerate(frames) if _META_KERNELS.search(frame.f_code.co_filename)]
-    return frames[max(inside, default=-1) + 1 :]
 
 
 def _by_its_words(context: ErrorContext) -> None:

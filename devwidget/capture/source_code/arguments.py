@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
-from devwidget.capture.object_fields import dict_of, is_among
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
@@ -99,11 +99,9 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         values = locals_of(frame)
         given = {name: values[name] for name in _parameters(frame.f_code) if name in values}
         called = next(iter(given.values()), None)
-        found = _to_module(frame, called, family, target) or _among(frame, given, given, family, target)
+        found = _to_module(frame, called, family, target) or _among(frame, given, family, target)
         if found is not None:
             return found
-    if frames:
-        return _read(frames[0], family, target)
     return None
 
 
@@ -122,21 +120,10 @@ def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target
     return None
 
 
-def _read(frame: FrameType, family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """What the failing function reads from its object."""
-    if not frame.f_code.co_argcount:
-        return None
-    owner, values = frame.f_code.co_varnames[0], locals_of(frame)
-    read = {f"{owner}.{name}": value for name, value in dict_of(values.get(owner)).items()}
-    return _among(frame, read, values, family, target)
-
-
-def _among(
-    frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
-) -> Given | None:
-    """The first of these values in a frame that is one of the tensors, if others are on the right device."""
-    beside = [name for name, value in others.items() if is_tensor(value) and value.device == target]
-    for name, value in values.items():
+def _among(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """The first argument of a frame that is one of the tensors, if others are on the right device."""
+    beside = [name for name, value in given.items() if is_tensor(value) and value.device == target]
+    for name, value in given.items():
         if beside and is_among(value, family):
             return Given(to_site(site_of(frame)), name, tuple(beside))
     return None
