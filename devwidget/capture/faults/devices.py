@@ -26,7 +26,9 @@ def handle_failure(call: FailedCall) -> Any:
     if not text:
         return NOT_OURS
     heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
-    out = _again(call, requested) if heals else NOT_OURS
+    out = NOT_OURS
+    if heals:
+        out = _again(call, requested)
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(requested)
     report_absent(

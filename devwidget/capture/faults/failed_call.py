@@ -74,7 +74,13 @@ class FailedCall:
 
     def again_replacing(self, old: Any, new: Any) -> Any:
         """The call with another object in the place of an argument."""
-        return self.again(lambda value: new if value is old else value)
+
+        def replace_old(value: Any) -> Any:
+            if value is old:
+                return new
+            return value
+
+        return self.again(replace_old)
 
     def again_changing(self, strays: Sequence[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """The call with these tensors changed, differentiably, so that gradients find their way back."""

@@ -23,7 +23,9 @@ def handle_failure(call: FailedCall) -> Any:
     if not call.state.heal:  # nothing can be tried: the last one it is
         candidates = candidates[-1:]
     if candidates and call.name == "pin_memory":
-        out = candidates[0] if call.state.heal else NOT_OURS
+        out: Any = NOT_OURS
+        if call.state.heal:
+            out = candidates[0]
         call.report("operands", candidates, cpu, out)
         return out
     for stray in reversed(candidates):  # the data comes first, what belongs on the host after it
