@@ -19,7 +19,7 @@ SAID = {
     "branch_of_the_first_round": ("wrong-device", "state = torch.zeros(3, 2, device=x.device)"),
     "branch_not_run": (
         "wrong-device",
-        "next_value, next_done = values[-1].reshape(1), torch.Tensor([0.0]).to(device)",
+        "nonterminal = nonterminal.to(nextvalues.device)",
     ),
     "buffer_of_an_injected_module": (
         "unregistered-tensor",
@@ -27,7 +27,7 @@ SAID = {
     ),
     "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
-    "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
+    "edit_on_the_whole_call": ("wrong-device", "out = conv(x, edges.to(x.device))"),
     "file_read_by_a_library": ("wrong-device", "data = data.to(model.weight.device)"),
     "graph_handed_out": ("wrong-device", "graph = graph.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
@@ -62,16 +62,15 @@ SAID = {
         "model = torch.nn.DataParallel(nn.Linear(4, 2)).to('cuda:0')",
     ),
     "plain_attribute_of_a_method": ("wrong-device", "self.atoms = torch.linspace(0, 1, 3, device='cuda:0')"),
-    "replay_buffer_device": ("wrong-device", "rb = ReplayBuffer(device)"),
+    "replay_buffer_device": ("wrong-device", "return torch.tensor(self.rows[:n], device='cuda:0')"),
     "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
     "state_of_a_library": ("wrong-device", "metric = MetricCollection([Accuracy(5)]).to(device)"),
     "target_network_forgotten": ("wrong-device", "target = Net().to('cuda:0')"),
     "target_taken_away": ("wrong-device", "x, y = x.to(device), y.to(device)"),
-    "where_of_a_bool": ("host-sync", 'pos = self.length[0] if self.mode == "exact" else self.length[0]'),
 }
 """Program -> the kind of its finding, and the line that its first edit writes."""
 QUICK = {"branch_not_run", "graph_handed_out", "loader_of_pairs", "mask_named_bias", "move_before_pin", "other_place_built",
-         "own_assert", "own_check_in_a_function", "scaler_state", "state_of_a_library", "where_of_a_bool"}  # fmt: skip
+         "own_assert", "own_check_in_a_function", "scaler_state", "state_of_a_library"}  # fmt: skip
 FOREIGN = ("biglib", "network_apart", "tinydata", "tinyfile", "tinymodel")
 
 

@@ -13,7 +13,7 @@ from torch import nn
 import devwidget
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Trace
-from devwidget.rules.placement import wrong_device
+from devwidget.rules.edits import candidates
 
 
 class Faulty(nn.Module):
@@ -40,10 +40,10 @@ def first_fix(trace: Trace) -> Fix:
 
 def offer_instead(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
     """Let the first edit that moves a tensor have another text."""
-    real = wrong_device.where_made
+    real = candidates.create_there
 
-    def changed(fault: Any, stray: Any, *, literal: Any) -> Fix:
-        fix = real(fault, stray, literal=literal)
+    def changed(case: Any) -> Fix:
+        fix = real(case)
         return dataclasses.replace(fix, edits=tuple(dataclasses.replace(e, text=change(e.text)) for e in fix.edits))
 
-    monkeypatch.setattr(wrong_device, "where_made", changed)
+    monkeypatch.setattr(candidates, "create_there", changed)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
+from devwidget.capture.modules import is_module, own, own_parameters, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, class_values, is_a, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
@@ -81,6 +81,35 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
         name = path.partition("].")[2]
         if not name.isidentifier():
             yield name, tensor
+
+
+def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+    """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
+    for name, whole in _modules_named(frames):
+        for path, module in walk_modules(whole):
+            for key, value in own(module).items() if _moves_along(type(module)) else ():
+                if is_among(value, family):
+                    kept = ".".join(part for part in (name, path, key) if part)
+                    owner, left_class = class_name(type(module)), class_name(type(whole))
+                    return Held(None, kept, "attribute", owner, left_class=left_class, moves_along=True)
+    return None
+
+
+def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that variables of the user are: a metric, or an agent whose methods call its parts."""
+    for frame in frames:
+        for name, value in {**globals_used(frame), **locals_of(frame)}.items():
+            if is_module(value) and name != "self":
+                yield name, value
+
+
+def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
+    """The module of a variable that has this one as a part, and nothing elsewhere; itself if there is none."""
+    for _, whole in _modules_named(frames):
+        parts = [part for _, part in walk_modules(whole)]
+        if is_among(module, parts) and all(_is_wholly_on(device, part) for part in parts):
+            module = whole
+    return module
 
 
 def _moves_along(kind: type) -> bool:
@@ -166,6 +195,8 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
         return held
     module = dict(tracker.list_modules())[left]
     is_root = is_among(module, [ref() for ref in tracker.roots])
+    if is_root:
+        module = _find_whole(frames, module, tensor.device)
     built = find_construction(frames, module)
     return dataclasses.replace(held, left_behind=left, left_class=class_name(type(module)), left_root=is_root, built=built)
 

@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import holder, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_module_beside, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, is_among
 from devwidget.capture.recording.births import Birth
@@ -121,7 +121,9 @@ def _promotion_at(root: Birth) -> Promotion | None:
 def _find_holder(asked: Asked, root: Birth) -> Held | None:
     """Who keeps a tensor; of a module whose builder has returned, with the line that a recording saw building it."""
     held, built = holder(asked.state.tracker, asked.frames, asked.family), to_site(root.built)
-    if held is None or held.left_behind is None or held.built is not None or built is None:
+    if held is None:
+        return in_module_beside(asked.frames, asked.family)
+    if held.left_behind is None or held.built is not None or built is None:
         return held
     if statements.assigned_call(built.text)[1] != held.left_class:  # a module around it
         return held
