@@ -69,8 +69,7 @@ class Given:
         site: where that function stood; where its caller stood, for a module.
         name: of the argument; its source, where a caller hands it to a module.
         beside: names of arguments, or of variables there, that are on the right device.
-        kind: `list` or `tuple` for an argument that has the tensor among others; `module` for what a caller hands to a
-            module that is on another GPU as a whole, which is then `beside`; "".
+        kind: `module` for what a caller hands to a module that is on another GPU as a whole, which is then `beside`; "".
     """
 
     site: Site | None

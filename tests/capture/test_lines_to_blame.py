@@ -333,20 +333,6 @@ def test_one_excursion_beside_a_residual_is_silent(record):
     assert serious(record(written(RESIDUAL.format(out=f"x + {OVER_THE_HOST}", count=1)))) == []
 
 
-def test_a_loader_that_shuffles_is_given_a_generator_of_the_default_device(record):
-    text = """
-    from torch.utils.data import DataLoader, TensorDataset
-    torch.set_default_device('cuda')
-    loader = DataLoader(TensorDataset(torch.randn(12, 5)), batch_size=4, shuffle=True)
-    batch = next(iter(loader))
-    """
-    text = written(text)
-    (found,) = serious(record(text))
-    assert (found.kind, found.fault.line) == ("wrong-device", line(text, "batch = "))
-    after = "\n".join(apply_edits(text.splitlines(), found.fixes[0].edits)) + "\n"
-    assert serious(record(after, "mended.py")) == []
-
-
 ATTRIBUTES = """
 class Net(nn.Module):
     def __init__(self):
@@ -397,24 +383,6 @@ def test_the_variable_that_an_attribute_was_computed_from_is_its_birth_and_not_w
     text = written(text)
     (found,) = serious(record(text))
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, "table = "))
-
-
-def test_what_is_made_to_be_compared_with_a_table_may_be_made_where_the_table_is(record):
-    text = written("""
-    class Known:
-        def __init__(self, device):
-            self.device, self.table = device, torch.tensor([[0, 0, 1], [1, 0, 2]])
-        def has(self, *row):
-            row = list(row)
-            one = torch.tensor([row], device=self.device)
-            return bool((one == self.table).all(1).any())
-    Known(torch.device("cuda")).has(0, 0, 1)
-    """)
-    found = is_blamed(record, text, "wrong-device", "one == self.table", "self.table = device", cured=False)
-    choice = found.fixes[-1]
-    assert (choice.confidence, choice.code) == ("choice", "one = torch.tensor([row], device=self.table.device)")
-    after = "\n".join(apply_edits(text.splitlines(), choice.edits)) + "\n"
-    assert serious(record(after, "mended.py")) == []
 
 
 def test_what_an_optimizer_keeps_in_its_attributes_is_built_after_the_move(record):

@@ -8,28 +8,15 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from devwidget.records.device import PLACING_METHODS, DeviceId
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
-from devwidget.records.trace import Fault, Held, Trace
+from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, code_at, code_of
-
-
-def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
-    """Whether a line took tensors from where they are wanted."""
-    moves = (move for move in trace.moves if move.site is not None and move.cause == "explicit")
-    return any((move.site, move.source) == (site, home) and move.target != home for move in moves)
-
-
-def copy_moved(model: str) -> Fix:
-    """`Module.to` took away a model that is needed where it was."""
-    words = Message("`Module.to` moves in place: move a copy, and leave the model where it is")
-    return Fix(words, f"copy.deepcopy({model})")
 
 
 def build_there(case: Case, held: Held) -> Iterator[Fix | None]:

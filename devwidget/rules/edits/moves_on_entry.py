@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Given, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -17,10 +16,7 @@ from devwidget.rules.edits.source_file import Code, Function, code_at, root_of
 
 
 def move_on_entry(case: Case) -> Fix | None:
-    """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there.
-
-    What a function reads from an object is moved wherever it reads it: `self.scale[i].to(x.device)`.
-    """
+    """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there."""
     given = case.stray.given
     at = code_at(given.site) if given is not None else None
     if given is None or at is None or given.kind == "module":
@@ -32,12 +28,7 @@ def move_on_entry(case: Case) -> Fix | None:
     if not isinstance(function, Function):
         return None
     draft = Draft(code)
-    if isinstance(parsed_expression(given.name), ast.Call):
-        return None
-    if "." in given.name:
-        _where_read(draft, function, given)
-    else:
-        _where_given(draft, function, statement, given)
+    _where_given(draft, function, statement, given)
     return fix(_WHERE_IT_ENTERS, draft)
 
 
@@ -226,49 +217,20 @@ def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: G
     changes = any(_stores(code, each, given.name) for each in function.body[inside:] if each is not statement)
     if changes or not device or (last is None and given.name not in code.bound(first)):
         return
-    each = f"each.to({device}) for each in {given.name}"
-    moved = {"": f"{given.name}.to({device})", "list": f"[{each}]", "tuple": f"tuple({each})"}[given.kind]
-    move = f"{given.name} = {moved}"
+    move = f"{given.name} = {given.name}.to({device})"
     if last is None:
         draft.insert_above(first, move)
     else:
         draft.insert_below(last, move)
 
 
-def _where_read(draft: Draft, function: Function, given: Given) -> None:
-    code = draft.code
-    for node in ast.walk(function):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and code.text(node) == given.name:
-            around = code.parents.get(node)
-            item = around if isinstance(around, ast.Subscript) and around.value is node else node
-            reader = code.statement_of(node)
-            if reader is not None:
-                device = _device(code, reader, given, function.body, function)
-            else:
-                device = ""
-            if device and isinstance(item.ctx, ast.Load) and not isinstance(code.parents.get(item), ast.Attribute):
-                draft.append(item, f".to({device})")
-
-
-def _device(code: Code, statement: ast.stmt, given: Given, among: Sequence[ast.stmt], function: Function | None = None) -> str:
-    """An expression for the right device that is known before a statement; "" if there is none.
-
-    Args:
-        among: statements that must not give what it is read from a value; with `function` they may once, if it is no argument.
-    """
+def _device(code: Code, statement: ast.stmt, given: Given, among: Sequence[ast.stmt]) -> str:
+    """An expression for the right device that is known before a statement, and whose variable these give no other value."""
     for name in given.beside:
         root = root_of(name)
-        if function is None:
-            most = 0
-        else:
-            most = 1 - (root in _arguments(function))
-        if root in code.bound(statement) and sum(_stores(code, each, root) for each in among) <= most:
+        if root in code.bound(statement) and not any(_stores(code, each, root) for each in among):
             return f"{name}.device"
     return ""
-
-
-def _arguments(function: Function) -> set[str]:
-    return {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
 
 
 def _is_docstring(statement: ast.stmt) -> bool:

@@ -19,9 +19,10 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
 from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.modules import build_there, built_at, copy_moved, is_moved_away
+from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import code_at
 from devwidget.rules.found import Found
@@ -167,7 +168,7 @@ def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
         yield from parameter_candidates(case)
         yield from _describe_moves(case, held)
         return
-    yield copy_moved(fault.model_name or "model")
+    yield copy_moved(case.stray.birth, fault.model_name)
     if case.is_between_gpus:  # who moved it may need it there: peft shares weights between layers of two GPUs
         yield move_where_used(case)
     yield Fix(Message("move it back before it is used"), f"{_spell_module(fault, held.left_behind)}.to({str(fault.target)!r})")

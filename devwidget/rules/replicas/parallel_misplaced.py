@@ -18,8 +18,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.modules import copy_moved, is_moved_away
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -69,7 +69,7 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
 def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
     """It was right when it was wrapped, and its parameters were moved later."""
     model = fault.model_name or "model"
-    yield copy_moved(model)
+    yield copy_moved(outside.birth, model)
     yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
