@@ -52,19 +52,13 @@ def create_there(case: Case) -> Fix | None:
 
 def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
     """Write the device where the statement creates the tensor; False where it cannot be written."""
-    code, value = draft.code, getattr(statement, "value", None)
+    code = draft.code
     calls = [node for node in code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
-    if isinstance(value, ast.Call) and value.args and ast.unparse(value.func).endswith(("Parameter", "Buffer")):
-        _move_within(draft, value.args[0], device)  # the copy of a parameter would be none
+    is_factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
+    if _write_in_parameter(draft, statement, device):
         return True
-    if not calls or not stray.birth_direct or stray.birth_op not in FACTORIES:
-        within, module = _tensors_within(statement, stray), _module_made(statement, stray)
-        for call in within:
-            draft.keyword(call, "device", device)
-        if module is not None and not within:
-            draft.append(module, f".to({device})")
-        if within or module is not None:
-            return True
+    if not is_factory and _write_in_whole(draft, statement, stray, device):
+        return True
     if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
         return False
     is_placed = any(_has_keyword(call, "device") for call in calls)
@@ -72,10 +66,30 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return False  # one line creates many, and somebody said where: the others may be right there
     if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
         return False  # only memory of the host is pinned
-    if stray.birth_op in FACTORIES and not is_placed:
+    if is_factory and not is_placed:
         for call in _neighbours(code, statement, calls):
             draft.keyword(call, "device", device)
     return all(_with_device(draft, call, stray.birth_op, device) for call in calls)
+
+
+def _write_in_parameter(draft: Draft, statement: ast.stmt, device: str) -> bool:
+    """`nn.Parameter(torch.zeros(3, device=device))`: the copy of a parameter would be none."""
+    value = getattr(statement, "value", None)
+    if not isinstance(value, ast.Call) or not value.args or not ast.unparse(value.func).endswith(("Parameter", "Buffer")):
+        return False
+    _move_within(draft, value.args[0], device)
+    return True
+
+
+def _write_in_whole(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
+    """The device of the tensors that an object is built from, or a move of the module that is built."""
+    within = _tensors_within(statement, stray)
+    for call in within:
+        draft.keyword(call, "device", device)
+    module = None if within else _module_made(statement, stray)
+    if module is not None:
+        draft.append(module, f".to({device})")
+    return bool(within) or module is not None
 
 
 def _with_device(draft: Draft, call: ast.Call, function: str, device: str) -> bool:
