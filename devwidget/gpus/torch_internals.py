@@ -44,6 +44,7 @@ NEEDED = {
     "fake_answers": "torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS",
     "find_builtin": "torch.jit._builtins._find_builtin",
     "flash_attention": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
+    "flash_attention_backward": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward",
     "functions": "torch._VF",
     "functorch": "torch._C._functorch",
     "group_tensors": "torch._C._group_tensors_by_device_and_dtype",

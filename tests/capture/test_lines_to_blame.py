@@ -333,6 +333,20 @@ def test_one_excursion_beside_a_residual_is_silent(record):
     assert serious(record(written(RESIDUAL.format(out=f"x + {OVER_THE_HOST}", count=1)))) == []
 
 
+def test_a_loader_that_shuffles_is_given_a_generator_of_the_default_device(record):
+    text = """
+    from torch.utils.data import DataLoader, TensorDataset
+    torch.set_default_device('cuda')
+    loader = DataLoader(TensorDataset(torch.randn(12, 5)), batch_size=4, shuffle=True)
+    batch = next(iter(loader))
+    """
+    text = written(text)
+    (found,) = serious(record(text))
+    assert (found.kind, found.fault.line) == ("wrong-device", line(text, "batch = "))
+    after = "\n".join(apply_edits(text.splitlines(), found.fixes[0].edits)) + "\n"
+    assert serious(record(after, "mended.py")) == []
+
+
 ATTRIBUTES = """
 class Net(nn.Module):
     def __init__(self):

@@ -167,3 +167,13 @@ def test_tied_weights_and_replicas_are_in_the_optimizer(replicated):
         batch = torch.tensor([1, 2, 3, 4], device="cuda")
         assert kinds(recorded(optimizer, loss=lambda: called(batch).sum())) == []
         assert kinds(devwidget.trace(called, batch, loss_fn=lambda out: out.sum(), optimizer=optimizer)) == []
+
+
+def test_a_layer_replaced_before_the_recording_is_not_in_the_optimizer():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model[1] = nn.Linear(4, 3)
+    trace = recorded(optimizer, loss=lambda: model(torch.rand(3, 4)).sum())
+    (found,) = trace.findings
+    assert found.headline == "`SGD` does not know `1.weight, 1.bias`, which received gradients"
+    assert found.why.startswith("the parameters are younger than the optimizer")

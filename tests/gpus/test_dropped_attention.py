@@ -1,4 +1,4 @@
-"""Attention with dropout takes the memory of a fused kernel where tensors have no values."""
+"""Attention with dropout takes the memory of a fused kernel, and gives the numbers and gradients of the CPU."""
 
 import pytest
 import torch
@@ -10,9 +10,34 @@ import devwidget
 SHAPE = 2, 4, 64, 16
 
 
+def attend(device, mask=None, **options):
+    torch.manual_seed(0)
+    given = [torch.randn(SHAPE).to(device).requires_grad_() for _ in range(3)]
+    torch.manual_seed(1)
+    mask = None if mask is None else mask.to(device)
+    out = functional.scaled_dot_product_attention(*given, attn_mask=mask, dropout_p=0.3, **options)
+    out.sin().sum().backward()
+    return [out, *(each.grad for each in given)], torch.get_rng_state()
+
+
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [(None, {"is_causal": True}), (torch.ones(64, 64).tril().bool(), {"scale": 0.5}), (torch.ones(64, 64).tril(), {})],
+    ids=["causal", "mask", "bias"],
+)
+def test_numbers_are_those_of_the_cpu(mask, options):
+    plain, after = attend("cpu", mask, **options)
+    with devwidget.simulate(gpus=1):
+        ours, ours_after = attend("cuda", mask, **options)
+        assert {str(each.device) for each in ours} == {"cuda:0"}
+        assert all(map(torch.equal, [each.cpu() for each in ours], plain))
+    assert torch.equal(after, ours_after)
+
+
+@pytest.mark.parametrize("compute", [True, False])
 @pytest.mark.parametrize("mask", [None, torch.ones(64, 64).tril().bool()])
-def test_no_scores_are_kept(mask):
-    with devwidget.simulate(gpus=1, compute=False):
+def test_no_scores_are_kept(compute, mask):
+    with devwidget.simulate(gpus=1, compute=compute):
         given = [torch.randn(SHAPE, device="cuda", requires_grad=True) for _ in range(3)]
         mask = None if mask is None else mask.cuda()
         before = torch.cuda.memory_allocated()

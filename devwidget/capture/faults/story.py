@@ -21,7 +21,7 @@ from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_origin
-from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Operand, Promotion
 
@@ -68,6 +68,9 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
     family = [tensor, *viewed_base(tensor)]
     if birth is not None:
         family = [older for each in birth.iterate_chain() if (older := each()) is not None] or family
+    wrapped = wrapped_tensor(tensor)  # by `torch.func`
+    if wrapped is not None and not is_among(wrapped, family):
+        family.append(wrapped)
     for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
         if is_parameter(each) and not is_among(each, family):
             family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep

@@ -86,7 +86,7 @@ class IdleOptimizers:
         if not waiting or "backward" not in self._state.tracker.phases:
             return []
         if self._all_known is None:  # much is looked at: once is enough
-            self._all_known = _mark_reachable(frame, self._missing)
+            self._all_known = mark_reachable(frame, self._missing)
         if not self._all_known:
             return []
         return [root for root in waiting if not self._has_trained(root)]
@@ -112,7 +112,7 @@ class IdleOptimizers:
         return None
 
 
-def _mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
+def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
     """Mark as trained what the optimizers have that the program can reach, also those that do not step in this recording.
 
     Returns:

@@ -17,9 +17,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import is_module, named_tensors, registered_entries
-from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
+from devwidget.capture.object_fields import class_name, dict_of, is_a, is_among, items_of, parts_of
 from devwidget.capture.patches import untrained
-from devwidget.capture.patches.idle_optimizers import IdleOptimizers
+from devwidget.capture.patches.idle_optimizers import IdleOptimizers, mark_reachable
 from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import listen
@@ -36,6 +36,7 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import MissingParameters, MissingReason, StateHistory, StrayState
+from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import parsed_statement
 
 _ASKING = frozenset({"parameters", "named_parameters"})
@@ -77,6 +78,34 @@ def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
     return tuple(weakref.ref(owner) for owner in owners if owner is not None)
 
 
+def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
+    """All parameters of the modules that a line gave an optimizer as a whole, `SGD(net.parameters())`, as they are now.
+
+    Args:
+        frame: of the program now.
+        built: the line that built the optimizer, in a function that still runs or in a cell that has run.
+    """
+    running = next((each for each in user_frames(frame) if _has_variables_of(each, built)), None)
+    if running is None:
+        return []
+    scope, found = Scope(running), list[torch.Tensor]()
+    for call in _parse_nodes(built.text):
+        if isinstance(call, ast.Call):
+            params = [keyword.value for keyword in call.keywords if keyword.arg == "params"]
+            for given in (*call.args[:1], *params):
+                owner = _module_asked(given, scope)
+                if owner is not None:
+                    found += [tensor for _, tensor in named_tensors(owner, "_parameters")]
+    return found
+
+
+def _has_variables_of(frame: FrameType, site: Site) -> bool:
+    """Whether a line stands in the function of a frame; cells share their variables."""
+    code = frame.f_code
+    is_same_file = code.co_filename == site.file or (code.co_name == "<module>" and bool(cell_label(site.file)))
+    return code.co_name == site.function and is_same_file
+
+
 def _module_asked(node: ast.AST, scope: Scope) -> nn.Module | None:
     """`net` of `net.parameters()`; None for all other expressions."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _ASKING:
@@ -110,6 +139,7 @@ class _OptimizerWatch:
         self._state = state
         self._made: MutableMapping[torch.optim.Optimizer, _Construction] = WeakIdKeyDictionary()
         self._begun: MutableMapping[torch.optim.Optimizer, int] = WeakIdKeyDictionary()
+        self._older: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
         self._phases: list[Any] = []
         self.missing = UntrainedParameters()
         self._idle = IdleOptimizers(state, self.missing)
@@ -149,6 +179,8 @@ class _OptimizerWatch:
         self.missing.mark_trained(parameters_of(optimizer))
         if built is not None:
             self._check_groups(optimizer, built, frame)
+        elif optimizer not in self._older:
+            self._check_older(optimizer, frame)
         if not has_closure:  # which may compute the gradients
             self._idle.check_step(optimizer, to_site(site), frame)
         untrained.check_coverage(state, optimizer, self.missing)
@@ -170,11 +202,38 @@ class _OptimizerWatch:
                 late.append((name, parameter))
                 reason = "frozen" if is_frozen or reason == "frozen" else "younger"
         lacking = [*late, *_list_of_loss(state, mine)]
-        if not lacking:
+        if lacking:
+            self._add_missing(optimizer, lacking, reason, to_site(built.site), frame)
+
+    def _check_older(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
+        """What an optimizer lacks that is older than the recording, if its line gave it all parameters of a module.
+
+        Other optimizers may be older too, and train what this one lacks without a step in the recording.
+        """
+        mine = {id(parameter) for parameter in parameters_of(optimizer)}
+        lacking, of_loss = _list_lacking(self._state, mine), _list_of_loss(self._state, mine)
+        if not lacking and not of_loss:
             return
+        self._older[optimizer] = True  # much is looked at: once is enough
+        site = find_construction(user_frames(frame), optimizer) if mark_reachable(frame, self.missing) else None
+        if site is None:
+            return
+        given = _list_given_whole(frame, site) if untrained.trains_model(self._state, optimizer) else []
+        late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
+        if late or of_loss:
+            self._add_missing(optimizer, [*late, *of_loss], "younger" if late else "loss", site, frame)
+
+    def _add_missing(
+        self,
+        optimizer: torch.optim.Optimizer,
+        lacking: _NamedParameters,
+        reason: MissingReason,
+        built: Site | None,
+        frame: FrameType,
+    ) -> None:
         detail = MissingParameters(class_name(type(optimizer)), reason)
         operands = tuple(describe_operand(name, parameter) for name, parameter in lacking)
-        fault = make_fault(state, frame, "optimizer", "", operands, detail, to_site(built.site))
+        fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
         self.missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in lacking))
 
 

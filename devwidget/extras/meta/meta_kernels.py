@@ -10,6 +10,7 @@ import torch
 from devwidget.capture import torch_internals as shared_internals
 from devwidget.extras.meta.known_values import all_read, needs_values
 from devwidget.gpus import torch_internals
+from devwidget.gpus.composites import is_fused, to_numbers
 from devwidget.gpus.labels import META_DEVICE
 from devwidget.gpus.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
 
@@ -93,24 +94,6 @@ META_KERNELS: dict[Any, Any] = {
 """Operator -> what runs on meta."""
 
 
-def _to_numbers(mask: Any, dtype: torch.dtype) -> Any:
-    """A mask that is added to the scores, for one that says what is seen."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-def _is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
-    """Whether a fused kernel takes these."""
-    if query.dtype == torch.float64:  # GPUs have none
-        return False
-    three = (query, key, value)
-    plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
-    shared = 1 if grouped else 2
-    alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
-    return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
-
-
 def run_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
@@ -121,10 +104,10 @@ def run_attention(
     A GPU's fused kernels drop, too: they keep the seed. Seen on an H100, with and without a mask.
     Source: `use_flash_attention_cpp` in `sdp_utils_cpp.cpp`, `convert_boolean_attn_mask` in `attention.cpp`.
     """
-    fits = _is_fused(query, key, value, attn_mask, enable_gqa)
+    fits = is_fused(query, key, value, attn_mask, enable_gqa)
     if not fits and not dropout_p:
         return None
-    attn_mask = _to_numbers(attn_mask, query.dtype)
+    attn_mask = to_numbers(attn_mask, query.dtype)
     if not fits:
         return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     fused: Any = flash_attention
@@ -141,7 +124,7 @@ def _plain_attention(
     """
     if is_causal:
         seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-        mask = _to_numbers(seen, query.dtype)
+        mask = to_numbers(seen, query.dtype)
     if (times := query.shape[-3] // key.shape[-3]) > 1:
         key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
     half_scale = math.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)

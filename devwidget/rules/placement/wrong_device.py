@@ -146,6 +146,7 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         return
     if stray.argument == "generator":
         yield _generator(fault, stray)
+        yield _loader(fault) if not stray.expression else None
         yield Fix(
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
@@ -207,12 +208,16 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
 
 
 def _unpinned(fault: Fault) -> Fix | None:
-    """`x.pin_memory()` of the failing line is left out."""
+    """`x.pin_memory()` of the failing line is left out; of a loader, the one `pin_memory=True` of the file."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.parts(statement):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pin_memory":
                 draft.replace(node, draft.code.text(node.func.value))
+                return
+        asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
+        if len(asked) == 1:
+            draft.replace(asked[0].value, "False")
 
     return mended(fault.site, Message("leave out pin_memory"), change)
 
@@ -239,3 +244,17 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
             draft.keyword(node, "device", device_for(stray.birth, fault.target))
     return fix(Message("make the generator on the device of the numbers"), draft, "sure")
+
+
+def _loader(fault: Fault) -> Fix | None:
+    """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
+    at = code_at(fault.site, fault.expression)
+    if at is None:
+        return None
+    calls = [node for node in ast.walk(at[0].tree) if isinstance(node, ast.Call)]
+    loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
+    if len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
+        return None
+    draft = Draft(at[0])
+    draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
+    return fix(Message("make the generator on the device of the numbers"), draft)
