@@ -341,7 +341,11 @@ def move_value(case: Case) -> Fix | None:
     if _is_pinned_later(code, statement):
         return None
     draft, device = Draft(code), written_device(code, statement, fault.target)
-    draft.append(value, f".to({device})")
+    moved = _moved_by(code, value)
+    if moved:
+        draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
+    else:
+        draft.append(value, f".to({device})")
     return fix(Message("move it where it is made"), draft)
 
 
@@ -351,3 +355,11 @@ def _is_birth_of_the_call(case: Case) -> bool:
     lines = [site for site in (case.fault.site, taken.called if taken is not None else None) if site is not None]
     birth = case.stray.birth
     return birth is not None and any((birth.file, birth.line) == (site.file, site.line) for site in lines)
+
+
+def _moved_by(code: Code, value: ast.expr) -> str:
+    """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
+    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
+    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
+        return code.text(method.value)
+    return ""

@@ -59,7 +59,7 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
         ),
         why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
-        fixes=_list_fixes(fault, held, stray),
+        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
 
 
@@ -70,8 +70,19 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
         fault,
         Message("`{path}` is one tensor with {others}, and is on {device} with it", **facts),
         birth=stray.birth,
-        fixes=_list_fixes(fault, held, stray),
+        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
+
+
+def _brought(fault: Fault, stray: Operand) -> Fix | None:
+    """`self.head(h.to('cuda:1'))` takes the activations to where the shared weight is."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Constant) and node.value == str(fault.target):
+                draft.replace(node, repr(str(stray.device)))
+
+    return mended(fault.site, Message("keep the tied modules together, and bring the activations to them"), change)
 
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
