@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_of, to_site
 from devwidget.capture.source_code.classes import functions_of
+from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_origin
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand, Promotion
 
 
@@ -55,6 +58,10 @@ def add_story(operand: Operand, asked: Asked) -> Operand:
         root = _find_cast(asked, birth)
     elif birth is not None:
         root = left_behind(birth) or birth.find_root()
+        weights = _find_weights(root, asked)
+        if weights is not None:
+            root, tensor = left_behind(weights) or weights.find_root(), weights()
+            asked = dataclasses.replace(asked, family=asked.family if tensor is None else [tensor])
     if root is None or root.site is None:
         origin, held = _read_origin(asked)
     else:
@@ -101,6 +108,27 @@ def left_behind(birth: Birth) -> Birth | None:
         if each.call == "clone":
             copy = each
     return None
+
+
+def _find_weights(root: Birth, asked: Asked) -> Birth | None:
+    """The parameter that decided where a value of the failing function is, computed of what its module registers alone."""
+    frame, module = next(iter(asked.frames), None), asked.state.tracker.running
+    if frame is None or module is None or root.weights is None or root.site is None or frame.f_code is not root.site.code:
+        return None
+    node = parsed_expression(call_text(root.site))
+    if node is None:
+        return None
+    scope, registered = Scope(frame), list(own_tensors(module).values())
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    has_place_of_its_own = any(not _tensors_named(part, scope) for part in [node, *calls])  # `torch.randn(3)`
+    if has_place_of_its_own or not all(is_among(tensor, registered) for tensor in _tensors_named(node, scope)):
+        return None
+    return root.weights
+
+
+def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
+    named = [scope.value(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)]
+    return [value for value in named if is_tensor(value)]
 
 
 def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
