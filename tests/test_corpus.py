@@ -65,7 +65,7 @@ def test_cases_as_cells_of_a_kernel_are_found_and_their_verified_fixes_hold(tmp_
     sample = ["causal_mask", "rnn_hidden", "conv_list", "multi_detector", "multi_gan"]
     found = output_of("kernel.py", tmp_path, "--only", *sample)
     assert [case for case, scored in found.items() if scored["diagnosis"] or scored["fixes"] or scored["broken"]] == []
-    assert [scored["verified"] for scored in found.values()] == [1, 1, 3, 3, 1]
+    assert [scored["verified"] for scored in found.values()] == [1, 1, 2, 3, 1]  # an edit of a class is not run in the kernel
 
 
 @pytest.mark.parametrize("case", ["rnn_hidden_zeros_in_forward", "l1_target_left_on_cpu", "causal_mask_plain_attribute"])
