@@ -118,3 +118,19 @@ def test_another_error_of_reading_is_none_of_placement(tmp_path):
     with pytest.raises(Exception, match=r"Weights only load failed|invalid load key") as caught:
         torch.load(tmp_path / "broken.pt")
     assert devwidget.explain(caught.value).findings == ()
+
+
+def test_a_state_that_a_method_returns_is_made_where_the_layer_is(tmp_path):
+    text = written("""
+    class Reader(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 5)
+        def blank(self, batch):
+            return torch.zeros(1, batch, 5), torch.zeros(1, batch, 5)
+        def forward(self, x):
+            return self.lstm(x, self.blank(x.shape[1]))[0]
+    Reader().cuda()(torch.randn(4, 3, 6).cuda())
+    """)
+    found = explained_and_cured(tmp_path, text, gpus=1)
+    assert found.fixes[0].code.count("device=self.lstm.weight_ih_l0.device") == 2

@@ -286,6 +286,32 @@ def _known(node: ast.expr, bound: set[str]) -> bool:
     return isinstance(node, ast.Name) and node.id in bound and node.id not in ("self", "config", "torch", "np")
 
 
+def create_in_helper(case: Case) -> Fix | None:
+    """`self.lstm(x, self.blank(n))`, where the method `blank` returns tensors that it creates without a device."""
+    fault, stray = case.fault, case.stray
+    at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
+    own = (each.expression for each in fault.operands if not each.stray and each.device == fault.target)
+    partner = next((name for name in own if name.startswith("self.")), "")
+    if at is None or not isinstance(call, ast.Call) or not partner or stray.expression or stray.birth is not None:
+        return None
+    code, statement = at
+    owner, draft = code.owner(statement), Draft(code)
+    arguments = [node for argument in call.args for node in ast.walk(argument)]
+    called = {ast.unparse(node.func) for node in arguments if isinstance(node, ast.Call)}
+    for method in owner.body if owner is not None else ():
+        if isinstance(method, ast.FunctionDef) and f"self.{method.name}" in called:
+            for node in _returned_nodes(method):
+                if isinstance(node, ast.Call) and _is_factory(node) and not _is_placed(code, node):
+                    draft.keyword(node, "device", f"{partner}.device")
+    return fix(Message("make it on the right device"), draft)
+
+
+def _returned_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return):
+            yield from ast.walk(node)
+
+
 def move_at_once(case: Case) -> Fix | None:
     """`positions.cuda()` that goes to another GPU than it is needed on: `positions.to(tokens.device)`."""
     fault, stray = case.fault, case.stray
