@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
@@ -12,7 +12,7 @@ from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, Function, code_at, root_of
+from devwidget.rules.edits.source_file import Code, Function, code_at, names_in, root_of
 
 
 def move_on_entry(case: Case) -> Fix | None:
@@ -74,7 +74,7 @@ def move_in_loop(case: Case) -> Fix | None:
     names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
     if len(names) == 1 and not taken.device and _fails_inside(case.fault, loop, code) and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
-    if any(_is_replaced(loop, each) for each in names) or (taken.device and _is_stored(loop, taken.device)):
+    if any(_is_replaced(loop, each) for each in names) or (taken.device and _stores_in(loop, taken.device)):
         return None
     device = taken.device or written_device(code, loop.body[0], case.fault.target)
     moves = [_write_move(each, kinds[each], device) for each in names]
@@ -167,18 +167,37 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
 
 def _meets(loop: ast.For, name: str, moved: str) -> bool:
     """Whether a call or an operator of the body is given a variable together with what has become of the moved one."""
-    become = {moved}
-    for node in (part for each in loop.body for part in ast.walk(each)):
-        if isinstance(node, ast.Assign) and become & _read(node.value):
-            become |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-    for node in (part for each in loop.body for part in ast.walk(each)):
-        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else []
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in _ON_HOST:
-            sides = [*node.args, *(keyword.value for keyword in node.keywords)]
-        mine = [side for side in sides if isinstance(side, ast.Name) and side.id == name]
-        if mine and any(become & _read(side) for side in sides if side not in mine):
+    become = _names_computed_from(loop, moved)
+    for node in _body_nodes(loop):
+        given = _given_together(node)
+        is_given = any(isinstance(each, ast.Name) and each.id == name for each in given)
+        others = {each for part in given for each in _read(part)} - {name}
+        if is_given and become & others:
             return True
     return False
+
+
+def _names_computed_from(loop: ast.For, name: str) -> set[str]:
+    found = {name}
+    for node in _body_nodes(loop):
+        if isinstance(node, ast.Assign) and found & _read(node.value):
+            found |= {each.id for target in node.targets for each in names_in(target)}
+    return found
+
+
+def _given_together(node: ast.AST) -> list[ast.expr]:
+    """What an operator computes with, or a call is given."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.Call() if ast.unparse(node.func).rpartition(".")[2] not in _ON_HOST:
+            return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return []
+
+
+def _body_nodes(loop: ast.For) -> Iterator[ast.AST]:
+    for statement in loop.body:
+        yield from ast.walk(statement)
 
 
 _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
@@ -186,21 +205,22 @@ _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
 
 
 def _read(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return {each.id for each in names_in(node)}
 
 
 def _is_replaced(loop: ast.For, name: str) -> bool:
     """Whether the body gives a variable a value that is not computed from what it was."""
-    nodes = [node for each in loop.body for node in ast.walk(each)]
-    derived = [t for node in nodes if isinstance(node, ast.Assign) and name in _read(node.value) for t in node.targets]
-    kept = {id(node) for target in derived for node in ast.walk(target)}
-    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) and id(node) not in kept
-               for node in nodes)  # fmt: skip
+    kept: set[ast.Name] = set()
+    for node in _body_nodes(loop):
+        if isinstance(node, ast.Assign) and name in _read(node.value):
+            kept |= {each for target in node.targets for each in names_in(target)}
+    return any(each not in kept for each in _stores_in(loop, name))
 
 
-def _is_stored(loop: ast.For, name: str) -> bool:
-    stored = (node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name) and node.id == name)
-    return any(isinstance(node.ctx, ast.Store) for node in stored)
+def _stores_in(loop: ast.For, name: str) -> list[ast.Name]:
+    """Where the body gives a variable a value."""
+    nodes = (node for node in _body_nodes(loop) if isinstance(node, ast.Name) and node.id == name)
+    return [node for node in nodes if isinstance(node.ctx, ast.Store)]
 
 
 def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:
