@@ -97,8 +97,8 @@ def _is_there(said: Said) -> Iterator[str]:
 
 
 @about(
-    "{name} is on {device}", "{name} is on {device}, and no line seen here put it there",
-    "{name} is on {device}, and comes from the {field}",
+    "{name} is on {device}", "{name} is on {device} (the line that put it there was not recorded)",
+    "{name} is on {device} and comes from the {field}",
     "`{path}` is one tensor with {others}, and is on {device} with it",
     "{name} is {dtype} and makes the result of `{call}` {wanted}", "{name} was cast to {dtype}",
 )  # fmt: skip
@@ -106,7 +106,7 @@ def _lies(said: Said) -> Iterator[str]:
     yield from _is_there(said)
 
 
-@about("{name} was made on {device}", "{name} was moved to {device}")
+@about("{name} was created on {device}", "{name} was moved to {device}")
 def _came_to_be(said: Said) -> Iterator[str]:
     """As for where it lies; the line that is named left something on that device, if it ran meanwhile."""
     yield from _is_there(said)
@@ -151,8 +151,8 @@ def _keeps(said: Said) -> Iterator[str]:
 
 
 @about(
-    "`{call}` was given tensors from {devices}", "`{call}` was given a tensor on {devices} where it needs one on {target}",
-    "`{call}` was given a generator on {devices} where it needs one on {target}",
+    "`{call}` got tensors on {devices}", "`{call}` got a tensor on {devices} but requires one on {target}",
+    "`{call}` got a generator on {devices} but requires one on {target}",
 )  # fmt: skip
 def _given(said: Said) -> Iterator[str]:
     there = {str(each.device) for fault in said.faults for each in fault.operands}

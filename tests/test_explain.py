@@ -102,7 +102,7 @@ def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
     batch = torch.ones(3, 4)
     text = str(devwidget.explain(failing(lambda: model(batch))))
     assert text.startswith("RuntimeError: Expected all tensors to be on the same device")
-    assert "error[wrong-device] `linear` was given tensors from cpu and cuda:0" in text
+    assert "error[wrong-device] `linear` got tensors on cpu and cuda:0" in text
     assert re.search(r"x +f32\[3, 4\] +cpu", text)
     assert "batch = torch.ones(3, 4, device='cuda:0')" in text
     assert "devwidget.trace(model, batch), around a loop record(heal=True), finds all" in text
@@ -209,7 +209,7 @@ def test_a_tensor_made_on_the_failing_line_is_named_by_the_call_that_made_it(gpu
 
 def test_a_factory_that_was_told_no_device_is_blamed_though_its_partner_is_gone(gpu):
     (found,) = devwidget.explain(failing(lambda: torch.zeros(2) + torch.ones(2).cuda())).findings
-    assert found.notes == ("`torch.zeros(2)` was made on cpu; the others are on cuda:0",)
+    assert found.notes == ("`torch.zeros(2)` was created on cpu; the others are on cuda:0",)
 
 
 class Returned(nn.Linear):

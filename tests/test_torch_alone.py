@@ -68,7 +68,7 @@ with devwidget.simulate(gpus=1):
         tmp_path,
     )
     assert "Linear · 6 parameters" in text
-    assert "error[wrong-device] `add` was given tensors from cpu and cuda:0" in text
+    assert "error[wrong-device] `add` got tensors on cpu and cuda:0" in text
 
 
 def test_what_is_asked_for_says_which_package_it_needs(tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ def test_the_plugin_tells_the_tensor(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "devwidget.pytest_plugin", "--devwidget-gpus=1", "-q", "-p", "no:xdist"]
     done = subprocess.run([*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "`add` was given tensors from cpu and cuda:0" in done.stdout
+    assert "`add` got tensors on cpu and cuda:0" in done.stdout

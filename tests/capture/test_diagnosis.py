@@ -280,7 +280,7 @@ def test_the_output_is_not_called_like_what_was_made_for_the_trace():
 def test_what_only_the_cpu_takes_is_not_held_against_others():
     given, lengths = torch.rand(2, 5, 8, device="cuda:0"), torch.tensor([5, 3], device="cuda:0")
     (found,) = recorded(lambda _: nn.utils.rnn.pack_padded_sequence(given, lengths, batch_first=True)).findings
-    assert found.headline == "`_pack_padded_sequence` was given a tensor on cuda:0 where it needs one on cpu"
+    assert found.headline == "`_pack_padded_sequence` got a tensor on cuda:0 but requires one on cpu"
     assert "others" not in str(found)
 
 

@@ -63,7 +63,7 @@ def test_a_metric_that_nobody_moved_has_not_stayed_behind(told):
         return metric(torch.ones(2, 3, device="cuda:0"))
 
     found = told(program)
-    assert (found.kind, found.notes[0]) == ("wrong-device", "`self.total` was made on cpu; the others are on cuda:0")
+    assert (found.kind, found.notes[0]) == ("wrong-device", "`self.total` was created on cpu; the others are on cuda:0")
     assert found.fixes[0].code == "metric = Metric().to('cuda:0')"
     assert not any(fix.summary[:3] == "or " for fix in found.fixes)
 
@@ -126,8 +126,8 @@ def test_an_index_on_the_host_is_lawful_beside_one_on_another_gpu(told):
         return table[torch.arange(2), i]
 
     found = told(program)
-    assert found.headline == "`__getitem__` was given tensors from cuda:0 and cuda:1"
-    assert found.notes[0].startswith("`i` was made on cuda:1")
+    assert found.headline == "`__getitem__` got tensors on cuda:0 and cuda:1"
+    assert found.notes[0].startswith("`i` was created on cuda:1")
     assert found.birth.line == line_of(program, "i = ")
     assert "torch.arange" not in found.fixes[0].code
 
@@ -147,7 +147,7 @@ def test_a_bias_elsewhere_is_explained_whatever_torch_calls_it(told):
         b = torch.zeros(2)
         return F.conv2d(x, w, b)
 
-    assert told(program).notes[0].startswith("`b` was made on cpu")
+    assert told(program).notes[0].startswith("`b` was created on cpu")
 
 
 def test_weights_without_data_are_blamed_for_it_and_not_the_batch():
@@ -169,7 +169,7 @@ def test_a_generator_is_no_tensor(told):
         return torch.randn(3, device="cuda:0", generator=generator)
 
     headline = told(program).headline
-    assert headline == "`randn` was given a generator on cpu where it needs one on cuda:0"
+    assert headline == "`randn` got a generator on cpu but requires one on cuda:0"
 
 
 def test_what_cannot_be_pinned_is_left_where_it_is_and_nothing_else_is_said_of_it():

@@ -150,5 +150,5 @@ def test_no_record_of_a_step_has_a_line_of_ours(wrap):
 def test_a_value_of_a_field_is_told_to_come_from_it():
     trace = devwidget.trace(nn.Linear(4, 2).to("cuda:0"), [torch.randn(3, 4)][0], verify=False)
     assert (
-        "argument `input` of `linear` is on cpu, and comes from the batch; the others are on cuda:0" in trace.findings[0].notes
+        "argument `input` of `linear` is on cpu and comes from the batch; the others are on cuda:0" in trace.findings[0].notes
     )

@@ -96,6 +96,6 @@ def test_a_saved_trace_is_read_printed_and_made_a_page(browser: Browser, site: s
     (printed,) = session.notebook().cells[1].outputs
     assert printed.text.strip() == str(trace).strip()
     finding = session.page.frame_locator("iframe[srcdoc]").locator(".dw-finding[data-kind='wrong-device']")
-    expect(finding).to_contain_text("linear was given tensors from cpu and")
+    expect(finding).to_contain_text("linear got tensors on cpu and")
     session.shot("jupyterlite")
     session.close()

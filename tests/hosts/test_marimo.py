@@ -70,5 +70,5 @@ def test_a_click_finds_the_fault_and_its_cell(page: Page) -> None:
     page.get_by_test_id("run-button").last.click()
     page.get_by_role("button", name="Trace batch").click(timeout=120_000)
     finding = page.locator(".dw-finding[data-kind='wrong-device']")
-    expect(finding).to_contain_text("hidden was made on cpu", timeout=60_000)
+    expect(finding).to_contain_text("hidden was created on cpu", timeout=60_000)
     expect(finding).to_contain_text("cell[2]:7")

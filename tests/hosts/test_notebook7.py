@@ -18,6 +18,6 @@ def test_a_click_finds_the_fault_and_its_cell(browser: Browser, tmp_path_factory
         session.run_all()
         session.page.get_by_role("button", name="Trace batch").click()
         finding = session.page.locator(".dw-finding[data-kind='wrong-device']")
-        expect(finding).to_contain_text("hidden was made on cpu", timeout=60_000)
+        expect(finding).to_contain_text("hidden was created on cpu", timeout=60_000)
         expect(finding).to_contain_text("In[2]:7")
         session.close()

@@ -103,7 +103,7 @@ def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> Non
 
 def test_wide_letters_meet_without_a_space_and_names_keep_theirs() -> None:
     devwidget.set_language("zh")
-    told = Message("{name} was made on {device}", name=Message("the tensor"), device="cpu")
+    told = Message("{name} was created on {device}", name=Message("the tensor"), device="cpu")
     assert said(told) == "该张量是在 cpu 上创建的"
     kept = say("`{owner_class}` keeps it as a plain {how}, `{name}`", owner_class="Net", how=Message("attribute"), name="m")
     assert kept == "`Net` 只把它存为普通的属性：`m`"

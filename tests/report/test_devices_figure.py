@@ -106,7 +106,7 @@ def texts(svg):
 
 def test_what_is_saved_shows_the_worst_finding_and_the_devices():
     (verdict, said), (devices, columns) = saved_images(split_model(), one_step())
-    assert texts(verdict)[:2] == ["addmm was given tensors from cuda:0 and cuda:1", "decoder.head, train.py:41, 1 of 2"]
+    assert texts(verdict)[:2] == ["addmm got tensors on cuda:0 and cuda:1", "decoder.head, train.py:41, 1 of 2"]
     assert said == "2 errors"
     assert "decoder.head" in texts(devices)
     assert columns.startswith("cpu: ")

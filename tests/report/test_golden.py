@@ -40,7 +40,7 @@ def test_an_explanation(golden):
     values = (Value("hidden", (8, 512), "float32", GPU0), Value("weight", (1000, 512), "float32", GPU1))
     golden("explanation.txt", Explanation(
         error="RuntimeError: Expected all tensors to be on the same device",
-        verdict="`addmm` was given tensors from cuda:0 and cuda:1",
+        verdict="`addmm` got tensors on cuda:0 and cuda:1",
         findings=(wrong_device(),),
         site=site(41, "return self.head(hidden)"),
         module="decoder.head",

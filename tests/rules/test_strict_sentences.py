@@ -14,10 +14,10 @@ def test_a_sentence_with_another_device_name_or_call_is_refuted():
     trace = step(faults=(MET,))
     assert list(refute(trace, [found])) == []
     wrong = [
-        Message("{name} was made on {device}", name="`h`", device=GPU0),
+        Message("{name} was created on {device}", name="`h`", device=GPU0),
         Message("{name} is on {device}", name="`k[0]`", device=CPU),
-        Message("`{call}` was given tensors from {devices}", call="mul", devices="cpu and cuda:0"),
-        Message("`{call}` was given tensors from {devices}", call=MET.call, devices="cuda:0 and cuda:1"),
+        Message("`{call}` got tensors on {devices}", call="mul", devices="cpu and cuda:0"),
+        Message("`{call}` got tensors on {devices}", call=MET.call, devices="cuda:0 and cuda:1"),
         Message(
             "{where}; the others are on {target}", where=Message("{name} is on {device}", name="`h`", device=CPU), target=CPU
         ),

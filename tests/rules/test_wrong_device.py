@@ -54,7 +54,7 @@ def test_two_causes_are_two_findings():
 def test_an_operator_that_wants_a_tensor_elsewhere_says_where():
     lengths = operand("lengths", GPU0, stray=True, birth=site("lengths = x.new_tensor([2, 3])", 6))
     (found,) = findings(fault(lengths, call="pack_padded_sequence", target=CPU))
-    assert found.headline == "`pack_padded_sequence` was given a tensor on cuda:0 where it needs one on cpu"
+    assert found.headline == "`pack_padded_sequence` got a tensor on cuda:0 but requires one on cpu"
     assert "lengths = lengths.cpu()" in {fix.code for fix in found.fixes}
 
 

@@ -92,8 +92,8 @@ def wrong_device() -> Finding:
         kind="wrong-device",
         severity="error",
         module="decoder.head",
-        headline="`addmm` was given tensors from cuda:0 and cuda:1",
-        why="a kernel runs on one device, and operands are not copied for you",
+        headline="`addmm` got tensors on cuda:0 and cuda:1",
+        why="all inputs of an op must be on one device; PyTorch does not move them",
         fault=site(41, "return self.head(hidden)"),
         birth=site(17, 'self.head.to("cuda:1")', function="__init__"),
         fixes=(

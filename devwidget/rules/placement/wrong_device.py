@@ -1,6 +1,6 @@
 """wrong-device: an operation received tensors on devices that it cannot mix.
 
-Why: a kernel runs on one device, and operands are not copied for you.
+Why: all inputs of an op must be on one device; PyTorch does not move them.
 Bad: `h0 = torch.zeros(1, batch, width)` in a `forward` whose input is on a GPU.
 Good: `h0 = torch.zeros(1, batch, width, device=x.device)`.
 Source: `Expected all tensors to be on the same device`, TensorIterator and the device checks of native_functions.yaml.
@@ -86,12 +86,12 @@ def _headline(fault: Fault, stray: Operand) -> Message:
     call, target = fault.call, fault.target
     if stray.argument == "generator":
         facts = {"call": call, "devices": stray.device, "target": target}
-        return Message("`{call}` was given a generator on {devices} where it needs one on {target}", **facts)
+        return Message("`{call}` got a generator on {devices} but requires one on {target}", **facts)
     devices = listed(map(str, devices_met(fault)))
     if _alone(fault):
         facts = {"call": call, "devices": devices, "target": target}
-        return Message("`{call}` was given a tensor on {devices} where it needs one on {target}", **facts)
-    return Message("`{call}` was given tensors from {devices}", call=call, devices=devices)
+        return Message("`{call}` got a tensor on {devices} but requires one on {target}", **facts)
+    return Message("`{call}` got tensors on {devices}", call=call, devices=devices)
 
 
 def _alone(fault: Fault) -> bool:
@@ -106,12 +106,10 @@ def _demands(fault: Fault) -> bool:
 
 def _why(fault: Fault) -> str:
     if isinstance(fault.detail, Compared):
-        return Message("the program asks for one device itself here, and ends where it finds two")
+        return Message("the program itself checks here that its tensors are on one device, and they are not")
     if _demands(fault):
-        return Message(
-            "`{call}` works with it on {target} alone, and it is not copied for you", call=fault.call, target=fault.target
-        )
-    return Message("a kernel runs on one device, and operands are not copied for you")
+        return Message("`{call}` requires it on {target}; PyTorch does not move it", call=fault.call, target=fault.target)
+    return Message("all inputs of an op must be on one device; PyTorch does not move them")
 
 
 def _whereabouts(fault: Fault, stray: Operand) -> Message:
@@ -132,11 +130,11 @@ def _where(fault: Fault, stray: Operand) -> Message:
     if stray.birth is not None and stray.from_move:
         return Message("{name} was moved to {device}", name=name, device=device)
     if stray.birth is not None:
-        return Message("{name} was made on {device}", name=name, device=device)
+        return Message("{name} was created on {device}", name=name, device=device)
     if stray.field:
         field = Message(stray.field)
-        return Message("{name} is on {device}, and comes from the {field}", name=name, device=device, field=field)
-    return Message("{name} is on {device}, and no line seen here put it there", name=name, device=device)
+        return Message("{name} is on {device} and comes from the {field}", name=name, device=device, field=field)
+    return Message("{name} is on {device} (the line that put it there was not recorded)", name=name, device=device)
 
 
 def _list_fixes(case: Case) -> Iterator[Fix | None]:
