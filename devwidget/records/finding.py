@@ -265,7 +265,8 @@ class Finding(Record):
         why: the rule of PyTorch behind it.
         also: further module paths in which the same cause strikes.
         fault: the user's line that fails, waits or hops.
-        birth: the user's line that decided the placement.
+        birth: the user's line that created or moved the tensor.
+        birth_moves: True if that line moves it.
         fixes: best first; edits before cures in words.
         notes: context, one sentence each.
         operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
@@ -282,6 +283,7 @@ class Finding(Record):
     also: tuple[str, ...] = ()
     fault: Site | None = None
     birth: Site | None = None
+    birth_moves: bool = False
     fixes: tuple[Fix, ...] = ()
     notes: tuple[str, ...] = ()
     operands: tuple[str, ...] = ()

@@ -42,7 +42,8 @@ class Found:
         at: the fault, the event, or the line alone where no module runs.
         headline: the fact, as in `Finding`.
         why: if it is another one than the rule's.
-        birth: the line that decided the placement.
+        birth: the line that created or moved the tensor.
+        birth_moves: True if that line moves it, though it is the birth of none of the operands of a fault.
         fixes: those that could be made, best first; None for the others.
         notes: context, one sentence each.
         no_edit: the note that says why none of the fixes is an edit.
@@ -57,6 +58,7 @@ class Found:
     headline: str
     why: str = ""
     birth: Site | None = None
+    birth_moves: bool = False
     fixes: Iterable[Fix | None] = ()
     notes: Iterable[str] = ()
     no_edit: Message | None = None
@@ -88,9 +90,16 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
         also=tuple(each for each in found.also if each is not None),
         fault=site,
         birth=found.birth,
+        birth_moves=_birth_moves(found),
         fixes=fixes,
         notes=notes,
         operands=described(operands),
         explains=(*((fault.number,) if fault is not None else ()), *found.explains),
         cause=found.cause,
     )
+
+
+def _birth_moves(found: Found) -> bool:
+    if found.birth_moves or not isinstance(found.at, Fault):
+        return found.birth_moves
+    return any(operand.from_move and operand.birth == found.birth for operand in found.at.operands)

@@ -20,7 +20,7 @@ from tests.views.builders import GPU0, GPU1, one_step, site, tensor, unregistere
 
 def test_a_page_says_what_verified_means():
     verified, untried = finding_card(unregistered(), 0)["fixes"][0], finding_card(wrong_device(), 0)["fixes"][0]
-    assert verified["confidence"] == "sure, verified: the step ran with this edit"
+    assert verified["confidence"] == "verified: the step ran with this edit"
     assert untried["confidence"] == "likely"
 
 

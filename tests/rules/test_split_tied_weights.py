@@ -10,7 +10,7 @@ from tests.rules.builders import CPU, GPU0, GPU1, fault, findings, is_silent, op
 KIND = "split-tied-weights"
 TIED = Held("head", "weight", "parameter", "Linear", shared=("embed.weight",), left_behind="head")
 MOVED = site("model.head.to('cuda:1')", 6, "train")
-WEIGHT = operand("self.weight", GPU1, stray=True, birth=MOVED, held=TIED)
+WEIGHT = operand("self.weight", GPU1, stray=True, birth=MOVED, from_move=True, held=TIED)
 DRAGGED = fault(WEIGHT, operand("ids", dtype="int64"), call="embedding", module="embed", site=site("h = self.embed(ids)", 12))
 
 

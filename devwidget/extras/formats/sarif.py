@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.language.speaking import language, said, say
+from devwidget.language.speaking import language, said
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.report.style.words import path_of
-from devwidget.report.text.finding_text import confidence_words, extra_notes
+from devwidget.report.text.finding_text import birth_words, confidence_words, extra_notes
 from devwidget.report.writers import Writer
 
 Json = dict[str, Any]
@@ -91,7 +91,7 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
     if places:
         result["locations"] = [{"physicalLocation": places[0]}]
     if len(places) > 1:
-        result["relatedLocations"] = [{"physicalLocation": places[1], "message": {"text": say("placed here")}}]
+        result["relatedLocations"] = [{"physicalLocation": places[1], "message": {"text": birth_words(finding)}}]
     if finding.module is not None:
         result["properties"] = {"module": finding.module}
     return result

@@ -86,7 +86,7 @@ function findingBody(card, number, reveal, act) {
   return [
     card.why ? h("p", { class: "dw-why" }, ...prose(card.why)) : "",
     card.raised ? h("pre", { class: "dw-message" }, card.raised.message) : "",
-    source(card.birth, born ? say(born) : say("placed here"), true),
+    source(card.birth, born ? say(born) : card.birthWords, true),
     source(card.fault, fails ? say(fails) : card.severity === "error" ? say("fails here") : say("happens here")),
     operands(card.operands),
     notes(card.notes),
@@ -122,8 +122,8 @@ function operands(cards) {
   return cards.length ? h("ul", { class: "dw-operands" }, cards.map(item)) : "";
 }
 
-function source(site, label, born = false) {
-  if (!site || !site.text) return site && born ? h("p", { class: "dw-soft", title: site.file }, say("placed at {place}", { place: site.place })) : "";
+function source(site, label, shownAlone = false) {
+  if (!site || !site.text) return site && shownAlone ? h("p", { class: "dw-soft", title: site.file }, say("{what}: {place}", { what: label, place: site.place })) : "";
   const facts = { what: label, ...site };
   const caption = site.function && site.function !== "<module>" ? say("{what}: {place} in {function}", facts) : say("{what}: {place}", facts);
   return h(

@@ -22,7 +22,7 @@ from devwidget.report.style.words import (
     tensor_words,
     translate_finding,
 )
-from devwidget.report.text.finding_text import confidence_words, finding_text, further_places, where_words
+from devwidget.report.text.finding_text import birth_words, confidence_words, finding_text, further_places, where_words
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops, group_waits
@@ -57,6 +57,7 @@ def finding_card(
         "operands": _operand_cards(finding, faults),
         "fault": _source_card(finding.fault),
         "birth": _source_card(finding.birth) if finding.birth != finding.fault else None,
+        "birthWords": birth_words(finding),
         "notes": [*finding.notes, *further_places(finding)],
         "fixes": [fix_card(fix) for fix in finding.fixes],
         "text": finding_text(finding, class_name),

@@ -27,7 +27,7 @@ from devwidget.report.style.words import (
 from devwidget.report.text.draw_text import draw_lines
 
 _MOST_PATHS = 3
-_CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
+_CONFIDENCE = {"likely": Message("likely"), "choice": Message("choice")}
 
 
 def finding_text(finding: Finding, class_name: str = "") -> str:
@@ -48,16 +48,25 @@ def where_words(finding: Finding, class_name: str = "") -> str:
 
 
 def extra_notes(finding: Finding) -> tuple[str, ...]:
-    """What the record knows beyond the notes that its rule wrote: the birth and further places."""
+    """Where the tensor was created or moved, unless the rule's own notes say it, and further places of the same cause."""
     birth = site_words(finding.birth)
     if not finding.birth or finding.birth == finding.fault or mentions_place(finding, birth):
         return further_places(finding)
+    if finding.birth_moves:
+        decided = say("moved at {place}", place=birth)
+    else:
+        decided = say("created at {place}", place=birth)
     source = first_line(finding.birth)
     if source:
-        placed = say("placed at {place}: {source}", place=birth, source=source)
-    else:
-        placed = say("placed at {place}", place=birth)
-    return (placed, *further_places(finding))
+        decided = say("{first}: {second}", first=decided, second=source)
+    return (decided, *further_places(finding))
+
+
+def birth_words(finding: Finding) -> str:
+    """Label of the line that created or moved the tensor."""
+    if finding.birth_moves:
+        return say("moved here")
+    return say("created here")
 
 
 def further_places(finding: Finding) -> tuple[str, ...]:
@@ -87,22 +96,21 @@ def finding_parts(finding: Finding, class_name: str = "") -> Iterator[Part]:
 
 
 def confidence_words(fix: Fix) -> str:
-    """`sure, verified`; an edit that nobody has run says so, and why."""
+    """Return `verified` for a fix that a run has confirmed; else how likely it works, and why it was not run, if known."""
+    if fix.confidence == "sure":
+        return say("verified")
     confidence = said(_CONFIDENCE[fix.confidence])
+    facts = {"confidence": confidence, "reason": said(fix.not_compared or fix.not_tried), "warning": fix.warns}
     if fix.verified and fix.not_compared:
-        return say(
-            "{confidence}, verified; its result was not checked: {reason}", confidence=confidence, reason=said(fix.not_compared)
-        )
+        return say("{confidence}; the step runs with it, but its result was not compared: {reason}", **facts)
     if fix.verified:
-        return say("{confidence}, verified", confidence=confidence)
+        return say("{confidence}, verified", **facts)
     if fix.fails:
-        return say("{confidence}, tried: the step fails, or gives another result", confidence=confidence)
+        return say("{confidence}; with it the step fails or gives another result", **facts)
     if fix.not_tried:
-        return say("{confidence}, not tried: {reason}", confidence=confidence, reason=said(fix.not_tried))
+        return say("{confidence}, not run: {reason}", **facts)
     if fix.warns:
-        return say("{confidence}, tried: the step runs, with {warning}", confidence=confidence, warning=fix.warns)
-    if fix.edits:
-        return say("{confidence}, not tried", confidence=confidence)
+        return say("{confidence}; with it the step runs, with {warning}", **facts)
     return confidence
 
 

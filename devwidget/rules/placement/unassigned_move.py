@@ -41,12 +41,13 @@ def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
     subject = calls.moved_name(move.text)
     name = f"`{subject}`" if subject else name_of(fault, stray)
     facts = {"text": move.text, "call": fault.call}
+    still = Message("{name} is still on {device} after {place}", name=name, device=stray.device, place=str(move))
     return Found(
         fault,
         Message("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move", **facts),
         birth=move,
         fixes=_list_fixes(move, subject),
-        notes=(Message("{name} is still on {device}", name=name, device=stray.device),),
+        notes=(still,),
     )
 
 

@@ -61,6 +61,7 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
         last,
         Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
         birth=before.site,
+        birth_moves=True,
         fixes=(repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words)),
     )
 

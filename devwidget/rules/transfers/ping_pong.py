@@ -63,6 +63,7 @@ def _make_finding(chain: list[UserMove]) -> Found:
         next(crossing for crossing in chain if crossing.site == fault),
         Message("one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all", **facts),
         birth=chain[0].site if chain[0].site != fault else None,
+        birth_moves=True,
         fixes=(_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")),
         no_edit=Message("no edit is written: no line was found that deals the layers out in turn"),
         cause=f"{pair[0]}, {pair[1]} at {fault}",

@@ -60,6 +60,7 @@ def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used:
         SiteInModule(used, crossing.unsafe_module),
         headline,
         birth=crossing.site,
+        birth_moves=True,
         fixes=(
             mended(crossing.site, Message("let the copy block"), _blocking),
             mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
