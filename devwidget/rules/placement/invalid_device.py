@@ -1,9 +1,8 @@
-"""invalid-device: a device that does not exist on this machine, or that this build of torch cannot use.
+"""invalid-device: a device that this machine does not have, or that this build of torch cannot use.
 
-Why: torch knows devices by type (`cuda`, `mps`, `cpu`) and by ordinal among the *visible* ones.
-Bad: `model.to('gpu')`; `torch.device('cuda:2')` after `CUDA_VISIBLE_DEVICES=2,3`, which renumbers them 0 and 1.
-Good: `model.to('cuda')`; `torch.device('cuda:0')`; `device = "cuda" if torch.cuda.is_available() else "cpu"` and
-`model.to(device)`, which runs on a machine without a GPU too.
+Why: torch names a device by type (`cuda`, `mps`, `cpu`) and by its index among the *visible* devices.
+Bad: `model.to('gpu')`; `torch.device('cuda:2')` with `CUDA_VISIBLE_DEVICES=2,3`, which renumbers the GPUs 0 and 1.
+Good: `device = 'cuda' if torch.cuda.is_available() else 'cpu'`, then `model.to(device)`.
 Source: the documentation of `torch.device`, and of CUDA_VISIBLE_DEVICES in the CUDA programming guide.
 """
 

@@ -1,6 +1,6 @@
-"""meta-tensor: a tensor that has no data yet is moved, or used in a computation.
+"""meta-tensor: a tensor without data is moved or used in a computation.
 
-Why: a meta tensor is a shape and a dtype; its data was never made or loaded.
+Why: a meta tensor has a shape and a dtype; its data was never allocated or loaded.
 Bad: a model built under `torch.device('meta')` and moved with `.to('cuda')`.
 Good: `model.to_empty(device='cuda')`, then `model.load_state_dict(checkpoint)`.
 Source: https://docs.pytorch.org/docs/stable/meta.html

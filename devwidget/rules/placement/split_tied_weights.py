@@ -1,8 +1,8 @@
-"""split-tied-weights: two places are meant to share one parameter, and placement broke that.
+"""split-tied-weights: two modules should share one parameter, and placement broke that.
 
 Why: a shared parameter is one tensor; moving one of its modules moves it away from the other.
 Bad: `model.embed.to('cuda:0')` and `model.head.to('cuda:1')` where `head.weight is embed.weight`.
-Good: both modules on one device, the activations moved instead.
+Good: both modules on one device; move the activations instead.
 Source: https://huggingface.co/docs/accelerate/concept_guides/big_model_inference (tied parameters must share a device).
 """
 

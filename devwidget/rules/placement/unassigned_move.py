@@ -1,7 +1,7 @@
-"""unassigned-move: the author asked for a move that did not happen.
+"""unassigned-move: a move was written and did not happen.
 
-Why: `Tensor.to` returns the moved tensor and leaves the tensor itself where it is; only `Module.to` works in place.
-Bad: `x.to('cuda:0')` alone on its line; `x.cuda` without parentheses.
+Why: `Tensor.to` returns the moved tensor and leaves the original where it was; only `Module.to` works in place.
+Bad: `x.to('cuda:0')` as a statement; `x.cuda` without parentheses.
 Good: `x = x.to('cuda:0')`.
 Source: the documentation of `torch.Tensor.to`.
 """

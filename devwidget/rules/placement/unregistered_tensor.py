@@ -1,6 +1,6 @@
-"""unregistered-tensor: a tensor or module that a module holds where `.to()` cannot reach it.
+"""unregistered-tensor: a module holds a tensor or a module where `.to()` cannot reach it.
 
-Why: `Module.to` moves parameters, buffers and registered children; a tensor stored with `self.mask = ...` is none of them.
+Why: `Module.to` moves parameters, buffers and registered children; `self.mask = tensor` is none of them.
 Bad: `self.mask = torch.tril(torch.ones(n, n))` in `__init__`.
 Good: `self.register_buffer('mask', torch.tril(torch.ones(n, n)), persistent=False)`.
 Source: the documentation of `torch.nn.Module.register_buffer`.

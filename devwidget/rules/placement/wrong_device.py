@@ -1,4 +1,4 @@
-"""wrong-device: an operation received tensors on devices that it cannot mix.
+"""wrong-device: an operation got tensors on devices that it cannot mix.
 
 Why: all inputs of an op must be on one device; PyTorch does not move them.
 Bad: `h0 = torch.zeros(1, batch, width)` in a `forward` whose input is on a GPU.

@@ -1,9 +1,9 @@
-"""parallel-io: what enters or leaves DataParallel cannot be split or joined as intended.
+"""parallel-io: inputs or outputs of `DataParallel` cannot be split or joined as intended.
 
-Why: every tensor is cut along its first axis, one piece for each GPU, and the outputs are joined along it.
-Bad: a `forward` that returns a scalar loss; a hidden state of shape [layers, batch, width]; an object
-with tensors, or a list with the lengths of the rows, which every replica gets whole.
-Good: `loss = model(x, y).mean()`; a hidden state made inside `forward`, or with the batch first; tensors, or dicts of them.
+Why: every tensor is split along its first dimension, one piece per GPU, and outputs are joined along it.
+Bad: a `forward` that returns a scalar loss; a hidden state of shape `[layers, batch, width]`; an object that holds tensors,
+which every replica gets whole.
+Good: `loss = model(x, y).mean()`; a hidden state created inside `forward`; tensors, or dicts of tensors.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 

@@ -1,8 +1,8 @@
-"""parallel-misplaced: a DataParallel wrapper and the placement of what it wraps disagree.
+"""parallel-misplaced: a `DataParallel` wrapper and the placement of its module disagree.
 
-Why: DataParallel copies the model from `device_ids[0]` at every call, so all of it must be there.
-Bad: `nn.DataParallel(model.to('cuda:0'), device_ids=[2, 3])`; a wrapper around a model meant for the CPU.
-Good: `nn.DataParallel(model.to('cuda:2'), device_ids=[2, 3])`, or CUDA_VISIBLE_DEVICES=2,3 and `device_ids=[0, 1]`.
+Why: `DataParallel` copies the module from `device_ids[0]` at every call, so all of it must be there.
+Bad: `nn.DataParallel(model.to('cuda:0'), device_ids=[2, 3])`; a wrapper around a model that should run on the CPU.
+Good: `nn.DataParallel(model.to('cuda:2'), device_ids=[2, 3])`.
 Source: `torch.nn.DataParallel.forward`, "module must have its parameters and buffers on device".
 """
 

@@ -1,8 +1,8 @@
-"""replica-state-lost: `forward` relies on something that a DataParallel replica does not have, or loses.
+"""replica-state-lost: `forward` relies on state that a `DataParallel` replica loses or does not have.
 
-Why: replicas are made anew at every call and thrown away after it; their parameters are copies kept as plain tensors.
+Why: replicas are created at every call and discarded after it; their parameters are plain tensors.
 Bad: `self.calls += 1` in `forward`; `next(self.parameters()).device`.
-Good: a registered buffer, updated in place; `x.device`; DistributedDataParallel, which makes no replicas.
+Good: a buffer, updated in place; `x.device`; `DistributedDataParallel`, which has no replicas.
 Source: the warning in https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 

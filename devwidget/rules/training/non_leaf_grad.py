@@ -1,8 +1,8 @@
-"""non-leaf-grad: a tensor meant to be optimised is not a leaf, because it was moved after `requires_grad` was set.
+"""non-leaf-grad: a tensor that should be optimized is not a leaf, because it was moved after `requires_grad` was set.
 
-Why: `.cuda()` on a tensor that requires a gradient is an operation; the leaf, which collects it, stays behind.
+Why: `.cuda()` on a tensor that requires a gradient is an operation; the gradient goes to the original.
 Bad: `torch.randn(4, requires_grad=True).cuda()`.
-Good: `torch.randn(4, device='cuda', requires_grad=True)`, or an nn.Parameter of the module.
+Good: `torch.randn(4, device='cuda', requires_grad=True)`, or an `nn.Parameter`.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.Tensor.is_leaf.html
 """
 

@@ -1,9 +1,8 @@
-"""optimizer-misplaced: the optimizer's state is not where its parameters are, or its parameters are not those that train.
+"""optimizer-misplaced: optimizer state is on another device than its parameters, or the optimizer has the wrong parameters.
 
-Why: an optimizer keeps references; state that it allocates at construction stays where it was when the model moves.
-Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced, or before the model is
-made again.
-Good: move and finish the model first, then build the optimizer.
+Why: an optimizer keeps references; state that it allocates when it is built does not move with the model.
+Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced.
+Good: build the optimizer after the model is complete and on its device.
 Source: https://docs.pytorch.org/docs/stable/optim.html#constructing-it; pytorch#7844 (SGD and Adam survive the move).
 """
 

@@ -1,7 +1,7 @@
 """state-dict-prefix: keys with and without the prefix `module.` meet in `load_state_dict`.
 
-Why: DataParallel registers the model as its child `module`, so its keys begin with `module.`.
-Bad: `plain.load_state_dict(parallel.state_dict(), strict=False)`, which loads nothing and says nothing.
+Why: `DataParallel` registers the model as its child `module`, so its keys begin with `module.`.
+Bad: `plain.load_state_dict(parallel.state_dict(), strict=False)`, which loads nothing and raises nothing.
 Good: `plain.load_state_dict(parallel.module.state_dict())`.
 Source: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present.
 """

@@ -1,6 +1,6 @@
-"""wrong-dtype: floating types that an operator does not mix.
+"""wrong-dtype: an operator got floating-point dtypes that it does not mix.
 
-Why: matrix products, convolutions and recurrent layers want one floating type; element-wise operators promote instead.
+Why: matrix products, convolutions and recurrent layers need one dtype; element-wise operators promote.
 Bad: `model(torch.from_numpy(array))` with a float64 array and a float32 model.
 Good: `model(torch.from_numpy(array).float())`.
 Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html (type promotion).

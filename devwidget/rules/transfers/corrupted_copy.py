@@ -1,8 +1,8 @@
-"""corrupted-copy: numbers change on their way from one GPU to another.
+"""corrupted-copy: values change on their way from one GPU to another.
 
-Why: on some machines direct copies between GPUs arrive damaged, most often under an IOMMU; nothing raises.
-Bad: `hidden.to("cuda:1")` whose checksum on cuda:1 is another than on cuda:0. Only `verify_hops=True` looks for it.
-Good: a machine that is mended (IOMMU or ACS off, a newer driver); until then `hidden.cpu().to("cuda:1")`.
+Why: on some machines direct copies between GPUs arrive damaged, most often under an IOMMU, and nothing raises.
+Bad: `hidden.to('cuda:1')` with another checksum on cuda:1 than on cuda:0. Only `verify_hops=True` looks for it.
+Good: fix the machine (IOMMU or ACS off, a newer driver); until then `hidden.cpu().to('cuda:1')`.
 Source: https://github.com/Dasharo/dasharo-issues/issues/436
 """
 

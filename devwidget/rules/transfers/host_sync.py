@@ -1,8 +1,8 @@
-"""host-sync: the host waits for a GPU value, in the step or at each step.
+"""host-sync: the host waits for a value of a GPU, in the step or at every step.
 
-Why: a GPU works through a queue; `.item()` and its kin empty it, because Python needs the number now.
+Why: a GPU works through a queue; `.item()` and similar calls wait until it is empty.
 Bad: `if loss.item() > 1: ...` inside the loss; `[label.item() for label in y]` in the loop.
-Good: `torch.where(loss > 1, ...)`; sums kept on the GPU, and read once an epoch.
+Good: `torch.where(loss > 1, ...)`; sums kept on the GPU and read once per epoch.
 Source: https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
 """
 

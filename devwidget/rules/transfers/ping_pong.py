@@ -1,7 +1,7 @@
 """ping-pong: data crosses between the same two devices again and again.
 
-Why: each crossing waits for the computation before it, so neither device is ever busy for long.
-Bad: layers dealt out to two GPUs in turn.
+Why: each crossing waits for the computation before it, so neither device is busy for long.
+Bad: layers assigned to two GPUs in turn.
 Good: the first half of the layers on one GPU, the second half on the other: one crossing.
 Source: https://docs.pytorch.org/tutorials/intermediate/model_parallel_tutorial.html
 """

@@ -1,8 +1,7 @@
-"""unsafe-async-copy: a copy to the host is read before it has arrived, or what is copied is overwritten before it has left.
+"""unsafe-async-copy: a copy to the host is read before it has arrived, or its source is overwritten before it has left.
 
-Why: with `non_blocking=True` the call returns while the bytes are still under way; nothing on the host waits for them.
-Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`; `x = pinned.to('cuda', non_blocking=True)`, then
-`pinned.copy_(batch)`.
+Why: with `non_blocking=True` the call returns before the copy is done, and nothing on the host waits for it.
+Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
 Good: `host = out.to('cpu')`; or `torch.cuda.synchronize()` before the first read.
 Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """

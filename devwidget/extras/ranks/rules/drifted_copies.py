@@ -1,8 +1,8 @@
-"""drifted-copies: parameters that every rank has whole are not equal any more.
+"""drifted-copies: parameters that every rank holds whole are no longer equal.
 
-Why: data parallelism never compares them: copies that have drifted apart stay so, and each rank trains another model.
-Bad: a parameter made with another seed on each rank after the model was wrapped, or changed outside the optimizer.
-Good: build before `DistributedDataParallel(model)`, which copies rank 0 to all; then change it by the optimizer alone.
+Why: data parallelism never compares them, so each rank trains a different model.
+Bad: a parameter created with a different seed per rank after the model was wrapped, or changed outside the optimizer.
+Good: build before `DistributedDataParallel(model)`, which copies rank 0 to all; then change parameters only by the optimizer.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 

@@ -1,8 +1,8 @@
-"""empty-ranks: some ranks hold no parameter at all, and still take part in every step.
+"""empty-ranks: some ranks hold no parameters and still take part in every step.
 
-Why: `fully_shard` cuts the first dimension in equal chunks, so the last ranks get nothing where it has fewer rows than ranks.
-Bad: 1,000 rows over 32 ranks times 8: ceil(125 / 32) = 4 rows each, and nothing from the 33rd part on.
-Good: a mesh `(replicate, shard)` whose inner axis is no longer than the rows of the layers; `fully_shard` takes it.
+Why: `fully_shard` splits the first dimension into equal chunks; with fewer rows than ranks the last ranks get none.
+Bad: `fully_shard` of layers with 5 rows over 8 ranks: ranks 5, 6 and 7 get nothing.
+Good: a mesh `(replicate, shard)` whose inner dimension is at most the number of rows.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 

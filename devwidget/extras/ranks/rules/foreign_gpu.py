@@ -1,8 +1,8 @@
-"""foreign-gpu: a rank keeps memory on a GPU that is another rank's, or several ranks sit on one.
+"""foreign-gpu: a rank holds memory on the GPU of another rank, or several ranks share one.
 
-Why: each process that touches a GPU takes hundreds of MB there for its context, and GPU 0 fills up first.
-Bad: `model.cuda()` or `torch.load(path)` in every rank, before the rank has chosen its GPU.
-Good: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before anything else, and `torch.load(path, map_location="cpu")`.
+Why: each process that touches a GPU allocates hundreds of MB there for its context, and GPU 0 fills up first.
+Bad: `model.cuda()` or `torch.load(path)` in every rank, before the rank has selected its GPU.
+Good: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` first, and `torch.load(path, map_location="cpu")`.
 Source: https://github.com/pytorch/pytorch/issues/23138
 """
 

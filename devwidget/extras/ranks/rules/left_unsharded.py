@@ -1,8 +1,8 @@
-"""left-unsharded: modules whose parameters FSDP has gathered stay whole while nothing runs.
+"""left-unsharded: parameters that FSDP gathered stay whole while nothing runs.
 
-Why: whole, a layer takes as many times its share as there are ranks; that is what sharding was to save.
-Bad: `model.layers[0].unshard()` for an evaluation, and no `reshard()` after it.
-Good: `module.reshard()` when it is done, or leave it to `forward`.
+Why: a gathered layer takes its share times the number of ranks, the memory that sharding saves.
+Bad: `model.layers[0].unshard()` for an evaluation, without `reshard()` after it.
+Good: `module.reshard()` afterwards, or leave it to `forward`.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 

@@ -1,8 +1,8 @@
-"""ranks-disagree: what should be the same on all ranks is not: a dtype, a flag, a shape, a placement, a buffer, a module.
+"""ranks-disagree: a dtype, flag, shape, placement, buffer or module that should be the same on all ranks differs.
 
-Why: ranks with different models wait in different collectives, or add up numbers of different meaning.
+Why: ranks with different models call different collectives, or add values of different meaning.
 Bad: `if rank == 0: model.head.requires_grad_(False)`.
-Good: the same lines on every rank; only the device and the data depend on it.
+Good: the same lines on every rank; only the device and the data depend on the rank.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 

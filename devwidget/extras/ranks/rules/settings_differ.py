@@ -1,8 +1,8 @@
-"""settings-differ: ranks that share a model train it by different settings, or in different modes.
+"""settings-differ: ranks that share a model train it with different settings or in different modes.
 
-Why: each changes its copy or its share by its own learning rate, or without dropout: the model that comes out is no one's.
-Bad: `optimizer.param_groups[0]["lr"] *= 2` on the rank that evaluates; `model.eval()` there, and no `model.train()` after it.
-Good: the same schedule on every rank, from numbers that all of them have; `model.train()` at the beginning of each epoch.
+Why: each rank updates its copy or shard with its own learning rate, or without dropout.
+Bad: `optimizer.param_groups[0]["lr"] *= 2` on the rank that evaluates; `model.eval()` there without `model.train()` after it.
+Good: the same schedule on every rank; `model.train()` at the start of each epoch.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 

@@ -1,8 +1,8 @@
 """step-disagrees: some ranks have taken more steps than others.
 
-Why: from the first step that one of them leaves out, each trains a model of its own, and at the end they wait for each other.
+Why: after a skipped step each rank trains a different model, and at the end they wait for each other.
 Bad: `if loss.isnan(): continue` on the rank whose batch was bad.
-Good: decide together: `dist.all_reduce(bad)`, then all skip the step or none does.
+Good: decide together: `dist.all_reduce(bad)`, then all ranks skip the step or none does.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
 

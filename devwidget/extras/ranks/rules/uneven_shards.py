@@ -1,8 +1,8 @@
-"""uneven-shards: ranks that share a model hold shares of very different size.
+"""uneven-shards: ranks that share a model hold shards of very different size.
 
-Why: the largest share decides how much memory every GPU needs, and the others wait for the rank that has most to do.
+Why: the largest shard sets the memory that every GPU needs, and the other ranks wait for it.
 Bad: `fully_shard` of layers with 5 rows over 4 ranks: 2, 2, 1 and none.
-Good: dimensions that the number of ranks divides, or another dimension to cut: `fully_shard(..., shard_placement_fn=...)`.
+Good: dimensions divisible by the number of ranks, or another one: `fully_shard(..., shard_placement_fn=...)`.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 

@@ -1,7 +1,7 @@
-"""absent-from-collective: some ranks wait in a collective that others of its group have not begun.
+"""absent-from-collective: some ranks wait in a collective that other ranks of its group have not called.
 
-Why: a collective ends when all ranks of its group have begun it; who is elsewhere, or gone, keeps all others waiting.
-Bad: `if rank == 0: dist.barrier()`, or a rank that ended, or raised, or still loads its data.
+Why: a collective completes once every rank of its group has called it.
+Bad: `if rank == 0: dist.barrier()`; a rank that exited, raised, or still loads data.
 Good: the same collectives in the same order on every rank.
 Source: https://docs.pytorch.org/docs/stable/distributed.html
 """

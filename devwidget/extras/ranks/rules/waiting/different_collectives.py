@@ -1,8 +1,8 @@
-"""different-collectives: at one place in the order of a group, ranks wait in different collectives.
+"""different-collectives: ranks of one group wait in different collectives at the same position.
 
-Why: the first that a rank begins meets the first that the others begin, whatever each is: they hang, or mix their bytes.
-Bad: `dist.all_reduce(loss)` on rank 0 for its log, where the others are in the `all_gather` of the next layer.
-Good: the same collectives in the same order on every rank; a group of its own for what only some ranks do.
+Why: the group matches calls by their order alone: mismatched calls hang, or mix their bytes.
+Bad: `dist.all_reduce(loss)` on rank 0 for its log while the others run the `all_gather` of the next layer.
+Good: the same collectives in the same order on every rank; a separate group for what only some ranks do.
 Source: https://docs.pytorch.org/docs/stable/distributed.html
 """
 

@@ -1,8 +1,8 @@
-"""rank-lost: the ranks of a job have lost their connection to one that left no exception.
+"""rank-lost: ranks lost their connection to one that left no exception.
 
-Why: a process that is killed, by SIGKILL, by the system for want of memory, or by a crash in C++, says nothing any more.
-Bad: every rank but one ends with `Connection closed by peer`, and each log accuses the transport.
-Good: the rank that says nothing; the log of the machine (`dmesg`, the job of Slurm) tells who has killed it.
+Why: a process that is killed (SIGKILL, out of memory) or crashes in C++ reports nothing.
+Bad: every rank but one ends with `Connection closed by peer`, and each log blames the transport.
+Good: look for the silent rank; `dmesg` or the Slurm log says what killed it.
 Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
 """
 

@@ -1,8 +1,8 @@
-"""rank-raised: an exception that nothing caught has ended a rank, and with it the job.
+"""rank-raised: an uncaught exception ended a rank, and with it the job.
 
-Why: what one rank does not begin any more, all others of its group wait for, until they lose their connection or are ended too.
-Bad: a batch that only one rank gets fails there; the last lines of the log are of the ranks that waited for it.
-Good: the line that raised first, by the last words of all ranks.
+Why: the other ranks wait for its collectives until they lose the connection or are ended too.
+Bad: a batch that only one rank gets fails there; the last lines of the log come from the ranks that waited.
+Good: fix the line that raised first, by the last records of all ranks.
 Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
 """
 

@@ -1,8 +1,8 @@
-"""slow-rank: the others wait for one rank, in step after step.
+"""slow-rank: the other ranks wait for one rank, step after step.
 
-Why: a collective ends when the last rank has come; the step takes as long as the slowest rank needs to come there.
-Bad: one rank reads its data from another disk, writes all logs and checkpoints, or shares its processors.
-Good: the work of that rank spread over all, or done by another thread.
+Why: a collective completes when the last rank calls it, so a step takes as long as the slowest rank.
+Bad: one rank reads data from another disk, writes all logs and checkpoints, or shares its CPU cores.
+Good: spread that work over all ranks, or do it in another thread.
 Source: https://docs.pytorch.org/docs/stable/distributed.html
 """
 
