@@ -1,6 +1,6 @@
-"""blocking-copy: large batches of a loader are copied to a GPU while the host waits.
+"""blocking-copy: large batches of a loader are copied to a GPU by blocking copies.
 
-Why: without pinned memory and `non_blocking=True` the host waits for the copy and for all work queued before it.
+Why: without pinned memory and `non_blocking=True` Python waits for the copy and for all work queued before it.
 Bad: `DataLoader(data, batch_size=256)` and `x.to('cuda')`.
 Good: `DataLoader(data, batch_size=256, pin_memory=True)` and `x.to('cuda', non_blocking=True)`.
 Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html

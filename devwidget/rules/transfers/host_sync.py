@@ -1,4 +1,4 @@
-"""host-sync: the host waits for a value of a GPU, in the step or at every step.
+"""host-sync: Python waits for a value of a GPU, in the step or at every step.
 
 Why: a GPU works through a queue; `.item()` and similar calls wait until it is empty.
 Bad: `if loss.item() > 1: ...` inside the loss; `[label.item() for label in y]` in the loop.
