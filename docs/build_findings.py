@@ -1,17 +1,18 @@
-"""Write docs/findings/ from the docstrings of the rules and the programs in docs/examples: python docs/build_findings.py.
+"""Write docs/reference/findings.md from the docstrings of the rules and the programs in docs/examples.
 
-A program is run on two virtual GPUs as it is, its findings are printed, the first fix of each is put in (where that is no edit,
-`<kind>.repaired.py` is taken), and that is run as well: a page is written only if it has no findings any more.
+`python docs/build_findings.py` runs each program on two virtual GPUs, prints its finding, applies the first fix
+and runs it again: the page is written only if nothing is found then.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -22,107 +23,75 @@ from devwidget.fix_writer import apply_to_text, edits_by_file
 from devwidget.records.trace import Trace
 from devwidget.rules.registry import Rule, all_rules
 
+AnyRule = Rule | ClusterRule
+
 DOCS = Path(__file__).resolve().parent
-FOLDER, EXAMPLES = DOCS / "findings", DOCS / "examples"
-INDEX = """# Findings
+PAGE, EXAMPLES = DOCS / "reference" / "findings.md", DOCS / "examples"
+HEAD = """# Findings
 
-What devwidget can find, a page for each kind: why it happens, a program that does it, its report, and the program after it.
-`error`: it fails, or the result or the training is wrong. `warning`: it costs time or memory.
+What devwidget can find. An `error` fails, or makes the result or the training wrong. A `warning` costs time or memory.
+An `info` is a hint. Reports are shortened here to the headline and the first fix. A whole one:
+`python -m devwidget run --gpus 2 docs/examples/wrong-device.py`. To add a kind, see
+[Add a finding](../../CONTRIBUTING.md#add-a-finding).
 
-| kind | what it says |
+| about | kinds |
 |---|---|
 {rows}
-
-Which borders the kinds have, and programs with each of them, is in `tests/corpus/KINDS.md`. These pages are written by
-`python docs/build_findings.py`, from the docstrings of the rules and by running the programs. A kind of your own is one file:
-[Add a rule](../../CONTRIBUTING.md#add-a-rule). What only many ranks together can show has [a page of its own](over-ranks.md).
 """
-HEAD = """# {kind}
-
-{said}
-
-{points}
-"""
-BODY = """
-## A program that does it
-
-```python
-{before}```
-
-`python -m devwidget run --gpus 2 {kind}.py` prints, beside what every report has:
-
-```text
-{report}
-```
-
-## After the fix
-
-```python
-{repaired}```
-
-The same command then finds nothing.
-"""
-ON_REQUEST = """
-## How to look for it
-
-`python -m devwidget run --verify-hops train.py` compares checksums at both ends of every copy between GPUs.
-Virtual GPUs copy rightly; on a machine that damages copies it prints, as the tests pretend:
-
-```text
-{report}
-```
-"""
-OVER_RANKS = """# Findings over ranks
-
-What `devwidget.ranks()` finds when it looks at all ranks of a job together, one file of
-`devwidget/extras/ranks/rules/` for each.
-"""
-
-
 OF_BROKEN_HARDWARE = {"corrupted-copy"}
 """Kinds that no program can show on a healthy machine."""
 
 
 def main() -> None:
-    """Write every page, and remove those of kinds that are no more."""
-    FOLDER.mkdir(exist_ok=True)
-    for old in FOLDER.glob("*.md"):
-        old.unlink()
-    for name, text in pages().items():
-        (FOLDER / name).write_text(text, encoding="utf-8")
+    """Write the page."""
+    PAGE.write_text(page(), encoding="utf-8")
 
 
-def pages() -> dict[str, str]:
-    """File -> text."""
+def page() -> str:
+    """The whole page: the table, then a section for each kind."""
     torch.manual_seed(0)
-    written = {f"{rule.kind}.md": page(rule) for rule in all_rules()}
-    rows = "\n".join(f"| [{rule.kind}]({rule.kind}.md) | {sentence(rule)} |" for rule in all_rules())
-    return {"index.md": INDEX.format(rows=rows), **written, "over-ranks.md": over_ranks()}
+    one_process = [section(rule, report(rule)) for rule in all_rules()]
+    many_ranks = [section(rule, "") for rule in all_cluster_rules()]
+    rows = "\n".join(table_rows([*all_rules(), *all_cluster_rules()]))
+    return "\n".join([HEAD.format(rows=rows), *one_process, *many_ranks])
 
 
-def over_ranks() -> str:
-    """All kinds that only many ranks can show, on one page: no program of one process does them."""
-    parts = [f"## {rule.kind}\n\n{sentence(rule)}\n\n" + "\n".join(points(rule)) + "\n" for rule in all_cluster_rules()]
-    return "\n".join([OVER_RANKS, *parts])
+def table_rows(rules: Iterable[AnyRule]) -> Iterator[str]:
+    """A row for each folder of rules, with the sentence of the folder and its kinds."""
+    by_folder: dict[str, list[AnyRule]] = {}
+    for rule in rules:
+        by_folder.setdefault(_folder(rule), []).append(rule)
+    for folder, inside in by_folder.items():
+        links = ", ".join(f"[{rule.kind}](#{rule.kind})" for rule in inside)
+        yield f"| {(sys.modules[folder].__doc__ or '').strip()} | {links} |"
 
 
-def page(rule: Rule) -> str:
-    """One kind: its docstring, its program, what is found, and the program without it."""
-    texts = {"kind": rule.kind, "said": sentence(rule), "points": "\n".join(points(rule))}
-    program = EXAMPLES / f"{rule.kind}.py"
+def section(rule: AnyRule, shown: str) -> str:
+    """One kind: its docstring, and a report where there is one."""
+    bad, good = (f"* **{label}** {labelled(rule)[label]}" for label in ("Bad", "Good"))
+    text = f"## {rule.kind}\n\n{sentence(rule)} {_capitalized(labelled(rule)['Why'])}\n\n{bad}\n{good}\n"
+    return f"{text}\n```text\n{shown}\n```\n" if shown else text
+
+
+def report(rule: Rule) -> str:
+    """The finding of the program for one kind, once its first fix has been seen to work."""
     if rule.kind in OF_BROKEN_HARDWARE:
-        return _of_broken_hardware(texts)
+        golden = DOCS.parent / "tests" / "rules" / "golden" / f"{rule.kind}.txt"
+        return shortened(golden.read_text(encoding="utf-8"))
+    program = EXAMPLES / f"{rule.kind}.py"
     found = traced(program)
     assert [each.kind for each in found.findings] == [rule.kind], (rule.kind, found)
-    repaired = fixed(program, found)
-    report = "\n\n".join(part for part in str(found).split("\n\n") if part.startswith(("error[", "warning[", "info[")))
-    return (HEAD + BODY).format(**texts, before=program.read_text(encoding="utf-8"), report=report, repaired=repaired)
+    check_fix(program, found)
+    parts = str(found).split("\n\n")
+    return shortened(next(part for part in parts if part.startswith(("error[", "warning[", "info["))))
 
 
-def _of_broken_hardware(texts: dict[str, str]) -> str:
-    """A kind without a program: what the tests pretend."""
-    golden = (DOCS.parent / "tests" / "rules" / "golden" / f"{texts['kind']}.txt").read_text(encoding="utf-8")
-    return (HEAD + ON_REQUEST).format(**texts, report=golden.strip())
+def shortened(finding: str) -> str:
+    """The headline and the first fix with its edit."""
+    headline, *lines = finding.strip().splitlines()
+    first, *others = itertools.dropwhile(lambda line: not line.startswith("  help:"), lines)
+    edit = itertools.takewhile(lambda line: not line.startswith("  help:"), others)
+    return "\n".join([headline, first, *edit])
 
 
 def traced(program: Path) -> Trace:
@@ -140,39 +109,43 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def fixed(program: Path, found: Trace) -> str:
-    """The program after the fixes that it was told; it has no findings, and runs."""
-    by_hand = program.with_suffix(".repaired.py")
+def check_fix(program: Path, found: Trace) -> None:
+    """Raise unless the program runs without findings once its first fix is applied."""
+    edits = edits_by_file(found.findings)[str(program)]
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / program.name
-        if by_hand.exists():
-            copy.write_text(by_hand.read_text(encoding="utf-8"), encoding="utf-8")
-        else:
-            copy.write_text(apply_to_text(str(program), edits_by_file(found.findings)[str(program)]), encoding="utf-8")
+        copy.write_text(apply_to_text(str(program), edits), encoding="utf-8")
         again = traced(copy)
-        assert not again.findings and not again.error, f"{program.name}: {again}"  # noqa: PT018
-        return copy.read_text(encoding="utf-8")
+    assert not again.findings and not again.error, f"{program.name}: {again}"  # noqa: PT018
 
 
-def sentence(rule: Rule | ClusterRule) -> str:
+def sentence(rule: AnyRule) -> str:
     """What a kind means."""
-    said = _docstring(rule).partition("\n\n")[0].partition(": ")[2].replace("\n", " ")
-    return f"{said[0].upper()}{said[1:]}"
+    return _capitalized(_docstring(rule).partition("\n\n")[0].partition(": ")[2].replace("\n", " "))
 
 
-def points(rule: Rule | ClusterRule) -> list[str]:
-    """Why, bad, good and source, as a list."""
-    lines: list[str] = []
+def labelled(rule: AnyRule) -> dict[str, str]:
+    """Why, Bad, Good and Source of a rule."""
+    texts: dict[str, str] = {}
+    label = ""
     for line in _docstring(rule).partition("\n\n")[2].splitlines():
-        label, _, words = line.partition(":")
-        if label in ("Why", "Bad", "Good", "Source"):
-            lines.append(f"* **{label}** {words.strip()}")
-        elif line.strip() and lines:
-            lines[-1] += f" {line.strip()}"
-    return lines
+        before, colon, words = line.partition(":")
+        if colon and before in ("Why", "Bad", "Good", "Source"):
+            label, texts[before] = before, words.strip()
+        elif line.strip():
+            texts[label] += f" {line.strip()}"
+    return texts
 
 
-def _docstring(rule: Rule | ClusterRule) -> str:
+def _capitalized(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _folder(rule: AnyRule) -> str:
+    return rule.check.__module__.rpartition(".")[0]
+
+
+def _docstring(rule: AnyRule) -> str:
     return (sys.modules[rule.check.__module__].__doc__ or "").strip()
 
 

@@ -85,9 +85,6 @@ def navigation() -> list[dict[str, Any]]:
     nav: list[dict[str, Any]] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["nav"]
     sections = {title: entries for section in nav for title, entries in section.items()}
     sections["Notebooks"] += sorted(name for name in pages() if name.startswith("notebooks/"))
-    findings = sorted(name for name in pages() if re.fullmatch(r"findings/.+(?<!index)\.md", name))
-    place = sections["What it does"].index("findings/index.md")
-    sections["What it does"][place] = {"Findings": ["findings/index.md", *findings]}
     named = set(re.findall(r"[\w./-]+\.md", json.dumps(nav)))
     sections["What it does"] += sorted(set(pages()) - named)
     return nav

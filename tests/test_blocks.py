@@ -80,7 +80,6 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "check.md": "test_docs.py, as the test file that it is",
     "ranks.md": "test_ranks_page.py, as a job",
-    **{f"findings/{path.name}": "test_docs.py, with its report" for path in (ROOT / "docs" / "findings").glob("*.md")},
 }
 """Pages whose programs another test runs."""
 RAISES = {"virtual-gpus.md": ("Expected all tensors to be on the same device, but got mat1 is on cuda:1",)}

@@ -43,7 +43,7 @@ NOT_YET: tuple[str, ...] = (
     "docs/evidence.md",
     "docs/explain.md",
     "docs/faq.md",
-    "docs/findings",
+    "docs/reference/findings.md",
     "docs/hosts.md",
     "docs/index.md",
     "docs/install.md",
