@@ -26,7 +26,7 @@ class Displayed:
     def __new__(cls, given: object = None, *args: Any, **kwargs: Any) -> Self:
         """Refuse before there is a widget: one that is not whole cannot be closed."""
         if not isinstance(given, cls.shows):
-            what = Message("a {panel} is not made of a `{kind}`", panel=cls.__name__, kind=type(given).__name__)
+            what = Message("a {panel} cannot be built from a `{kind}`", panel=cls.__name__, kind=type(given).__name__)
             raise ArgumentError(what, instead="devwidget.show(model, batch)")
         made: Self = super().__new__(cls)
         return made
@@ -53,7 +53,7 @@ class Displayed:
         """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""
         # These would show both outputs.
         if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:
-            raise NotImplementedError("IPython shows the bundle then")
+            raise NotImplementedError("IPython displays the MIME bundle instead")
         from IPython.display import display
 
         display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())

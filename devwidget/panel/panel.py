@@ -276,7 +276,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         with self.lock:
             prepared, before, self._prepared = self._prepared, self.trace, None
             if prepared is None:
-                raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
+                raise DevwidgetError(Message("no fix is ready to apply"), instead=Message("press Trace batch"))
             with self._show_busy(say("applying the fix …")):
                 prepared.take_effect()
             self._applied.append(AppliedOnce(prepared, before, self._traced_binding, prepared.works, prepared.cells))
@@ -298,7 +298,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             if not self._applied:
                 return
             last = self._applied[-1]
-            with self._show_busy(say("taking the fix back …")):
+            with self._show_busy(say("undoing the fix …")):
                 last.applied.take_back()
             self._forget_applied(self._applied[:-1])
             if last.before is not None:
@@ -332,7 +332,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
         """
         with self.lock:
-            with self._show_busy(say("trying the fix: the step runs twice …")):
+            with self._show_busy(say("verifying the fix: the step runs twice …")):
                 before, chosen = _choose_fix(self.trace, finding, fix)
                 tried = self.actions.try_fix(self._request, chosen, self._show_progress)
                 trace = _replace_fix(before, finding, fix, tried)
@@ -353,7 +353,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_refusal(str(error))
             raise
         except KeyboardInterrupt:
-            self._show_refusal(say("cancelled; the model was put back as it was"))
+            self._show_refusal(say("cancelled; the model was restored"))
             raise
         except BaseException as error:
             self._show_refusal(error_text(error))
@@ -429,7 +429,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.refresh_after_cell()
         is_awaited = raw in self._awaited
         if is_awaited and not succeeded:
-            self._show_refusal(say("The cell raised an exception, so nothing was traced. Correct the cell and run it again."))
+            self._show_refusal(say("The cell raised an exception, so nothing was traced. Fix the cell and run it again."))
         if is_awaited and succeeded:
             self._note_run(raw, number)
         if succeeded and self._can_trace_applied(is_awaited=is_awaited):
@@ -462,7 +462,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             self.refresh()
         except Exception as error:
-            self._show_refusal(say("the panel could not read the model again: {error}", error=error_text(error)))
+            self._show_refusal(say("the panel could not re-read the model: {error}", error=error_text(error)))
 
     def _trace_applied(self) -> None:
         """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
@@ -484,7 +484,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         try:
             self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
         except Exception as error:
-            self.live.figure = {"error": say("memory cannot be watched: {error}", error=error_text(error))} | drawn
+            self.live.figure = {"error": say("memory cannot be sampled: {error}", error=error_text(error))} | drawn
             return False
         return True
 
@@ -532,7 +532,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _show_refusal(self, text: str) -> None:
         """Say that nothing new was drawn, and of what the picture below is."""
         if self.trace:
-            before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"])
+            before = say("Showing the previous trace: {summary}", summary=self.view.traced["summary"])
         else:
             before = ""
         self.show_status("refused", "\n".join(filter(None, (text, before))))
@@ -540,10 +540,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _show_result(self, trace: Trace) -> None:
         summary = self.view.traced["summary"]
         if self._traced_binding != self._bindings:
-            words = say("`{name}` is bound to a new object since this trace. Press Trace batch.", name=self.actions.name())
+            words = say("`{name}` was bound to a new object after this trace. Press Trace batch.", name=self.actions.name())
             self.show_status("moved", "\n".join((summary, words)))
         elif self._has_moved:
-            self.show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
+            self.show_status("moved", "\n".join((summary, say("The model was moved after this trace. Press Trace batch."))))
         else:
             self.show_status("error" if trace.error else "done", summary)
 

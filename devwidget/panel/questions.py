@@ -143,9 +143,10 @@ def collect_printed(show: Callable[[str], None]) -> Iterator[None]:
     finally:
         builtins.input = asks
         said = text.getvalue()
-        cut = say_count(*both("... {count} character before", "... {count} characters before"), len(said) - MOST)
+        cut = say_count(*both("... {count} earlier character", "... {count} earlier characters"), len(said) - MOST)
         show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
 
 
 def _refuse_input(prompt: object = "") -> str:
-    raise EOFError(say("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell"))
+    words = "`input()` does not work while the panel traces, because no cell is running; run `panel.run_trace()` in a cell"
+    raise EOFError(say(words))

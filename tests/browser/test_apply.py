@@ -94,7 +94,7 @@ def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(sessi
     shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
     expect(shown.locator(".dw-verdict")).to_contain_text("is to be run again")
     assert source(session, 4).endswith("device='cuda:0')") or source(session, 4).endswith('device="cuda:0")')
-    shown.get_by_role("button", name="Run the cell and trace again").click()
+    shown.get_by_role("button", name="Run cell and trace").click()
     expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
     expect(shown.locator(".dw-verdict")).to_contain_text("These lines run already")
 
@@ -112,7 +112,7 @@ def test_a_cell_that_builds_the_model_again_is_traced_on_the_new_one_twice_and_n
     shown.get_by_role("button", name="Trace batch").click()
     for left in (1, 0):
         shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
-        shown.get_by_role("button", name="Run the cell and trace again").click(timeout=60_000)
+        shown.get_by_role("button", name="Run cell and trace").click(timeout=60_000)
         expect(shown.locator(".dw-compared")).to_contain_text(f"1 finding fixed, 0 new, {left} left", timeout=60_000)
         expect(shown.locator(".dw-verdict")).to_contain_text("and traced again")
         expect(shown.locator(".dw-banner")).to_be_hidden()

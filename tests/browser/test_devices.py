@@ -104,7 +104,7 @@ def test_a_folded_block_is_unfolded_by_a_click_and_folded_again(browser):
     bare.answer("devices", devices_content(snapshot, table, None))
     bare.page.get_by_role("button", name="folded").click()
     expect(block).to_have_count(1)
-    bare.page.get_by_role("button", name="every block").press("Enter")
+    bare.page.get_by_role("button", name="all blocks").press("Enter")
     assert bare.sent("devices")[-1]["every"] is True
     bare.close()
 

@@ -33,7 +33,7 @@ def test_before_a_trace_each_tab_says_how_to_get_one(bare):
     for name in ("Findings", "Trace", "Devices", "Memory"):
         bare.page.get_by_role("tab", name=name).click()
         expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text(
-            "Name a batch above, such as batch, and press Trace batch."
+            "Enter a batch above (such as batch) and press Trace batch"
         )
 
 
@@ -43,14 +43,14 @@ def test_the_button_sends_what_was_typed_which_survives_new_offers(bare):
     batch.fill("next(iter(loader))")
     bare.update("panel", "inputs", {"batch": "", "names": ["other"]})
     bare.page.get_by_label("loss").fill("loss_fn")
-    bare.page.get_by_label("heal").uncheck()
+    bare.page.get_by_label("keep going past device errors").uncheck()
     bare.answer("trace", {"state": "queued"})
     bare.page.get_by_role("button", name="Trace batch").click()
     sent = bare.sent("trace")[0]
     assert (sent["batch"], sent["loss"], sent["target"], sent["heal"]) == ("next(iter(loader))", "loss_fn", "", False)
     expect(bare.page.get_by_role("button", name="Trace batch")).to_be_disabled()
     expect(bare.page.get_by_role("button", name="Cancel")).to_be_visible()
-    expect(bare.page.locator(".dw-status")).to_have_text("queued: waiting for the running cell")
+    expect(bare.page.locator(".dw-status")).to_have_text("queued until the running cell ends")
 
 
 def test_a_panel_that_was_traced_before_it_is_shown_opens_as_one_traced_after(bare):
@@ -157,7 +157,7 @@ def test_a_kept_trace_stands_beside_the_next_one(bare):
     fixed = replace(one_step(), findings=one_step().findings[1:], moves=one_step().moves[:2])
     bare.page.get_by_role("tab", name="Trace").click()
     bare.update("panel", "traced", traced(one_step()))
-    bare.page.get_by_role("button", name="keep to compare").click()
+    bare.page.get_by_role("button", name="Compare later traces").click()
     assert len(bare.sent("keep")) == 1
     bare.update("panel", "compared", compared_content(one_step(), fixed))
     section = bare.page.locator(".dw-compared")
@@ -229,7 +229,7 @@ def test_plain_keys_stay_inside_and_shift_enter_passes(bare):
 
 def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(bare):
     bare.update("panel", "traced", traced(one_step()))
-    page, gone = bare.page, "The kernel was restarted: nobody answers this panel"
+    page, gone = bare.page, "The kernel was restarted. Re-run the cell"
     page.evaluate("() => window.models.panel.fire('comm_live_update')")
     expect(page.locator(".dw-banner")).to_contain_text("restarted")
     asked = page.evaluate("() => window.models.control.sent.length")
@@ -240,7 +240,7 @@ def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(b
         expect(page.locator(".dw-status")).to_contain_text(gone)
     bare.update("panel", "status", {"kind": "done", "text": "before"})
     page.get_by_role("tab", name="Trace").click()
-    page.get_by_role("button", name="keep to compare").click()
+    page.get_by_role("button", name="Compare later traces").click()
     expect(page.locator(".dw-status")).to_contain_text(gone)
     expect(page.get_by_role("button", name="Trace batch")).to_be_disabled()
     assert page.evaluate("() => window.models.control.sent.length") == asked
@@ -282,7 +282,7 @@ def offering():
 def test_a_fix_that_was_not_tried_has_a_button_that_asks_for_it(bare):
     bare.update("panel", "traced", traced(offering()))
     bare.page.get_by_role("tab", name="Findings").click()
-    button = bare.page.get_by_role("button", name="Try it")
+    button = bare.page.get_by_role("button", name="Verify fix")
     expect(button).to_have_count(1)
     button.focus()
     bare.page.keyboard.press("Enter")
@@ -309,8 +309,8 @@ def looks(parts, name):
 @pytest.mark.parametrize(
     ("trace", "said", "not_said"),
     [
-        (Trace(), "Nothing ran, so nothing was checked.", "✓"),
-        (Trace(checked=("wrong-device",), not_checked=("ping-pong: no backward",)), "ping-pong: no backward", "Nothing ran"),
+        (Trace(), "No code ran, so nothing was checked.", "✓"),
+        (Trace(checked=("wrong-device",), not_checked=("ping-pong: no backward",)), "ping-pong: no backward", "No code ran"),
     ],
     ids=["nothing ran", "clean"],
 )
@@ -320,7 +320,7 @@ def test_a_trace_without_findings_says_what_was_checked(bare, trace, said, not_s
     page = bare.page.get_by_role("tabpanel", name="Findings")
     expect(page).to_contain_text(said)
     expect(page).not_to_contain_text(not_said)
-    assert page.get_by_text("Nothing found").is_visible() == bool(trace.checked)
+    assert page.get_by_text("No findings").is_visible() == bool(trace.checked)
 
 
 def test_lines_that_wait_are_a_table_below_the_hops(bare):

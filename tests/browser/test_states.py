@@ -88,7 +88,7 @@ def applied(bare):
 def questioned(bare):
     bare.answer("apply", {"cells": [], "files": ["train.py"]})
     bare.page.get_by_role("button", name="Apply and trace again").click()
-    expect(bare.page.get_by_role("button", name="Do not write")).to_be_visible()
+    expect(bare.page.get_by_role("button", name="Do not overwrite")).to_be_visible()
 
 
 def unfolded(bare):

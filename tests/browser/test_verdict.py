@@ -56,7 +56,7 @@ def test_one_button_is_filled_at_a_time(bare):
 
 
 def test_the_next_finding_is_one_key_away(bare):
-    following = verdict(bare).get_by_role("button", name="the next finding")
+    following = verdict(bare).get_by_role("button", name="next finding")
     following.focus()
     bare.page.keyboard.press("Enter")
     expect(verdict(bare)).to_contain_text("attention.mask stayed on cpu")
@@ -65,15 +65,15 @@ def test_the_next_finding_is_one_key_away(bare):
     bare.page.keyboard.press("Enter")
     bare.page.keyboard.press("Enter")
     expect(verdict(bare)).to_contain_text("4 of 4")
-    expect(verdict(bare).get_by_role("button", name="the finding before")).to_be_focused()
+    expect(verdict(bare).get_by_role("button", name="previous finding")).to_be_focused()
 
 
 def test_outside_of_a_notebook_it_says_where_the_edit_goes(bare):
     cell = {"number": 3, "raw": "x", "first": 1, "old": ["x"], "new": ["y"]}
     bare.answer("apply", {"cells": [cell], "files": [], "works": "now"})
     verdict(bare).get_by_role("button", name="Apply and trace again").click()
-    expect(verdict(bare).get_by_role("alert")).to_contain_text("Only JupyterLab and Notebook 7 let a panel write into a cell.")
-    expect(verdict(bare).get_by_role("alert")).to_contain_text("Put the lines above in train.py:17, run it, and trace again")
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Only JupyterLab and Notebook 7 let a panel edit a cell.")
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Copy the lines above to train.py:17, run it, and trace again")
     assert bare.sent("applied") == []
 
 
@@ -81,8 +81,8 @@ def test_a_file_is_written_after_a_question(bare):
     bare.answer("apply", {"cells": [], "files": ["train.py"], "works": "now"})
     bare.answer("applied", {"state": "done"})
     verdict(bare).get_by_role("button", name="Apply and trace again").click()
-    expect(verdict(bare).get_by_role("alert")).to_contain_text("Write train.py?")
-    expect(verdict(bare).get_by_role("button", name="Write", exact=True)).to_be_focused()
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Overwrite train.py?")
+    expect(verdict(bare).get_by_role("button", name="Overwrite", exact=True)).to_be_focused()
     assert bare.sent("applied") == []
     bare.page.keyboard.press("Enter")
     assert len(bare.sent("applied")) == 1
@@ -111,8 +111,8 @@ def test_after_it_before_and_after_stand_there_by_themselves_with_the_way_back(b
     bare.update("panel", "traced", traced(CLEAN))
     bare.update("panel", "compared", compared_content(mendable(), CLEAN))
     bare.update("panel", "status", {"kind": "done", "text": "nothing found"})
-    expect(verdict(bare)).to_contain_text("Applied in train.py:17 and traced again")
-    expect(verdict(bare)).to_contain_text("These lines run already")
+    expect(verdict(bare)).to_contain_text("Edited train.py:17 and traced again")
+    expect(verdict(bare)).to_contain_text("The change is live")
     expect(bare.page.locator(".dw-compared")).to_be_visible()
     expect(bare.page.locator(".dw-compared .dw-change")).to_have_text("5→0hops")
     verdict(bare).get_by_role("button", name="Undo").click()

@@ -76,7 +76,7 @@ def test_an_english_page_carries_no_words() -> None:
 
 def test_a_chinese_page_says_its_own_words_in_chinese(chinese: None) -> None:
     facts = page_facts(split_model(), one_step())
-    assert facts["panel"]["words"]["Nothing ran, so nothing was checked."] == "什么都没有运行，因此没有检查。"
+    assert facts["panel"]["words"]["No code ran, so nothing was checked."] == "什么都没有运行，因此没有检查。"
     assert facts["tree"]["words"]["{count} finding"] == "{count} 个问题"
     assert facts["panel"]["words"]["backward"] == "反向"
     assert facts["panel"]["traced"]["peaks"]["peaks"][0]["phase"] in ("前向", "反向")

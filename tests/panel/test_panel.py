@@ -273,7 +273,7 @@ def test_a_refusal_says_of_what_the_picture_below_it_is(opened):
     summary = panel.view.traced["summary"]
     with pytest.raises(BatchError):
         panel.run_trace(TraceRequest(batch="missing"))
-    assert panel.view.status["text"].endswith(f"Shown below is the trace before: {summary}")
+    assert panel.view.status["text"].endswith(f"Showing the previous trace: {summary}")
 
 
 def test_a_model_that_was_moved_after_its_trace_is_said_to_be(opened):
@@ -287,7 +287,7 @@ def test_a_model_that_was_moved_after_its_trace_is_said_to_be(opened):
     )
     panel.refresh()
     assert panel.view.status["kind"] == "moved"
-    assert "The model has been moved since this trace." in panel.view.status["text"]
+    assert "The model was moved after this trace. Press Trace batch." in panel.view.status["text"]
     panel.run_trace()
     assert panel.view.status["kind"] == "done"
 
@@ -314,7 +314,7 @@ def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
     assert panel.live.figure["gpus"] != panel.view.memory["gpus"]
     fake.record = None
     assert panel.sample_memory() is False
-    assert "memory cannot be watched" in panel.live.figure["error"]
+    assert "memory cannot be sampled" in panel.live.figure["error"]
 
 
 def test_bars_are_drawn_again_after_a_cell_in_which_they_were_sampled(opened):
@@ -345,7 +345,7 @@ def test_a_refresh_that_fails_after_a_cell_is_shown_and_does_not_raise(opened):
     fake.names = None
     panel.actions = Fake.actions(fake)
     panel.refresh_after_cell()
-    assert "could not read the model again" in panel.view.status["text"]
+    assert "could not re-read the model" in panel.view.status["text"]
 
 
 def test_a_panel_is_a_widget_that_others_can_hold(opened):
@@ -399,7 +399,7 @@ def test_prints_of_the_traced_code_are_shown_in_the_panel_and_of_a_cell_in_the_c
     fake.trace = lambda request, progress: print("x" * 30_000) or 1 / 0
     panel.actions = Fake.actions(fake)
     asked(panel, ask="trace", batch="images")
-    assert panel.view.printed.startswith("... 10,001 characters before")
+    assert panel.view.printed.startswith("... 10,001 earlier characters")
 
 
 class Applied:

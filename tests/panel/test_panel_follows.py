@@ -66,7 +66,7 @@ def test_a_panel_follows_its_name_to_a_new_object_and_keeps_the_trace_to_compare
     notebook.run(build(7), "build")
     panel = notebook.panel
     assert (panel.view.gone, panel.snapshot.modules[0].tensors[0].shape) == (False, (7, 4))
-    assert "`layer` is bound to a new object since this trace" in panel.view.status["text"]
+    assert "`layer` was bound to a new object after this trace" in panel.view.status["text"]
     assert panel.kept is before
     panel.run_trace()
     assert panel.view.status["kind"] != "moved"

@@ -40,6 +40,6 @@ function pictured({ crossings, wrong }, name, devices) {
     const words = say("{bytes}, {times}, from {source} to {target}", { bytes, times, source, target });
     return h("span", { class: `dw-crossing${healed ? " dw-crossing-healed" : ""}${from > to ? " dw-crossing-back" : ""}`, role: "img", "aria-label": words, title: words, style: `--dw-span:${right - left + 1};grid-column:${left + 1}/${right + 2};grid-row:${at + 2}` }, h("span", null, count > 1 ? `${bytes} × ${count}` : bytes));
   };
-  const empty = crossings.length ? "" : h("span", { class: "dw-soft dw-nothing-crosses", style: `grid-column:1/${devices.length + 1};grid-row:2` }, say("nothing crosses"));
+  const empty = crossings.length ? "" : h("span", { class: "dw-soft dw-nothing-crosses", style: `grid-column:1/${devices.length + 1};grid-row:2` }, say("no transfers"));
   return h("figure", { class: "dw-side" }, h("figcaption", null, icon(wrong ? "error" : "tried"), h("b", null, say(name))), h("div", { class: "dw-ladder", style: `grid-template-columns:repeat(${devices.length},minmax(0,1fr))` }, devices.map(column), crossings.map(arrow), empty));
 }

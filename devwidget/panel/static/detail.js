@@ -1,5 +1,5 @@
 // The drawer of one row: where its class is defined, its findings, each of its tensors.
-import { chip, h, prose, traceLink } from "./dom.js";
+import { causeWords, chip, h, prose, traceLink } from "./dom.js";
 import { say } from "./words.js";
 
 // `cards` with the numbers of their findings; `lead` goes to a finding, or to a place of the timeline.
@@ -22,7 +22,7 @@ export function detailView(detail, cards, hops, close, lead) {
 // What crossed between devices while the module ran.
 function hopList(hops, lead) {
   const line = (hop) =>
-    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, `${say(hop.cause)}, ${say(hop.phase)} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
+    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, ...causeWords(hop.cause), `, ${say(hop.phase)} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
   return h("ul", { class: "dw-detail-hops", "aria-label": say("hops") }, hops.map(line));
 }
 

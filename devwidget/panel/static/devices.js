@@ -16,7 +16,7 @@ export class Picture {
     this.marks = [];
     this.frame = h("div", { class: "dw-drawn" });
     this.told = h("p", { class: "dw-picked dw-soft", role: "status" });
-    this.folds = h("div", { class: "dw-segments", role: "group", "aria-label": say("blocks") }, [false, true].map((every) => h("button", { class: "dw-filter-severity", type: "button", onclick: () => this.turn(every) }, every ? say("every block") : say("folded"))));
+    this.folds = h("div", { class: "dw-segments", role: "group", "aria-label": say("blocks") }, [false, true].map((every) => h("button", { class: "dw-filter-severity", type: "button", onclick: () => this.turn(every) }, every ? say("all blocks") : say("folded"))));
     this.el = h("section", { class: `dw-pictured ${className}` }, unfold ? h("div", { class: "dw-pictured-top" }, this.folds) : "", this.frame, this.told);
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.el);
@@ -30,7 +30,7 @@ export class Picture {
   show(drawn) {
     this.drawn = drawn;
     this.shown = "";
-    this.told.replaceChildren(say("Point at a part for what it is; click one with a second edge to see its parts."));
+    this.told.replaceChildren(say("Hover for details; click a stacked block to expand it."));
     this.fit();
   }
 
@@ -57,7 +57,7 @@ export class Picture {
     mark.classList.add("dw-now");
     const [first, ...rest] = wordsOf(mark).split("\n");
     const { module, number } = mark.dataset;
-    const link = module ? moduleLink({ path: module, module }, this.reveal) : number ? h("button", { class: "dw-link", type: "button", onclick: () => this.reveal({ move: mark.dataset }) }, say("its line")) : "";
+    const link = module ? moduleLink({ path: module, module }, this.reveal) : number ? h("button", { class: "dw-link", type: "button", onclick: () => this.reveal({ move: mark.dataset }) }, say("show its line")) : "";
     this.told.replaceChildren(h("b", null, first), ...rest.map((line) => h("span", null, ...prose(line))), link);
   }
 
@@ -139,7 +139,7 @@ function advised({ about, text, code }) {
 export function spreadSection(card, reveal) {
   const number = "dw-number";
   const noted = card.rows.some((row) => row[4]);
-  const head = [[say("part")], [say("modules"), number], [say("in memory here")], [say("in all"), number], ...(noted ? [[say("how")]] : [])];
+  const head = [[say("part")], [say("modules"), number], [say("in this process")], [say("total"), number], ...(noted ? [[say("note")]] : [])];
   const rows = card.rows.map(([name, parts, here, whole, note]) =>
     h("tr", { class: "dw-share" }, h("td", null, name), h("td", { class: number }, parts), h("td", null, here), h("td", { class: number }, whole), noted && h("td", { class: "dw-soft" }, note)),
   );
@@ -167,6 +167,6 @@ function replicaTable(call) {
       ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, ...(timed ? [each.time] : [])].map((text) => h("td", { class: number }, text)),
     ),
   );
-  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: timed ? 8 : 7, class: "dw-soft" }, say("the batch did not reach it"))));
+  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: timed ? 8 : 7, class: "dw-soft" }, say("idle: it got no samples"))));
   return table(say("replicas of {title}", { title: call.title }), head, [...rows, ...idle]);
 }

@@ -1,5 +1,5 @@
 // Elements without HTML strings: every text from the model arrives as a text node, so no name can become markup.
-import { say } from "./words.js";
+import { say, word } from "./words.js";
 
 export function h(tag, props, ...children) {
   const el = document.createElement(tag);
@@ -44,6 +44,11 @@ export function chip(device, extra, onclick) {
   );
 }
 
+// What moved a tensor, where the code of the cause says too little.
+const CAUSES = { explicit: word("`.to()` or copy"), healed: word("moved by devwidget") };
+
+export const causeWords = (cause) => prose(say(CAUSES[cause] ?? cause));
+
 // To the place of a finding or a hop on the timeline.
 export function traceLink({ at }, reveal, text = say("in the trace")) {
   return at ? h("button", { class: "dw-link dw-at", type: "button", title: say("show in the trace"), "aria-label": say("in the trace"), onclick: () => reveal({ at }) }, text) : "";
@@ -64,7 +69,7 @@ let questions = 0;
 
 // Ask Python something on the control comm; `answered` gets the reply, or that nobody is left to give one.
 export function ask(control, question, answered) {
-  if (control.get("ended")) return answered?.({ error: say("The kernel was restarted: nobody answers this panel. Run the cell again.") });
+  if (control.get("ended")) return answered?.({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
   const id = `${Date.now()}-${questions++}`;
   const listen = (message) => {
     if (message?.to !== id) return;

@@ -10,7 +10,7 @@ const SHAPES = {
   tried: ["M2.8 8.6l3.4 3.4l7-8"],
 };
 const SEVERITY = { error: word("error"), warning: word("warning"), info: word("hint") };
-const STATES = { tried: word("fix tried, works"), fails: word("fix tried, fails"), untried: word("fix, not tried"), words: word("fix in words"), none: word("no fix") };
+const STATES = { tried: word("fix verified"), fails: word("fix failed"), untried: word("fix not verified"), words: word("advice only"), none: word("no fix") };
 
 export function icon(name) {
   const drawn = document.createElementNS(NAMESPACE, "svg");
@@ -42,5 +42,5 @@ export function editRows(rows, most = Infinity) {
       h("code", null, parts.map(([text, changes]) => (changes ? h("mark", null, text) : text))),
     );
   const more = rows.length - most;
-  return h("div", { class: "dw-rows" }, rows.slice(0, most).map(line), more > 0 ? h("span", { class: "dw-soft" }, sayCount("… {count} line more", "… {count} lines more", more)) : "");
+  return h("div", { class: "dw-rows" }, rows.slice(0, most).map(line), more > 0 ? h("span", { class: "dw-soft" }, sayCount("… {count} more line", "… {count} more lines", more)) : "");
 }

@@ -108,7 +108,7 @@ export class Figure {
       this.listens = true;
       this.tell("");
     } catch (error) {
-      this.tell(say("the figure cannot be drawn: {error}", { error: error.message }));
+      this.tell(say("cannot draw the figure: {error}", { error: error.message }));
     }
   }
 

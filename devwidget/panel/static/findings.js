@@ -11,14 +11,14 @@ const COUNTS = {
 };
 
 // What the two places of a finding are, where nothing was made or has failed.
-const PLACES = { "absent-from-collective": [word("who is absent is here"), word("who waits is here")] };
+const PLACES = { "absent-from-collective": [word("the missing rank is at"), word("the waiting rank is at")] };
 
 // `act.tryIt(finding, fix)` asks Python to try a fix, `act.apply(finding, fix)` to write it; a saved page has no `act`.
 export function findingsView(traced, reveal, none, act) {
-  if (!traced.summary) return [none(say("what is wrong, on which line, and the edit that mends it"))];
+  if (!traced.summary) return [none(say("what is wrong, the line, and the fix"))];
   const cards = traced.findings.map((card, number) => findingCard(card, number, reveal, act));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
-  const said = traced.checked.length ? h("p", { class: "dw-clean" }, sayCount("✓ Nothing found, {count} check.", "✓ Nothing found, {count} checks.", traced.checked.length)) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
+  const said = traced.checked.length ? h("p", { class: "dw-clean" }, sayCount("✓ No findings: {count} check passed.", "✓ No findings: {count} checks passed.", traced.checked.length)) : h("p", { class: "dw-empty" }, say("No code ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
   if (cards.length && !traced.failure) cards[0].open = true;
   const list = cards.length ? h("div", { class: "dw-findings" }, cards) : "";
@@ -31,7 +31,7 @@ function filterBar({ findings, checked }, cards) {
   const button = (severity) => {
     const mine = cards.filter((_, at) => findings[at].severity === severity);
     if (!mine.length) return "";
-    const pressed = h("button", { class: "dw-filter-severity", type: "button", "aria-pressed": "true", title: say("show or hide these lines") }, icon(severity), h("span", null, COUNTS[severity](mine.length)));
+    const pressed = h("button", { class: "dw-filter-severity", type: "button", "aria-pressed": "true", title: say("show or hide these findings") }, icon(severity), h("span", null, COUNTS[severity](mine.length)));
     pressed.addEventListener("click", () => {
       const shown = pressed.getAttribute("aria-pressed") !== "true";
       pressed.setAttribute("aria-pressed", String(shown));
@@ -112,13 +112,13 @@ function notes(texts) {
 // The cures after the first: folded, and named.
 function otherWays(ways) {
   const named = ways.map(([fix]) => fix.summary).join("; ");
-  const line = h("summary", null, say("other ways ({count}): ", { count: ways.length }), h("span", { class: "dw-soft" }, ...prose(named)));
+  const line = h("summary", null, say("other fixes ({count}): ", { count: ways.length }), h("span", { class: "dw-soft" }, ...prose(named)));
   return h("details", { class: "dw-others-ways" }, line, ways.map(([, part]) => part));
 }
 
-// The tensors that met: the one in the wrong place bold and in its device's colour, the others quiet.
+// The tensors that met: the one on the wrong device bold and in its device's colour, the others quiet.
 function operands(cards) {
-  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && say("in the wrong place") }, text);
+  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && say("on the wrong device") }, text);
   return cards.length ? h("ul", { class: "dw-operands" }, cards.map(item)) : "";
 }
 
@@ -150,8 +150,8 @@ function fixPart(fix, act) {
 }
 
 function tryButton(fix, tryIt) {
-  const title = say("run the step twice, once with this edit, and put all of it back; what it writes or sends is written or sent again");
-  return h("button", { class: "dw-button dw-try", type: "button", title, "aria-label": say("Try it: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Try it"));
+  const title = say("Re-runs the step with and without this fix, then restores everything. Side effects such as file writes happen again.");
+  return h("button", { class: "dw-button dw-try", type: "button", title, "aria-label": say("Verify fix: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Verify fix"));
 }
 
 function edited(edit) {
@@ -186,7 +186,7 @@ function checks(traced) {
     { class: "dw-checks dw-soft" },
     traced.checked.length ? h("p", null, say("checked: {rules}", { rules: traced.checked.join(", ") })) : "",
     skipped.length ? h("div", null, say("not checked:"), h("ul", null, skipped)) : "",
-    lost.length ? h("div", null, say("could not put back:"), h("ul", null, lost)) : "",
+    lost.length ? h("div", null, say("not restored:"), h("ul", null, lost)) : "",
     ...(traced.trials ?? []).map((words) => h("p", null, ...prose(words))),
   );
 }

@@ -8,7 +8,7 @@ let lists = 0;
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
   const dtype = (name) => h("button", { class: "dw-only-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
-  const virtual = head.virtual ? h("span", { class: "dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
+  const virtual = head.virtual ? h("span", { class: "dw-virtual", title: say("simulated on the CPU: results are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
   const facts = [head.parameters, head.bytes, virtual].filter(Boolean).map((fact) => h("span", null, fact));
   const metered = new Map(meters.map((each) => [each.device, each]));
   const others = meters.filter(({ device }) => !head.devices.some(([name]) => name === device)).map(({ device }) => [device, ""]);
@@ -43,7 +43,7 @@ export class Inputs {
       this.names,
       field(word("loss"), this.loss),
       field(word("target"), this.target),
-      h("label", { class: "dw-check", title: say("move stray tensors and go on, so that one run finds all faults") }, this.heal, say("heal")),
+      h("label", { class: "dw-check", title: say("Moves misplaced tensors and continues, so that one run finds every fault.") }, this.heal, say("keep going past device errors")),
       this.button,
       this.cancel,
     );

@@ -19,7 +19,7 @@ function whereCells(each, reveal) {
 }
 
 function peakTable(peaks, reveal) {
-  const head = [[say("device")], [say("peak"), "dw-number"], [say("capacity"), "dw-number"], [say("made of")], [say("reached in")], [say("line")]];
+  const head = [[say("device")], [say("peak"), "dw-number"], [say("capacity"), "dw-number"], [say("made up of")], [say("reached in")], [say("line")]];
   const rows = peaks.flatMap((each) => [
     h(
       "tr",

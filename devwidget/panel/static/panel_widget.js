@@ -16,18 +16,18 @@ import { Verdict } from "./verdict.js";
 import { say, spoken, word } from "./words.js";
 
 const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
-const NO_GPU = word("No GPU here. Virtual GPUs show the same: run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
+const NO_GPU = word("No GPU found. To simulate GPUs, run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
 
 // What an empty tab will show, and how to get there.
 function howTo(what, names) {
   const batch = names?.length ? say("such as `{name}`", { name: names[0] }) : say("a variable, or an expression such as `next(iter(loader))`");
-  return say("Here will be {what}. Name a batch above, {batch}, and press Trace batch.", { what, batch });
+  return say("No trace yet. Enter a batch above ({batch}) and press Trace batch to see {what}.", { what, batch });
 }
 
 async function render({ model, el, host, signal }) {
   const ready = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
   const [control, tree, live, code] = await Promise.all(["control", "tree", "live", "plotly"].map(ready));
-  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error(say("plotly.js is not here"))));
+  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error(say("plotly.js is not loaded"))));
   const figures = [];
   const figure = (name, clicked) => figures[figures.push(new Figure(plotly, name, clicked)) - 1];
   const memory = figure("dw-memory");
@@ -89,24 +89,24 @@ async function render({ model, el, host, signal }) {
     verdict.show(model.get("traced") ?? {}, model.get("applied") ?? {});
   }
   function run(question) {
-    tell("queued", say("asking the kernel … (a running cell ends first)"));
+    tell("queued", say("asking the kernel … (after the running cell)"));
     ask(control, question, (answer) => {
       if (answer.error) tell("error", answer.error);
-      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) tell("queued", say("queued: waiting for the running cell"));
-      else if (answer.state === "busy") tell("queued", say("queued: a trace is running already"));
+      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) tell("queued", say("queued until the running cell ends"));
+      else if (answer.state === "busy") tell("queued", say("a trace is already running"));
     });
   }
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
   function cancel() {
     ask(control, { ask: "cancel" }, (answer) => {
-      if (answer.cancelled && status.classList.contains("dw-status-queued")) tell("idle", say("cancelled before it began"));
+      if (answer.cancelled && status.classList.contains("dw-status-queued")) tell("idle", say("cancelled before it started"));
     });
   }
   function complain(answer) {
     if (answer.error) tell("error", answer.error);
   }
   function exportAs(form) {
-    if (form === "side") return openInSide(model, model.get("head")?.title ?? "devwidget").then((shown) => shown || mention(say("Only JupyterLab has a side bar; elsewhere open the notebook in a second window.")));
+    if (form === "side") return openInSide(model, model.get("head")?.title ?? "devwidget").then((shown) => shown || mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window.")));
     ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
   }
   // The figures of the open tab; the memory bars where it has none.
@@ -119,7 +119,7 @@ async function render({ model, el, host, signal }) {
         mention(say("saved {file}", { file: name }));
       }
     } catch (error) {
-      tell("error", say("the figure cannot be saved: {error}", { error: error.message }));
+      tell("error", say("cannot save the figure: {error}", { error: error.message }));
     }
   }
   function filterBy(text) {
@@ -210,14 +210,14 @@ async function render({ model, el, host, signal }) {
     drawVerdict();
     tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
     hold();
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : "", timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : "", timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("the path of one batch through the devices: each module, hop and fault"))]));
     timeline.show(traced.timeline && { ...traced.timeline, hops: traced.hops });
     drawDevices();
-    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
+    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what fills the memory of each device during one step, and what causes the peak"))]));
     steps.show(traced.memory);
   }
   function keepKey() {
-    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("show what later traces have otherwise") }, say("keep to compare"));
+    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("Compares later traces with this one.") }, say("Compare later traces"));
     keep.addEventListener("click", () => ask(control, { ask: "keep" }, complain));
     return keep;
   }
@@ -232,12 +232,12 @@ async function render({ model, el, host, signal }) {
     devices.el.hidden = !now.drawn;
     const beside = sections.map((each) => each.beside?.()).filter(Boolean);
     const below = sections.flatMap((each) => each.below ?? []);
-    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Where it is")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, ...below);
-    if (!model.get("traced")?.summary) devices.el.after(none(say("what crosses between the devices")));
-    if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("Nothing of a model is here to draw.")));
+    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Current placement")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, ...below);
+    if (!model.get("traced")?.summary) devices.el.after(none(say("what is copied between the devices")));
+    if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("No model to draw. Call `devwidget.show(model)`.")));
   }
   function drawGone() {
-    if (model.get("gone")) return stale(say("The model was deleted. This is how it was when it was last seen."));
+    if (model.get("gone")) return stale(say("The model was deleted. The panel shows its last state."));
     if (banner.hidden || hasRestarted) return;
     banner.hidden = true; // its name is that of a new object
     root.classList.remove("dw-stale");
@@ -254,7 +254,7 @@ async function render({ model, el, host, signal }) {
   }
   function restarted() {
     hasRestarted = true;
-    stale(say("The kernel was restarted. Run the cell again; this is the last state."));
+    stale(say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it."));
     sections.forEach((each) => each.end?.());
   }
   function drawInputs() {

@@ -1,5 +1,5 @@
 // Tables below the figures; the hops by line.
-import { chip, h, traceLink } from "./dom.js";
+import { causeWords, chip, h, traceLink } from "./dom.js";
 import { say } from "./words.js";
 
 export function table(label, head, rows) {
@@ -21,7 +21,7 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
 
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
-  if (!hops.length) return h("p", { class: "dw-empty" }, say("No tensor crossed between devices."));
+  if (!hops.length) return h("p", { class: "dw-empty" }, say("No tensor was copied between devices."));
   const timed = hops.some((hop) => hop.seconds); // the time of virtual GPUs is nobody's
   const cost = timed ? [[say("cost"), "dw-number"]] : [];
   const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], ...cost, [say("cause")], [say("tensor")]];
@@ -33,8 +33,8 @@ export function hopTable(hops, reveal) {
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
       h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place)),
-      timed && h("td", { class: "dw-number", title: say("time of the calls in the host") }, hop.seconds),
-      h("td", null, say(hop.cause), h("span", { class: "dw-soft" }, ` ${say(hop.phase)}`)),
+      timed && h("td", { class: "dw-number", title: say("CPU time of the calls") }, hop.seconds),
+      h("td", null, ...causeWords(hop.cause), h("span", { class: "dw-soft" }, ` ${say(hop.phase)}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
     ),
     ...codeRow(hop.code, head.length),
@@ -45,7 +45,7 @@ export function hopTable(hops, reveal) {
 // The lines at which the host waited for a device.
 export function waitTable(waits, reveal) {
   if (!waits?.length) return "";
-  const head = [[say("waits for")], [say("times"), "dw-number"], [say("where")], [say("call")]];
+  const head = [[say("syncs with")], [say("times"), "dw-number"], [say("where")], [say("call")]];
   const rows = waits.flatMap((wait) => [
     h(
       "tr",
@@ -57,5 +57,5 @@ export function waitTable(waits, reveal) {
     ),
     ...codeRow(wait.code, head.length),
   ]);
-  return table(say("waits by line"), head, rows);
+  return table(say("syncs by line"), head, rows);
 }

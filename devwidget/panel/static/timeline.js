@@ -46,7 +46,7 @@ export class Timeline {
     this.range = h("span", { class: "dw-soft dw-seen" });
     const button = (text, label, act) => h("button", { class: "dw-button dw-zoom", type: "button", "aria-label": label, title: label, onclick: act }, text);
     const zooms = h("span", { class: "dw-zooms" }, button("+", say("zoom in"), () => this.zoom(0.5)), button("−", say("zoom out"), () => this.zoom(2)), button(say("fit"), say("the whole step"), () => this.look(0, 1)));
-    this.axis = h("button", { class: "dw-button dw-axis", type: "button", title: say("where the host spent its time, or the order in which things happened"), onclick: () => this.turn(this.variant ? "" : "time") });
+    this.axis = h("button", { class: "dw-button dw-axis", type: "button", title: say("Switches between CPU time and the order of events."), onclick: () => this.turn(this.variant ? "" : "time") });
     this.bar = h("div", { class: "dw-timeline-bar" }, this.range, this.axis, zooms);
     this.overview = shape("svg", { class: "dw-overview", "aria-hidden": "true" });
     this.drawing = shape("svg", { class: "dw-lanes", tabindex: "0", role: "application", "aria-roledescription": say("timeline") });
@@ -65,7 +65,7 @@ export class Timeline {
     this.el.hidden = !spec;
     this.drawing.replaceChildren();
     if (!spec) return;
-    this.drawing.setAttribute("aria-label", `${spec.words}. ${say("W and S zoom, A and D move, 0 shows the whole step; arrows go from mark to mark, Enter opens one.")}`);
+    this.drawing.setAttribute("aria-label", `${spec.words}. ${say("W and S zoom, A and D move, 0 shows the whole step; arrow keys go from mark to mark, Enter opens one.")}`);
     this.turn(this.variant);
   }
 
@@ -137,9 +137,9 @@ export class Timeline {
     const timed = this.spec.time && this.variant === "time";
     const whole = timed ? this.secondWords(this.lanes.last) : Math.round(this.lanes.last);
     const [from, to] = [line.placeOf(first), line.placeOf(last)].map((place) => (timed ? this.secondWords(place) : Math.round(place)));
-    const what = timed ? say("time on the host, {from} to {to} of {whole}", { from, to, whole }) : say("order of events, {from} to {to} of {whole}", { from, to, whole });
+    const what = timed ? say("CPU time, {from} to {to} of {whole}", { from, to, whole }) : say("order of events, {from} to {to} of {whole}", { from, to, whole });
     const hidden = this.spec.left_out + this.lanes.hidden;
-    this.range.textContent = [what, hidden ? say("calls deeper inside, not drawn: {count}", { count: hidden }) : ""].filter(Boolean).join("; ");
+    this.range.textContent = [what, hidden ? say("nested calls not drawn: {count}", { count: hidden }) : ""].filter(Boolean).join("; ");
   }
 
   // Heights and the overview, which only another width changes.
@@ -241,7 +241,7 @@ export class Timeline {
   names() {
     return this.lanes.heights.flatMap(([lane, rows]) => {
       const middle = this.tops.get(lane) + (Math.max(1, rows) * ROW) / 2;
-      const name = lane < 0 ? say("several") : this.spec.lanes[lane];
+      const name = lane < 0 ? say("multiple") : this.spec.lanes[lane];
       const rule = shape("path", { class: "dw-lane-rule", d: `M0 ${this.tops.get(lane) - GAP / 2}H${LEFT + this.room}` });
       const dot = lane < 0 ? "" : shape("rect", { class: "dw-lane-dot", x: 2, y: middle - 4, width: 8, height: 8, rx: name === "cpu" ? 1 : 4, style: `--dw-hue:${hueOf(name)}` });
       return [rule, dot, shape("text", { class: "dw-lane-name", x: 14, y: middle + 4 }, name)].filter(Boolean);
@@ -476,7 +476,7 @@ export class Timeline {
     const [mark] = marks;
     if (mark.kind === "band") return mark.words.map((line) => h("div", null, line));
     if (mark.kind === "box") return this.boxWords(mark.box);
-    const more = marks.length > 1 ? h("div", { class: "dw-soft" }, say("{count} here; click to see them apart", { count: marks.length })) : "";
+    const more = marks.length > 1 ? h("div", { class: "dw-soft" }, say("{count} here; click to separate them", { count: marks.length })) : "";
     return [...(mark.kind === "hop" ? this.hopWords(mark) : [h("div", null, h("b", null, mark.words)), this.moduleWords(mark.module)]), more].filter(Boolean);
   }
 
@@ -488,7 +488,7 @@ export class Timeline {
   hopWords({ source, lane, bytes, count, hop, module, healed, fault }) {
     const line = this.spec.hops[hop];
     const ends = `${this.spec.lanes[source]} → ${this.spec.lanes[lane]}`;
-    const about = [bytes, count > 1 ? sayCount("{count} hop", "{count} hops", count) : "", healed ? say("healed") : ""].filter(Boolean).join(", ");
+    const about = [bytes, count > 1 ? sayCount("{count} hop", "{count} hops", count) : "", healed ? say("moved by devwidget") : ""].filter(Boolean).join(", ");
     const fails = fault >= 0 ? h("div", null, this.spec.crosses[fault][2]) : "";
     const from = line ? h("div", { class: "dw-soft" }, [line.what, line.seconds, line.place].filter(Boolean).join("  "), " ", line.code ? h("code", null, line.code) : "") : "";
     return [h("div", null, h("b", null, ends), ` ${about}`), fails, this.moduleWords(module), from].filter(Boolean);

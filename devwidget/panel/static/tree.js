@@ -170,7 +170,7 @@ export class TreeView {
     this.body.replaceChildren();
     this.painted = [0, 0];
     this.fill();
-    if (!this.shown.length) this.body.append(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? say("no row matches the filter") : say("no modules"))));
+    if (!this.shown.length) this.body.append(h("div", { class: "dw-empty", role: "row" }, h("span", { role: "gridcell" }, this.filterText ? say("No row matches the filter. Clear it to see all rows.") : say("No modules."))));
   }
 
   // While the table scrolls rows that are painted stay; a jump paints those in sight, and the spare ones when it rests.
@@ -259,7 +259,7 @@ export class TreeView {
     const kind = row === 0 || rows.isAttribute(row) ? "" : folded ? say("{count} × {kind}, identical", { count, kind: rows.classOf(row) }) : rows.classOf(row);
     return h(
       "div",
-      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? say("{path} and {count} more like it", { path: rows.pathOf(row), count: count - 1 }) : rows.pathOf(row) || rows.nameOf(row) },
+      { class: "dw-cell dw-module", role: "rowheader", style: `padding-left:${8 + rows.depth[row] * 14}px`, title: folded ? say("{path} and {count} identical blocks", { path: rows.pathOf(row), count: count - 1 }) : rows.pathOf(row) || rows.nameOf(row) },
       twist,
       h("span", { class: "dw-name" }, folded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row)),
       kind && h("span", { class: folded ? "dw-class dw-repeats" : "dw-class" }, kind),
@@ -288,7 +288,7 @@ export class TreeView {
     if (this.rows.isAttribute(row)) parts.push(h("span", { class: "dw-soft" }, say("unregistered")));
     const count = !this.found && !this.sort && this.rows.folds[row];
     if (count) parts.push(h("button", { class: "dw-link dw-fold", type: "button", tabindex: "-1", title: say("key: +") }, this.isFolded(row) ? say("unfold") : say("fold {count}", { count })));
-    if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, say("sizes of one")));
+    if (this.isFolded(row)) parts.push(h("span", { class: "dw-soft" }, say("sizes of one block")));
     const note = this.rows.notes[row];
     if (note) parts.push(h("span", { class: "dw-soft", title: note }, note));
     return parts;

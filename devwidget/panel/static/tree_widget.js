@@ -17,7 +17,7 @@ async function render({ model, el, host, signal }) {
     class: "dw-input dw-filter",
     type: "search",
     list,
-    placeholder: say("filter: words of the path, device:cuda:1, has:finding …"),
+    placeholder: say("filter: part of a path, device:cuda:1, has:finding …"),
     "aria-label": say("filter rows"),
     oninput: () => tree.filter(field.value),
   });
@@ -51,7 +51,7 @@ async function render({ model, el, host, signal }) {
   function askFor(row) {
     fill(row, null, say("asking the kernel …"));
     ask(control, { ask: "detail", row }, (answer) => {
-      if (shownRow === row) fill(row, answer.detail, answer.error ?? say("this row is gone"));
+      if (shownRow === row) fill(row, answer.detail, answer.error ?? say("this row no longer exists"));
     });
   }
   function fill(row, detail, otherwise) {

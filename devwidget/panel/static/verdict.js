@@ -6,15 +6,15 @@ import { inRow, say, sayCount, word } from "./words.js";
 
 const MOST_ROWS = 4;
 const UNWRITTEN = {
-  host: word("Only JupyterLab and Notebook 7 let a panel write into a cell."),
-  cell: word("The cell was not found in this notebook: it was run again, copied or deleted since."),
-  changed: word("The cell has changed there since it ran."),
+  host: word("Only JupyterLab and Notebook 7 let a panel edit a cell."),
+  cell: word("The cell was not found: it was re-run, copied or deleted."),
+  changed: word("The cell was edited on that line after it ran."),
 };
-const TRACED = word("Applied in {place} and traced again");
+const TRACED = word("Edited {place} and traced again");
 const WORKS = {
-  now: word("Applied in {place}, not traced yet"),
-  cell: word("Applied in {place}, which is to be run again"),
-  later: word("Applied in {place}. Build the model again: the trace follows"),
+  now: word("Edited {place}; not traced yet"),
+  cell: word("Edited {place}; re-run the cell to take effect"),
+  later: word("Edited {place}; build the model again to trace it"),
 };
 
 export class Verdict {
@@ -86,7 +86,7 @@ export class Verdict {
     if (length < 2) return "";
     const step = (name, by, sign) => h("button", { class: "dw-icon dw-step", type: "button", "aria-label": name, title: name, disabled: !(this.at + by in this.traced.findings), onclick: () => this.step(by) }, sign);
     const words = say("{number} of {count}", { number: this.at + 1, count: length });
-    return h("span", { class: "dw-stepper" }, step(say("the finding before"), -1, "‹"), words, step(say("the next finding"), 1, "›"));
+    return h("span", { class: "dw-stepper" }, step(say("previous finding"), -1, "‹"), words, step(say("next finding"), 1, "›"));
   }
 
   step(by) {
@@ -105,9 +105,9 @@ export class Verdict {
   }
 
   cleanPart({ checked, skipped }) {
-    const words = checked.length ? say("Nothing wrong in this step.") : say("Nothing ran, so nothing was checked.");
-    const left = skipped ? say("{count} could not", { count: skipped }) : "";
-    const counts = checked.length ? inRow([sayCount("{count} check ran", "{count} checks ran", checked.length), left]) : "";
+    const words = checked.length ? say("No problems in this step.") : say("No code ran, so nothing was checked.");
+    const left = skipped ? say("{count} not run", { count: skipped }) : "";
+    const counts = checked.length ? inRow([sayCount("{count} check passed", "{count} checks passed", checked.length), left]) : "";
     return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
   }
 
@@ -115,9 +115,9 @@ export class Verdict {
     const words = traced ? TRACED : WORKS[works];
     const place = edits.map((edit) => edit.place).join(", ");
     const left = traced && this.traced.findings?.length ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
-    const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
-    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("fixes applied: {count}; the last one is taken back first", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
-    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(words, { place })), traced ? h("span", { class: "dw-soft" }, " ", say("These lines run already: no cell has to be run again.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
+    const again = works === "cell" && cells.length ? primary(say("Run cell and trace"), () => this.runCells(cells)) : "";
+    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("Undoes the most recent fix; fixes applied: {count}.", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
+    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(words, { place })), traced ? h("span", { class: "dw-soft" }, " ", say("The change is live: you do not need to re-run a cell.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
   }
 
   // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
@@ -131,9 +131,9 @@ export class Verdict {
   }
 
   question(plan, card) {
-    const words = say("Write {files}? What stands there now is kept in a file beside it.", { files: plan.files.join(", ") });
-    const yes = h("button", { class: "dw-button", type: "button", onclick: () => this.write(plan, card) }, say("Write"));
-    const no = h("button", { class: "dw-button", type: "button", onclick: () => this.tell("") }, say("Do not write"));
+    const words = say("Overwrite {files}? A backup is kept next to it.", { files: plan.files.join(", ") });
+    const yes = h("button", { class: "dw-button", type: "button", onclick: () => this.write(plan, card) }, say("Overwrite"));
+    const no = h("button", { class: "dw-button", type: "button", onclick: () => this.tell("") }, say("Do not overwrite"));
     this.tell(h("p", { class: "dw-asked", role: "alert" }, words, " ", yes, " ", no, " ", copyEdit(card)));
     yes.focus();
   }
@@ -142,14 +142,14 @@ export class Verdict {
     const why = plan.cells.length ? await writeCells(this.model, plan.cells) : "";
     if (!why) return this.leave({ ask: "applied" });
     const copied = await copyText(newLines(card));
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", copied ? say("The new lines are on the clipboard: put them in {place}, run it, and trace again.", { place: card.edits[0].place }) : say("Put the lines above in {place}, run it, and trace again.", { place: card.edits[0].place })));
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", copied ? say("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.", { place: card.edits[0].place }) : say("Copy the lines above to {place}, run it, and trace again.", { place: card.edits[0].place })));
   }
 
   async undo(cells) {
     this.unwatch();
     const why = cells.length ? await writeCells(this.model, reversed(cells)) : "";
     if (!why) return this.leave({ ask: "undo" });
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", say("Take the edit back there by hand.")));
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", say("Undo the edit by hand.")));
   }
 
   async runCells(cells) {
@@ -157,7 +157,7 @@ export class Verdict {
   }
 
   askToRun() {
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say("Run the cell by hand: the trace follows it.")));
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say("Run the cell by hand. The panel then traces again.")));
   }
 
   // What was written is seen in its cell; when the kernel is done, this strip is in sight again, and its button at hand.

@@ -28,7 +28,7 @@ async function render({ model, el, host, signal }) {
     const button = event.target.closest?.("[data-ask]");
     if (!button || ended) return;
     ask(control, { ask: "question", question: button.dataset.ask }, complain);
-    tell({ kind: "busy", text: say("asking the kernel … (a running cell ends first)") });
+    tell({ kind: "busy", text: say("asking the kernel … (after the running cell)") });
     cancel.focus();
   });
 
@@ -75,7 +75,7 @@ async function render({ model, el, host, signal }) {
   function end() {
     ended = true;
     for (const input of form.el.querySelectorAll("input,select")) input.disabled = true;
-    tell({ kind: "error", text: say("The kernel was restarted. Run the cell again; this is the last state.") });
+    tell({ kind: "error", text: say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it.") });
   }
   const drawStatus = () => model.get("status")?.kind && tell(model.get("status"));
 

@@ -121,7 +121,7 @@ async function render({ model, el, host, signal }) {
   draw();
   drawStatus();
   watchKernel(model, control, () => {
-    tell("error", say("The kernel was restarted. Run the cell again; this is the last state."));
+    tell("error", say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it."));
     again.disabled = true;
   }, signal);
   if (control) ask(control, { ask: "hello" });
