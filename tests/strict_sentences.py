@@ -99,7 +99,7 @@ def _is_there(said: Said) -> Iterator[str]:
 @about(
     "{name} is on {device}", "{name} is on {device} (the line that put it there was not recorded)",
     "{name} is on {device} and comes from the {field}",
-    "`{path}` is one tensor with {others}, and is on {device} with it",
+    "`{path}` is on {device}, because it is the same tensor as {others}",
     "{name} is {dtype} and makes the result of `{call}` {wanted}", "{name} was cast to {dtype}",
 )  # fmt: skip
 def _lies(said: Said) -> Iterator[str]:
@@ -125,8 +125,8 @@ def _came_to_be(said: Said) -> Iterator[str]:
 
 
 @about(
-    "`{path}` stayed on {device} when the model went to {target}", "`{path}` is on {device}, the model on {target}",
-    "`{path}` is on {device}, and the model has parameters or buffers on {target}",
+    "`{path}` stayed on {device} when the model was moved to {target}", "`{path}` is on {device}, and the model is on {target}",
+    "`{path}` is on {device}; the model has parameters or buffers on {target}",
 )  # fmt: skip
 def _apart(said: Said) -> Iterator[str]:
     yield from _is_there(said)
@@ -142,7 +142,7 @@ def _whole_model(said: Said) -> Iterator[str]:
         yield "a part of the model is elsewhere"
 
 
-@about("`{owner_class}` keeps it as a plain {how}, `{name}`")
+@about("`{owner_class}` stores it as a plain {how}, `{name}`")
 def _keeps(said: Said) -> Iterator[str]:
     helds = [each.held for fault in said.faults for each in fault.operands]
     kept = {(held.owner_class, held.name) for held in helds if held is not None}
@@ -165,7 +165,7 @@ def _given(said: Said) -> Iterator[str]:
         yield "one device alone is no mixture"
 
 
-@about("`{call}` was given {types}", "{name} is {dtype}, the others are {wanted}")
+@about("`{call}` got {types} tensors", "{name} is {dtype}; the others are {wanted}")
 def _mixed(said: Said) -> Iterator[str]:
     there = {each.dtype for fault in said.faults for each in fault.operands}
     told = words_in(said.facts["types"]) - {"and"} if "types" in said.facts else {said.facts["dtype"]}
@@ -182,13 +182,13 @@ def _empty(said: Said) -> Iterator[str]:
         yield "it has data"
 
 
-@about("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move")
+@about("the result of `{text}` is discarded; `{call}` got the original tensor")
 def _discarded(said: Said) -> Iterator[str]:
     if all(each.ineffective != said.finding.birth for fault in said.faults for each in fault.operands):
         yield "no such line was seen"
 
 
-@about("{bytes} bytes go from {path}, and nothing is computed on the way")
+@about("{bytes} bytes are copied from {path} without being used in between")
 def _crossed(said: Said) -> Iterator[str]:
     path = said.facts["path"].facts
     known = {crossing.number: crossing for crossing in said.trace.crossings}
@@ -198,8 +198,8 @@ def _crossed(said: Said) -> Iterator[str]:
 
 
 @about(
-    "`{name}`, {bytes} bytes, is copied from {source} to {target} at every call",
-    "{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
+    "`{name}` ({bytes} bytes) is copied from {source} to {target} at every call",
+    "{name} on {target} is filled from {source}, {bytes} bytes at a time, and gradients flow back through it",
 )  # fmt: skip
 def _copied(said: Said) -> Iterator[str]:
     facts = said.facts
@@ -220,7 +220,7 @@ def _shuttled(said: Said) -> Iterator[str]:
         yield f"it went {went} times and came back {came} times"
 
 
-@about("the host waits for {device} at `{shown}`, {times}")
+@about("`{shown}` syncs with {device}, {times}")
 def _waits(said: Said) -> Iterator[str]:
     there = [each for each in said.trace.waits if each.site == said.finding.fault and str(each.device) == said.facts["device"]]
     times = said.facts["times"]
@@ -229,7 +229,7 @@ def _waits(said: Said) -> Iterator[str]:
         yield "it was not seen to wait there as often"
 
 
-@about("one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all")
+@about("one forward pass transfers its data {count} times between {names}, {total} bytes in total")
 def _chained(said: Said) -> Iterator[str]:
     ends = set(DEVICE_NAME.findall(said.facts["names"]))
     ways = [each for each in said.trace.crossings if {str(each.source), str(each.target)} == ends and each.phase == "forward"]
@@ -238,8 +238,8 @@ def _chained(said: Said) -> Iterator[str]:
 
 
 @about(
-    "{bytes} bytes from {source} are read on the host while they may still be under way",
-    "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way",
+    "{bytes} bytes from {source} are read on the host while the copy may still be running",
+    "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be running",
 )  # fmt: skip
 def _under_way(said: Said) -> Iterator[str]:
     there = said.crossings(**said.facts)
@@ -247,7 +247,7 @@ def _under_way(said: Said) -> Iterator[str]:
         yield "nothing was seen to be read or written too early"
 
 
-@about("`{requested}` is no device of this machine, which has {here}")
+@about("`{requested}` does not exist on this machine (available: {here})")
 def _nowhere(said: Said) -> Iterator[str]:
     if said.facts["requested"] in said.facts["here"].split(", "):
         yield "it is there"

@@ -60,7 +60,7 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "backward": (Message("no backward pass"), _has_phase("backward")),
     "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
     "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
-    "replicas": (Message("no call of DataParallel"), lambda trace: bool(trace.parallel or trace.replicas)),
+    "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
 }
 """Need -> what it is called where it is missing, and whether a trace has it."""
 
@@ -205,7 +205,7 @@ def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
             also=tuple(m for m in modules if m != first.module),
             notes=(
                 *first.notes,
-                *((Message("the same cause also strikes at {lines}", lines=", ".join(lines)),) if lines else ()),
+                *((Message("also at {lines}", lines=", ".join(lines)),) if lines else ()),
             ),
             explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
         )

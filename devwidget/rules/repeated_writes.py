@@ -45,10 +45,12 @@ def _make_fill_finding(write: UserMove) -> Found:
     facts = {"name": name, "target": write.target, "source": write.source, "bytes": write.bytes}
     return Found(
         write,
-        Message("{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through", **facts),
-        why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
+        Message(
+            "{name} on {target} is filled from {source}, {bytes} bytes at a time, and gradients flow back through it", **facts
+        ),
+        why=Message("each write syncs with the GPU, and each gradient is copied back"),
         birth=write.into.birth,
-        fixes=(made_there(write), Fix(Message("make it on the device of what is written into it"))),
+        fixes=(made_there(write), Fix(Message("create it on the device of the values that are written into it"))),
     )
 
 

@@ -20,7 +20,7 @@ CLEAN = Trace(checked=("wrong-device", "ping-pong"))
 def mendable():
     """Two errors, a warning and a hint; the first has an edit that was tried."""
     first, second = one_step().findings
-    slow = replace(second, severity="warning", kind="host-sync", headline="the host waits for cuda:0", fixes=())
+    slow = replace(second, severity="warning", kind="host-sync", headline="`loss.item()` syncs with cuda:0", fixes=())
     hint = replace(second, severity="info", kind="needless-hop", headline="`order` is copied", fixes=(Fix("make it once"),))
     return replace(one_step(), findings=(replace(first, fixes=(MENDS, *first.fixes)), second, slow, hint))
 

@@ -298,8 +298,8 @@ def told_of_replicas(module, batch):
 
 
 @pytest.mark.parametrize(("module", "batch", "words"), [
-    (OfRows, lambda x: (Rows(x),), "`rows` (Rows) has 4 entries, and each of the 2 replicas is given all of them"),
-    (Lengths, lambda x: (x, [3, 1, 2, 3]), "`lengths` (list) has 4 entries, and each of the 2 replicas is given all of them"),
+    (OfRows, lambda x: (Rows(x),), "`rows` (Rows) has 4 entries, and each of the 2 replicas gets all of them"),
+    (Lengths, lambda x: (x, [3, 1, 2, 3]), "`lengths` (list) has 4 entries, and each of the 2 replicas gets all of them"),
 ])  # fmt: skip
 def test_what_the_wrapper_cannot_cut_is_told_by_a_recording_and_an_explanation(module, batch, words):
     assert told_of_replicas(module(), batch) == [("parallel-io", words)] * 2
@@ -319,5 +319,5 @@ def test_more_gpus_than_there_are_is_an_invalid_device_for_a_recording_and_an_ex
     (seen,) = recording.trace.findings
     assert (seen.kind, seen.headline) == (found.kind, found.headline)
     assert found.kind == "invalid-device"
-    assert "`cuda:1` is no device of this machine" in found.headline
+    assert "`cuda:1` does not exist on this machine" in found.headline
     assert "device_ids=list(range(torch.cuda.device_count()))" in found.fixes[0].edits[0].text

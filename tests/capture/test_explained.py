@@ -84,7 +84,7 @@ def test_what_stayed_behind_names_the_line_that_moved_the_model():
         model.to("cuda:0")
         return model(torch.ones(2, 3, device="cuda:0"))
 
-    assert recorded(program).headline == "`mask` stayed on cpu when the model went to cuda:0"
+    assert recorded(program).headline == "`mask` stayed on cpu when the model was moved to cuda:0"
 
 
 @BOTH
@@ -95,7 +95,7 @@ def test_beside_a_model_that_was_made_where_it_is_nothing_stayed(told):
 
     found = told(program)
     assert found.kind == "unregistered-tensor"
-    assert found.headline == "`mask` is on cpu, the model on cuda:0"
+    assert found.headline == "`mask` is on cpu, and the model is on cuda:0"
 
 
 class Fresh(nn.Module):

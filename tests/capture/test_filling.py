@@ -73,7 +73,7 @@ def test_what_is_filled_from_a_gpu_and_then_moved_there_has_gone_round():
         rows.cuda()
 
     (finding,) = found_in(body)
-    assert finding.headline == "12 bytes go from cuda:0 to cpu to cuda:0, and nothing is computed on the way"
+    assert finding.headline == "12 bytes are copied from cuda:0 to cpu to cuda:0 without being used in between"
     assert finding.birth.text == 'rows[i] = torch.ones(3, device="cuda") * i'
 
 
@@ -113,7 +113,7 @@ def test_a_value_that_is_read_is_waited_for_where_its_tensor_is_whatever_was_wri
         here[1:] = torch.zeros(2, device="cuda")
         there.tolist(), here.tolist()
 
-    assert [finding.headline for finding in found_in(body)] == ["the host waits for cuda:0 at `there.tolist()`, 1 time"]
+    assert [finding.headline for finding in found_in(body)] == ["`there.tolist()` syncs with cuda:0, 1 time"]
 
 
 class Permuted(nn.Module):
@@ -134,4 +134,4 @@ def test_an_index_that_a_module_keeps_on_the_host_is_copied_at_every_call():
         model(torch.ones(3, 2, device="cuda"))
     kinds = {(finding.kind, finding.severity, finding.birth.text) for finding in recording.trace.findings}
     assert kinds == {("needless-hop", "info", "self.order = order")}
-    assert recording.trace.findings[0].headline == "`order`, 16 bytes, is copied from cpu to cuda:0 at every call"
+    assert recording.trace.findings[0].headline == "`order` (16 bytes) is copied from cpu to cuda:0 at every call"

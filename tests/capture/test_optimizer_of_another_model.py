@@ -175,5 +175,5 @@ def test_a_layer_replaced_before_the_recording_is_not_in_the_optimizer():
     model[1] = nn.Linear(4, 3)
     trace = recorded(optimizer, loss=lambda: model(torch.rand(3, 4)).sum())
     (found,) = trace.findings
-    assert found.headline == "`SGD` does not know `1.weight, 1.bias`, which received gradients"
-    assert found.why.startswith("the parameters are younger than the optimizer")
+    assert found.headline == "`SGD` has no parameter group with `1.weight, 1.bias`, which received gradients"
+    assert found.why.startswith("the parameters were created after the optimizer")

@@ -31,7 +31,7 @@ def ended(start):
 def test_a_number_beyond_those_there_is_an_invalid_device(start):
     (finding,) = ended(start)
     assert finding.kind == "invalid-device"
-    assert finding.headline == "`cuda:7` is no device of this machine, which has cuda:0, cuda:1, cpu"
+    assert finding.headline == "`cuda:7` does not exist on this machine (available: cuda:0, cuda:1, cpu)"
     assert finding.fault.file == __file__
 
 
@@ -107,7 +107,7 @@ def test_a_file_of_a_device_that_is_not_there_is_read_to_one_that_is(tmp_path, s
             runpy.run_path(str(tmp_path / "reading.py"))
         (found,) = devwidget.explain(caught.value).findings
         assert (found.kind, found.fault.line) == ("invalid-device", line(text, "torch.load"))
-        assert found.headline.startswith(f"`{requested}` is no device of this machine")
+        assert found.headline.startswith(f"`{requested}` does not exist on this machine")
         after = edited(text, found)
         assert f"torch.load(path, map_location={there})" in after
         exec(after, {})

@@ -105,7 +105,7 @@ def test_wide_letters_meet_without_a_space_and_names_keep_theirs() -> None:
     devwidget.set_language("zh")
     told = Message("{name} was created on {device}", name=Message("the tensor"), device="cpu")
     assert said(told) == "该张量是在 cpu 上创建的"
-    kept = say("`{owner_class}` keeps it as a plain {how}, `{name}`", owner_class="Net", how=Message("attribute"), name="m")
+    kept = say("`{owner_class}` stores it as a plain {how}, `{name}`", owner_class="Net", how=Message("attribute"), name="m")
     assert kept == "`Net` 只把它存为普通的属性：`m`"
 
 

@@ -56,7 +56,7 @@ def test_one_wait_at_each_step_of_the_loop_is_a_hint_with_its_cure():
 def test_many_waits_at_each_step_of_the_loop_are_a_warning_that_says_how_many():
     (found,) = findings(waits=(wait(**LOG, count=640, turns=10),), steps=10)
     assert found.severity == "warning"
-    assert found.notes[0].startswith("about 64 times in a row")
+    assert found.notes[0].startswith("about 64 syncs in a row")
 
 
 @pytest.mark.parametrize(("count", "turns"), [(64, 1), (5, 5)])
@@ -95,4 +95,4 @@ def test_an_optimizer_that_waits_once_in_a_step_is_a_hint_and_for_each_parameter
 def test_a_warning_without_an_edit_says_why_there_is_none():
     branch = wait(site=site("if torch.isnan(y).any(): pass", 20), expression="torch.isnan(y).any()", call="__bool__")
     (found,) = findings(waits=(branch,), steps=3)
-    assert "what the branch does" in found.notes[-1]
+    assert "the branch must become" in found.notes[-1]

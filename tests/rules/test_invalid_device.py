@@ -35,7 +35,7 @@ def test_with_cuda_and_without_a_gpu_the_reason_is_another(golden):
 
 def test_a_build_without_mps_is_told_of_mps():
     found = asked("mps", "device = 'mps'", ("cuda:0", "cpu"), detail=NotBuilt("2.9.0"))
-    assert found.why.startswith("this build of torch, 2.9.0, has no MPS")
+    assert found.why.startswith("this build of torch (2.9.0) does not support MPS")
     assert not any("simulate" in fix.code for fix in found.fixes)
 
 

@@ -19,7 +19,7 @@ def test_a_moved_tensor_given_to_an_optimizer_is_one_finding(golden):
 
 def test_a_gradient_that_is_looked_for_says_so():
     (found,) = findings(dataclasses.replace(GIVEN, call="grad", error=""))
-    assert found.headline == "`prompt` has no `.grad` and is no leaf: an operation made it"
+    assert found.headline == "`prompt` has no `.grad`: it is not a leaf"
 
 
 def test_a_line_that_cannot_be_rewritten_still_has_a_cure():

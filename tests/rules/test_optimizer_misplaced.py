@@ -58,9 +58,9 @@ def test_an_optimizer_whose_cell_was_not_run_again_is_built_by_that_cell():
     built = Site(optimizer_cell, 2, "optimizer = torch.optim.SGD(rnn.parameters())", "<module>")
     (found,) = findings(of_another_model(built, Site(model_cell, 1, "rnn = RNN().cuda()", "<module>")))
     assert [(fix.summary, fix.code, fix.edits) for fix in found.fixes] == [
-        ("run the cell of the optimizer again, after the cell of the model", built.text, ())
+        ("run the optimizer's cell again after the model's cell", built.text, ())
     ]
-    assert found.notes[0] == "the model was made at cell:1: rnn = RNN().cuda()"
+    assert found.notes[0] == "the model was created at cell:1: rnn = RNN().cuda()"
 
 
 def test_an_optimizer_of_which_no_line_is_known_is_told_all_the_same():

@@ -43,9 +43,9 @@ def test_a_forward_pass_alone_says_which_rules_had_no_backward_pass():
     assert lacking == {
         "non-leaf-grad": "no backward pass in this trace",
         "optimizer-misplaced": "no backward pass and no optimizer step in this trace",
-        "parallel-io": "no call of DataParallel in this trace",
-        "parallel-misplaced": "no call of DataParallel in this trace",
-        "replica-state-lost": "no call of DataParallel in this trace",
+        "parallel-io": "no DataParallel call in this trace",
+        "parallel-misplaced": "no DataParallel call in this trace",
+        "replica-state-lost": "no DataParallel call in this trace",
     }
 
 

@@ -31,10 +31,10 @@ def test_it_stayed_only_where_the_model_went_as_a_whole():
         (found,) = findings(fault(operand("x"), dataclasses.replace(scale, held=held)))
         headlines.append(found.headline)
     assert headlines == [
-        "`block.scale` is on cpu, the model on cuda:0",
-        "`block.scale` is on cpu, the model on cuda:0",
-        "`block.scale` is on cpu, and the model has parameters or buffers on cuda:0",
-        "`block.scale` stayed on cpu when the model went to cuda:0",
+        "`block.scale` is on cpu, and the model is on cuda:0",
+        "`block.scale` is on cpu, and the model is on cuda:0",
+        "`block.scale` is on cpu; the model has parameters or buffers on cuda:0",
+        "`block.scale` stayed on cpu when the model was moved to cuda:0",
     ]
 
 

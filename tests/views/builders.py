@@ -109,7 +109,7 @@ def unregistered() -> Finding:
         kind="unregistered-tensor",
         severity="error",
         module="encoder.attention",
-        headline="`attention.mask` stayed on cpu when the model went to cuda:0",
+        headline="`attention.mask` stayed on cpu when the model was moved to cuda:0",
         why="`Module.to` moves parameters and buffers; a tensor stored with `self.mask = ...` is neither",
         also=("encoder.attention.mask",),
         fault=site(23, "scores = scores.masked_fill(self.mask, -1e9)"),

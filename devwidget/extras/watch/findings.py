@@ -21,7 +21,7 @@ from devwidget.report.style.words import site_words
 _MOST_LINES = 4
 MOST_KEPT = 2
 """Times what a step adds, that may be kept of a step where the line of the most of it is the one to name."""
-_QUEUE = Message("a GPU works through a queue, and Python can have the value only when the queue is empty")
+_QUEUE = Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished")
 _BUS = Message("what crosses between devices is copied anew in each step")
 _MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
 _HELD = Message("what a variable of the program refers to is not freed")

@@ -35,7 +35,7 @@ def stay_there(case: Case) -> Fix | None:
     in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
     of_step = all(each.step >= 0 or in_loop for each in away)
     if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
-        return without_move(stray.birth, stray.device, Message("stay on the device"))
+        return without_move(stray.birth, stray.device, Message("keep it on the device"))
     return None
 
 
@@ -71,7 +71,7 @@ def read_there(case: Case) -> Fix | None:
     stray, target = case.stray, case.fault.target
     if stray.birth_op != "load" or not case.literal:
         return None
-    words = Message("read the checkpoint to where the parameters are")
+    words = Message("load the checkpoint to the device of the parameters")
     return mended(stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, target)))
 
 

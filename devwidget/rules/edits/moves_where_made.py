@@ -372,7 +372,7 @@ def move_value(case: Case) -> Fix | None:
         draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
     else:
         draft.append(value, f".to({device})")
-    return fix(Message("move it where it is made"), draft)
+    return fix(Message("move it where it is created"), draft)
 
 
 def _is_birth_of_the_call(case: Case) -> bool:

@@ -35,12 +35,12 @@ def _make_finding(fault: Fault) -> Found:
     has_kind = _has_kind(fault)
     variable = _kind(fault).visible_variable
     visible = Message(
-        "{variable} hides and renumbers cards: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
+        "{variable} hides and renumbers devices: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
     )
     return Found(
         fault,
         Message(
-            "`{requested}` is no device of this machine, which has {here}",
+            "`{requested}` does not exist on this machine (available: {here})",
             requested=fault.requested,
             here=", ".join(fault.available),
         ),
@@ -57,23 +57,23 @@ def _why(fault: Fault) -> Message:
     kind = _requested_kind(fault)
     if isinstance(fault.detail, NotBuilt) and kind is not None:
         return Message(
-            "this build of torch, {version}, has no {kind}: it uses no such device, whatever the machine has",
+            "this build of torch ({version}) does not support {kind}, whatever devices the machine has",
             version=fault.detail.version,
             kind=kind.type.upper(),
         )
     if fault.call == "load":
-        return Message("a file remembers on which devices its tensors were, and `torch.load` reads them back to there")
+        return Message("a file stores the device of each tensor, and `torch.load` loads each tensor to that device")
     if kind is None:
-        return Message("a device string begins with a type that torch knows")
+        return Message("a device string must begin with a device type that torch knows")
     if _has_kind(fault):
         return Message("ordinals count the visible devices from 0")
     if kind.visible_variable:
         return Message(
-            "torch can use {kind} and sees no device: there is none, its driver is missing, or {variable} hides it",
+            "torch supports {kind} but finds no device: the machine has none, its driver is missing, or {variable} hides it",
             kind=kind.type.upper(),
             variable=kind.visible_variable,
         )
-    return Message("torch can use {kind} and sees no device", kind=kind.type.upper())
+    return Message("torch supports {kind} but finds no device", kind=kind.type.upper())
 
 
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:
@@ -93,9 +93,9 @@ def _has_kind(fault: Fault) -> bool:
 def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
     """The GPU where there is one, else the CPU; and a GPU that is none."""
     kind = _requested_kind(fault) or CUDA
-    words = Message("take the GPU only where there is one")
+    words = Message("use the GPU only if there is one")
     if fault.call == "load":
-        words = Message("read it to a device that is there")
+        words = Message("load it to an available device")
         yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, "'cpu'"))
         yield Fix(words, "torch.load(..., map_location='cpu')")
     elif fault.call == "DataParallel":
@@ -106,7 +106,7 @@ def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
         choice = _choice_of(kind.type, '"')
         yield Fix(words, f"device = {choice}")
     if kind is CUDA:
-        virtual = Message("try it without a GPU, on a virtual one; in a notebook `%devwidget simulate 1`")
+        virtual = Message("run it on a virtual GPU; in a notebook: `%devwidget simulate 1`")
         yield Fix(virtual, "devwidget.simulate(gpus=1).start()", "choice")
 
 
@@ -174,12 +174,12 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
     kind = _kind(fault).type
     if fault.call == "load":
-        words = Message("read it to a device that is there")
+        words = Message("load it to an available device")
         yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)), "likely")
         yield Fix(words, f"torch.load(..., map_location={right!r})", "likely")
         return
     if fault.call == "DataParallel":
-        words = Message("use the GPUs that are there")
+        words = Message("use the available GPUs")
         yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind), "likely")
         yield Fix(words, f"device_ids=list(range(torch.{kind}.device_count()))", "likely")
         return
@@ -187,14 +187,14 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     for site in (fault.birth, fault.site):
         yield mended(
             site,
-            Message("ask for {right}", right=repr(right)),
+            Message("use {right}", right=repr(right)),
             lambda draft, statement: _renamed(draft, statement, fault, right),
             sure,
         )
-    yield Fix(Message("ask for {right}", right=repr(right)), repr(right), sure)
+    yield Fix(Message("use {right}", right=repr(right)), repr(right), sure)
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
-        yield Fix(Message("take the GPU only where there is one"), portable, "choice")
+        yield Fix(Message("use the GPU only if there is one"), portable, "choice")
 
 
 def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:

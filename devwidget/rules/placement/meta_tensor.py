@@ -25,7 +25,7 @@ from devwidget.rules.wording import kept_name_of, strays_in
     "meta-tensor",
     "error",
     needs=("operations",),
-    why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
+    why=Message("a meta tensor has a shape and a dtype, but no data"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each use of a tensor without data."""
@@ -49,14 +49,14 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
     device = str(fault.target) if known else CUDA.type
     for site in (stray.birth, fault.site):
-        yield mended(site, Message("build it where it has memory"), lambda draft, _: _not_on_meta(draft, device))
+        yield mended(site, Message("build it on a device with memory"), lambda draft, _: _not_on_meta(draft, device))
     yield Fix(
-        Message("give the model memory, then fill it: load_state_dict, or initialise the weights"),
+        Message("allocate memory with to_empty, then call load_state_dict or initialise the weights"),
         f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
         "choice",
     )
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
-    yield Fix(Message("load with assign=True, which takes over its tensors"), taken, "choice")
+    yield Fix(Message("load with assign=True, which replaces the meta tensors with those in the checkpoint"), taken, "choice")
     yield Fix(Message("build the module without torch.device('meta')"), "", "choice")
 
 

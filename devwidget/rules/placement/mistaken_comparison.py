@@ -23,16 +23,16 @@ from devwidget.rules.registry import rule
     "mistaken-comparison",
     "info",
     needs=("operations",),
-    why=Message("a torch.device equals no text, and a device with a number is not the one without"),
+    why=Message("a torch.device never equals a string, and `cuda:0` does not equal `cuda`"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each line that compares so."""
     for each in trace.comparisons:
-        words = Message("compare the type alone")
+        words = Message("compare only the device type")
         yield Found(
             each.site,
             _headline(each),
-            notes=(Message("mended, it may come out the other way: what stands under it then runs for the first time"),),
+            notes=(Message("once fixed, the result may change, and the code under this condition may run for the first time"),),
             fixes=(_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"')),
         )
 
@@ -41,8 +41,8 @@ def _headline(each: DeviceComparison) -> Message:
     facts = {"expression": each.expression, "gives": each.gives, "subject": each.subject, "value": each.value}
     with_a_text = each.kept == "device" and "torch.device(" not in each.expression
     if with_a_text:
-        return Message("`{expression}` is {gives}: `{subject}` is the device {value}, and not its name", **facts)
-    return Message("`{expression}` is {gives}: `{subject}` is {value}, with a number", **facts)
+        return Message("`{expression}` is always {gives}: `{subject}` is a torch.device ({value}), not a string", **facts)
+    return Message("`{expression}` is always {gives}: `{subject}` is {value}, which includes an index", **facts)
 
 
 def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:

@@ -25,7 +25,7 @@ from devwidget.rules.wording import path_of, strays_in
     "split-tied-weights",
     "error",
     needs=("forward",),
-    why=Message("a shared parameter is one tensor and lives on one device"),
+    why=Message("a shared parameter is one tensor on one device"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault whose stray is a parameter that several modules share."""
@@ -51,13 +51,13 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
     return Found(
         fault,
         Message(
-            "`{expression}` on {device} began as a copy of `{other}` on {target}; both train",
+            "`{expression}` on {device} was copied from `{other}` on {target}; the two are trained separately",
             expression=stray.expression,
             device=stray.device,
             other=held.shared[0],
             target=fault.target,
         ),
-        why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
+        why=Message("two tensors with equal values are not tied: the optimizer updates each one separately"),
         birth=stray.birth,
         fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
@@ -68,7 +68,7 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     facts = {"path": path_of(stray), "others": others, "device": stray.device}
     return Found(
         fault,
-        Message("`{path}` is one tensor with {others}, and is on {device} with it", **facts),
+        Message("`{path}` is on {device}, because it is the same tensor as {others}", **facts),
         birth=stray.birth,
         fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
@@ -82,7 +82,7 @@ def _brought(fault: Fault, stray: Operand) -> Fix | None:
             if isinstance(node, ast.Constant) and node.value == str(fault.target):
                 draft.replace(node, repr(str(stray.device)))
 
-    return mended(fault.site, Message("keep the tied modules together, and bring the activations to them"), change)
+    return mended(fault.site, Message("keep the tied modules together, and move the activations to them"), change)
 
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
@@ -91,7 +91,7 @@ def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None
     words = Message("keep the tied modules on the same device, and move the activations between them")
     yield mended(stray.birth, words, lambda draft, statement: _together(draft, statement, stray, held, target))
     yield Fix(words, f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})", "likely")
-    yield Fix(Message("give up the tie: two independent parameters, trained apart"), "", "choice")
+    yield Fix(Message("untie them: use two independent parameters"), "", "choice")
 
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:

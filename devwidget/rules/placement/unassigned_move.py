@@ -26,7 +26,7 @@ from devwidget.rules.wording import name_of, strays_in
     "unassigned-move",
     "error",
     needs=("operations",),
-    why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
+    why=Message("`Tensor.to` returns the moved tensor; the original tensor does not change"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each move that was asked for in vain and whose tensor was then missed."""
@@ -44,7 +44,7 @@ def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
     still = Message("{name} is still on {device} after {place}", name=name, device=stray.device, place=str(move))
     return Found(
         fault,
-        Message("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move", **facts),
+        Message("the result of `{text}` is discarded; `{call}` got the original tensor", **facts),
         birth=move,
         fixes=_list_fixes(move, subject),
         notes=(still,),

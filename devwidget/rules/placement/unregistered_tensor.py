@@ -34,7 +34,7 @@ from devwidget.rules.wording import one_target, path_of
     "unregistered-tensor",
     "error",
     needs=("forward",),
-    why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
+    why=Message("`Module.to` and `parameters()` see only registered parameters, buffers and modules, not plain attributes"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
@@ -56,22 +56,22 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Fou
         _headline(fault, stray, held),
         birth=_birth(stray, held),
         fixes=_list_fixes(trace, fault, stray, held),
-        notes=(Message("`{owner_class}` keeps it as a plain {how}, `{name}`", **keeps),),
+        notes=(Message("`{owner_class}` stores it as a plain {how}, `{name}`", **keeps),),
     )
 
 
 def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
     if fault.what == "untrained":
-        return Message("`{path}` gets gradients, and no optimizer trains it", path=path_of(stray))
+        return Message("`{path}` gets gradients, but no optimizer updates it", path=path_of(stray))
     facts = {"path": path_of(stray), "device": stray.device, "target": fault.target}
     if fault.target not in held.model_devices:
         where = Message("{name} is on {device}", name=f"`{path_of(stray)}`", device=stray.device)
         return Message("{where}; the others are on {target}", where=where, target=fault.target)
     if held.went is not None and _moves_whole(held.went) and not _is_made_again(stray.birth, held):
-        return Message("`{path}` stayed on {device} when the model went to {target}", **facts)
+        return Message("`{path}` stayed on {device} when the model was moved to {target}", **facts)
     if len(held.model_devices) > 1:
-        return Message("`{path}` is on {device}, and the model has parameters or buffers on {target}", **facts)
-    return Message("`{path}` is on {device}, the model on {target}", **facts)
+        return Message("`{path}` is on {device}; the model has parameters or buffers on {target}", **facts)
+    return Message("`{path}` is on {device}, and the model is on {target}", **facts)
 
 
 def _moves_whole(went: Site) -> bool:
@@ -177,19 +177,21 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
         yield move_where_used(case)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
-        yield mended(stray.birth, Message("move it where it is made"), lambda draft, made: _moved_when_made(draft, made, fault))
+        yield mended(
+            stray.birth, Message("move it where it is created"), lambda draft, made: _moved_when_made(draft, made, fault)
+        )
         kind = "ModuleDict" if held.name.startswith((f"{attribute}['", f'{attribute}["')) else "ModuleList"
         if kind == "ModuleDict" and is_taken(held):
-            yield Fix(Message("register them in an nn.ModuleDict, under other keys: modules have attributes of these names"))
+            yield Fix(Message("register them in an nn.ModuleDict under other keys; these are names of its attributes"))
             return
         yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
         code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
         yield Fix(
-            Message("register the tensor as a buffer, and build `{attribute}` from it in forward", attribute=attribute), code
+            Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute), code
         )
     else:
-        yield Fix(Message("register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
+        yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), "", "choice")
 
 
 def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

@@ -23,8 +23,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.wording import first_stray
 
 _ALTERNATIVES = {
-    "histogram": Message("torch.histc, or torch.bucketize and torch.bincount, have kernels for GPUs"),
-    "histogramdd": Message("torch.bucketize and torch.bincount have kernels for GPUs"),
+    "histogram": Message("use torch.histc, or torch.bucketize and torch.bincount, which have GPU kernels"),
+    "histogramdd": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
 }
 _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
 """Transforms whose results are complex."""
@@ -34,7 +34,7 @@ _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
     "unsupported-on-device",
     "error",
     needs=("operations",),
-    why=Message("kernels are written device by device and dtype by dtype"),
+    why=Message("each device and dtype needs its own kernel, and not every op has one for all of them"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each call without a kernel."""
@@ -64,10 +64,10 @@ def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     if dtype:
         yield mended(fault.site, Message("compute in float32 and cast back"),
                      lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
-    yield mended(fault.site, Message("run it on the CPU, and bring the result back"),
+    yield mended(fault.site, Message("run it on the CPU, and move the result back"),
                  lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
     yield Fix(
-        Message("run it on the CPU, and bring the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
+        Message("run it on the CPU, and move the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
     )
     if fault.call in _ALTERNATIVES:
         yield Fix(_ALTERNATIVES[fault.call], "", "choice")

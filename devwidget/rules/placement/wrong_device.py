@@ -146,12 +146,14 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         yield _generator(fault, stray)
         yield _loader(fault) if not stray.expression else None
         yield Fix(
-            Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
+            Message("create the generator on the device of the random numbers"),
+            f"torch.Generator(device={str(fault.target)!r})",
+            "sure",
         )
         return
     if fault.call == "pin_memory":
         yield _unpinned(fault)
-        yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
+        yield Fix(Message("remove it where the tensors are on a GPU: only CPU memory can be pinned"))
         return
     if stray.held is not None and stray.held.moves_along:
         yield from _move_the_owner(case, stray.held)
@@ -187,15 +189,15 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
     if case.stray.birth_op == "load" and case.literal:
         path = None  # building it elsewhere mends nothing
     elif path is None:
-        words = Message("move its module with all that it holds, parameters and buffers")
+        words = Message("move its module with all parameters and buffers")
         yield Fix(words, f"{_spell_module(fault, held.module)}.to({target!r})")
         return
     model = _spell_module(fault, "")
-    yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")
+    yield Fix(Message("move the model to its inputs' device after adding its last layer"), f"{model}.to({target!r})")
     if path == "" and case.literal:
-        yield Fix(Message("move the model that is there now"), f"{model}.to({target!r})", "choice")
+        yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
     if path and not held.left_root:  # of several models, which are no parts of one
-        yield Fix(Message("move this module alone"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
+        yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
         yield Fix(
@@ -217,7 +219,7 @@ def _unpinned(fault: Fault) -> Fix | None:
         if len(asked) == 1:
             draft.replace(asked[0].value, "False")
 
-    return mended(fault.site, Message("leave out pin_memory"), change)
+    return mended(fault.site, Message("remove pin_memory"), change)
 
 
 def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
@@ -228,7 +230,7 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
         owner = _spell_module(case.fault, held.module)
     else:
         owner = held.name.rpartition(".")[0]
-    told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
+    told = Message("move `{name}`, whose `_apply` also moves its tensors", name=held.owner_class)
     yield Fix(told, f"{owner}.to({str(case.fault.target)!r})")
 
 
@@ -241,7 +243,7 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
     for node in at[0].parts(at[1]):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
             draft.keyword(node, "device", device_for(stray.birth, fault.target))
-    return fix(Message("make the generator on the device of the numbers"), draft, "sure")
+    return fix(Message("create the generator on the device of the random numbers"), draft, "sure")
 
 
 def _loader(fault: Fault) -> Fix | None:
@@ -255,4 +257,4 @@ def _loader(fault: Fault) -> Fix | None:
         return None
     draft = Draft(at[0])
     draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
-    return fix(Message("make the generator on the device of the numbers"), draft)
+    return fix(Message("create the generator on the device of the random numbers"), draft)

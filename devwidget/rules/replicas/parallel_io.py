@@ -28,7 +28,9 @@ from devwidget.rules.registry import rule
     "parallel-io",
     "error",
     needs=("replicas",),
-    why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
+    why=Message(
+        "DataParallel splits every tensor along one dimension, one chunk per GPU, and concatenates the outputs along it"
+    ),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each input or output that does not fit the wrapper."""
@@ -44,14 +46,14 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
     match fault.detail:
         case ScalarOutputs(owner, replicas):
             words = Message(
-                "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
+                "`{owner}.forward` returns a scalar, and the scalars of {replicas} replicas are gathered into a vector",
                 owner=owner,
                 replicas=replicas,
             )
             return Found(fault, words, birth=birth, fixes=_reduced(fault, fault.detail.backward), notes=notes)
         case WrongAxis(batch, dim):
             words = Message(
-                "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
+                "an input of shape {shape} is split along dimension {dim}, where the batch has size {batch}",
                 shape=list(fault.operands[0].shape) if fault.operands else [],
                 dim=dim,
                 batch=batch,
@@ -59,7 +61,7 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
             return Found(fault, words, birth=birth, fixes=_with_batch_first(fault, birth, batch), notes=notes)
         case NotCut(owner, name, samples, replicas, explains):
             words = Message(
-                "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas is given all of them",
+                "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas gets all of them",
                 name=name,
                 owner=owner,
                 samples=samples,
@@ -70,7 +72,7 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
             return Found(fault, words, birth=birth, fixes=_cut_it(fault, name), notes=notes, cause=cause, explains=explains)
         case TooFewSamples(samples, replicas):
             words = Message(
-                "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
+                "a batch of {samples} cannot be split over {replicas} replicas; non-tensor arguments are passed to all of them",
                 samples=samples,
                 replicas=replicas,
             )
@@ -78,7 +80,7 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
     raise TypeError(f"no input or output of a wrapper: {fault.detail}")
 
 
-_NO_EDIT = Message("no edit is written: the line that passes it and what `forward` does with it have to change together")
+_NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` must change together")
 
 
 def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
@@ -87,28 +89,26 @@ def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
     handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
     yield handed_on or mended(backward, words, _reduce_backward, "sure")
     yield Fix(words, "loss = loss.mean()", "sure")
-    yield Fix(Message("return one value for each sample, or loss.unsqueeze(0)"), "", "choice")
+    yield Fix(Message("return one value per sample, or loss.unsqueeze(0)"), "", "choice")
 
 
 def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[Fix | None]:
     yield _batch_first(fault, birth, batch)
-    yield Fix(Message("make the state inside forward, from the replica's own share of the batch"), "", "likely")
-    yield Fix(Message("pass it with the batch first and transpose(0, 1) it inside forward"), "", "choice")
+    yield Fix(Message("create the state in forward, with the batch size of the replica's chunk"), "", "likely")
+    yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), "", "choice")
 
 
 def _cut_it(fault: Fault, name: str) -> Iterator[Fix]:
     if fault.operands:
-        yield Fix(Message("pass its tensors to the model as arguments of their own, or in a dict: those are cut"), "", "likely")
+        yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"), "", "likely")
     else:
-        yield Fix(Message("pass it as a tensor, which is cut with the batch"), f"{name} = torch.tensor({name})", "likely")
+        yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})", "likely")
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
     words = Message("use no more GPUs than there are samples")
     yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, samples), "likely")
-    yield Fix(
-        Message("use batches of at least as many samples as there are GPUs, or drop_last=True in the loader"), "", "likely"
-    )
+    yield Fix(Message("use a batch size of at least the number of GPUs, or drop_last=True in the loader"), "", "likely")
 
 
 def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
@@ -133,7 +133,7 @@ def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
     draft = Draft(code)
     draft.append(value, f".transpose(0, {axis}).contiguous()")
     draft.insert_above(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
-    return fix(Message("pass it with the batch first, and put it back inside forward"), draft, "likely")
+    return fix(Message("pass it with the batch first, and transpose it back in forward"), draft, "likely")
 
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:

@@ -30,7 +30,7 @@ from devwidget.rules.wording import strays_in
     "parallel-misplaced",
     "error",
     needs=("replicas",),
-    why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
+    why=Message("replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each wrapper that could not run."""
@@ -60,7 +60,7 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
         ),
         birth=outside.birth if away else fault.birth or fault.site,
         fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault, wrapped),
-        notes=(Message("`{name}` is on {device}, `device_ids[0]` is {target}", **facts),),
+        notes=(Message("`{name}` is on {device}, but `device_ids[0]` is {target}", **facts),),
         operands=(),
         explains=_met_inside(trace, found),
     )
@@ -78,20 +78,22 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     first = found[0].index if len(found) == 1 else None
     if len(found) > 1:
         yield mended(
-            fault.birth, Message("make it where the rest of the model is"), lambda d, s: _place_where_made(d, s, target)
+            fault.birth,
+            Message("create it on the device of the rest of the model"),
+            lambda d, s: _place_where_made(d, s, target),
         )
     if found == (CPU,):
-        yield mended(fault.birth, Message("for a model meant for the CPU, remove the wrapper"), _unwrapped, "choice")
+        yield mended(fault.birth, Message("remove the wrapper, to run the model on the CPU"), _unwrapped, "choice")
         yield mended(
             fault.birth,
-            Message("for GPUs, move the model before it is wrapped"),
+            Message("move the model before wrapping it, to run it on GPUs"),
             lambda d, s: _move_before_wrapping(d, s, target),
             "choice",
         )
-        yield Fix(Message("for GPUs, move the model before it is wrapped"), f"{model}.to({target!r})", "choice")
+        yield Fix(Message("move the model before wrapping it, to run it on GPUs"), f"{model}.to({target!r})", "choice")
         return
     if first is not None:
-        words = Message("begin the list with the model's GPU")
+        words = Message("put the model's GPU first in the list")
         yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, first), "likely")
     yield mended(
         fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _move_before_wrapping(d, s, target), "likely"
@@ -99,7 +101,9 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
     if first is not None:
         ids = ",".join(map(str, wrapped.device_ids))
-        yield Fix(Message("hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
+        yield Fix(
+            Message("hide the other GPUs: CUDA_VISIBLE_DEVICES={ids} renumbers these to 0, 1, ...", ids=ids), "", "choice"
+        )
 
 
 def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:

@@ -37,7 +37,7 @@ def _without_parameters(fault: Fault, name: str) -> Found:
     return Found(
         fault,
         Message("`self.parameters()` is empty in a replica"),
-        why=Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),
+        why=Message("a replica holds its parameters as plain tensors, so that gradients flow back through the copies"),
         fixes=_looked_up(fault, name),
         operands=(),
     )
@@ -46,21 +46,23 @@ def _without_parameters(fault: Fault, name: str) -> Found:
 def _written(fault: Fault, name: str) -> Found:
     return Found(
         fault,
-        Message("`self.{name}` is written in a replica and lost with it", name=name),
-        why=Message("DataParallel makes its replicas anew at every call and throws them away"),
+        Message("`self.{name}` is set in a replica, and the new value is lost", name=name),
+        why=Message("DataParallel creates new replicas at every call and discards them afterwards"),
         fixes=_list_buffer_fixes(fault, name),
-        no_edit=Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer"),
+        no_edit=Message("no edit: only a number that `__init__` sets and `forward` adds to can become a buffer"),
         operands=(),
     )
 
 
 def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, Message("keep it in a buffer and update that in place: the first device's is kept"),
+    yield mended(fault.site, Message("keep it in a buffer and update the buffer in place; the one on the first device is kept"),
                  lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
-    yield Fix(Message("keep it in a buffer and update that in place: the first device's is kept"), buffer, "likely")
     yield Fix(
-        Message("return it from forward; or count outside, in the training loop; or use DistributedDataParallel"),
+        Message("keep it in a buffer and update the buffer in place; the one on the first device is kept"), buffer, "likely"
+    )
+    yield Fix(
+        Message("return it from forward, update it in the training loop, or use DistributedDataParallel"),
         "",
         "choice",
     )
@@ -122,10 +124,10 @@ def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
 
 
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, Message("take a parameter by its name"), lambda draft, statement: _by_name(draft, statement, name))
-    yield Fix(Message("take the device from an input, x.device, or make the tensor with x.new_zeros(...)"), "", "likely")
-    yield Fix(Message("from a parameter by its name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
-    yield Fix(Message("use DistributedDataParallel, which makes no replicas"), "", "choice")
+    yield mended(fault.site, Message("access a parameter by name"), lambda draft, statement: _by_name(draft, statement, name))
+    yield Fix(Message("take the device from an input (x.device), or create the tensor with x.new_zeros(...)"), "", "likely")
+    yield Fix(Message("take it from a parameter by name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
+    yield Fix(Message("use DistributedDataParallel, which does not create replicas in forward"), "", "choice")
 
 
 def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:

@@ -23,7 +23,7 @@ from devwidget.rules.registry import rule
     "non-leaf-grad",
     "error",
     needs=("backward",),
-    why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
+    why=Message("moving a tensor that requires grad creates a non-leaf tensor; only the original is a leaf"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
@@ -34,13 +34,12 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _make_finding(fault: Fault, operand: Operand) -> Found:
     if fault.call == "grad":
-        told = Message("has no `.grad`")
+        headline = Message("`{expression}` has no `.grad`: it is not a leaf", expression=operand.expression)
     else:
-        told = Message("was given to an optimizer")
-    facts = {"expression": operand.expression, "told": told}
+        headline = Message("`{expression}` was passed to an optimizer but is not a leaf", expression=operand.expression)
     return Found(
         fault.site,
-        Message("`{expression}` {told} and is no leaf: an operation made it", **facts),
+        headline,
         birth=operand.birth,
         fixes=_list_fixes(operand),
         operands=[operand],
@@ -50,11 +49,11 @@ def _make_finding(fault: Fault, operand: Operand) -> Found:
 
 def _list_fixes(operand: Operand) -> Iterator[Fix | None]:
     for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
-        yield mended(birth, Message("make it on its device, so that it is a leaf there"), _made_as_leaf, "sure")
-        yield mended(birth, Message("cut it off from its origin, so that it is a leaf"), _cut_off)
+        yield mended(birth, Message("create it on its device, so that it is a leaf there"), _made_as_leaf, "sure")
+        yield mended(birth, Message("detach it, so that it is a leaf"), _cut_off)
     name = operand.expression
-    yield Fix(Message("cut it off from its origin after the move"), f"{name} = {name}.detach().requires_grad_()")
-    yield Fix(Message("make it an nn.Parameter of the module, which moves with it"), "", "choice")
+    yield Fix(Message("detach it after the move"), f"{name} = {name}.detach().requires_grad_()")
+    yield Fix(Message("make it an nn.Parameter of the module, so that it moves with the module"), "", "choice")
 
 
 def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:

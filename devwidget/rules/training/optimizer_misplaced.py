@@ -48,7 +48,7 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
     return Found(
         fault,
         _keeps(held.owner_class, held.name, stray.device, fault),
-        why=Message("nothing moves a tensor inside of an object there: neither `model.to` nor `load_state_dict` looks into it"),
+        why=Message("neither `model.to` nor `load_state_dict` moves a tensor inside an object of the optimizer state"),
         birth=stray.birth,
         fixes=_moved_there(fault, stray, held),
         cause=f"{held.owner_class} {held.name}",
@@ -58,18 +58,18 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
 def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """The line before the one that failed puts it where the gradient is; a checkpoint can be read to the right place."""
     if _is_in_init(stray):
-        words = Message("build the optimizer after the model has moved")
+        words = Message("build the optimizer after moving the model")
         yield mended(stray.birth, words, lambda draft, _: _where_built(draft, fault, held.owner_class))
     at_hand = fault.nearby.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
-    words = Message("put the state where its parameters are before the step")
+    words = Message("move the state to its parameters before the step")
     code = f"{stray.expression} = {stray.expression}.to({device})"
     yield create_there(Case(fault, stray, literal=False)) if "device" not in stray.birth_call else None
     if stray.expression:
         yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
         yield Fix(words)
     yield Fix(
-        Message("read the checkpoint to where the parameters are"), f"torch.load(path, map_location={str(fault.target)!r})"
+        Message("load the checkpoint to the device of the parameters"), f"torch.load(path, map_location={str(fault.target)!r})"
     )
 
 
@@ -94,7 +94,7 @@ def _stray_state(fault: Fault, state: StrayState, kernels: list[int]) -> Found:
     return Found(
         fault.site,
         _keeps(optimizer, state.state, fault.operands[0].device, fault),
-        why=Message("the state {when}, and does not move with the model", when=_when(optimizer, state.history)),
+        why=Message("the state {when}; it does not move with the model", when=_when(optimizer, state.history)),
         birth=fault.birth or fault.site,
         fixes=_list_state_fixes(fault, optimizer),
         operands=fault.operands[:4],
@@ -107,7 +107,7 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
     made = _model_line(fault)
     notes = []
     if missing.reason == "another model" and made is not None:
-        notes.append(Message("the model was made at {place}: {text}", place=made, text=made.text))
+        notes.append(Message("the model was created at {place}: {text}", place=made, text=made.text))
     return Found(
         fault.site,
         _lacks(fault, missing),
@@ -121,13 +121,15 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
     )
 
 
-_YOUNGER = Message("the parameters are younger than the optimizer, and it only trains those it was given")
+_YOUNGER = Message("the parameters were created after the optimizer, which updates only the parameters it was built with")
 _WHY_IT_LACKS = {
-    "frozen": Message("the parameters were frozen when the optimizer was built, and it only trains those it was given"),
-    "loss": Message("the parameters belong to the loss, not to the model, and it only trains those it was given"),
-    "another model": Message(
-        "it steps the parameters that it was given, and no gradient reaches those: the model does not change"
+    "frozen": Message(
+        "the parameters were frozen when the optimizer was built, and it updates only the parameters it was built with"
     ),
+    "loss": Message(
+        "the parameters belong to the loss, not to the model, and the optimizer updates only the parameters it was built with"
+    ),
+    "another model": Message("the optimizer updates other parameters, which get no gradients, so the model does not change"),
 }
 
 
@@ -152,7 +154,9 @@ def _lacks(fault: Fault, missing: MissingParameters) -> Message:
     unknown = Message("`{names}`", names=", ".join(names))
     if len(names) > _MOST_NAMES:
         unknown = Message("`{first}` and {count} more", first=names[0], count=len(names) - 1)
-    return Message("`{optimizer}` does not know {missing}, which received gradients", optimizer=optimizer, missing=unknown)
+    return Message(
+        "`{optimizer}` has no parameter group with {missing}, which received gradients", optimizer=optimizer, missing=unknown
+    )
 
 
 def _model_line(fault: Fault) -> Site | None:
@@ -164,15 +168,15 @@ def _model_line(fault: Fault) -> Site | None:
 
 
 def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
-    words = Message("put the state where its parameters are")
+    words = Message("move the state to its parameters")
     if optimizer not in _EAGER:
         yield mended(fault.birth, words, _restored_there)
     yield mended(fault.birth, words, lambda draft, statement: _state_there(draft, statement, fault))
     if optimizer in _LAZY:
         yield mended(fault.birth, words, lambda draft, statement: _along_with_the_model(draft, statement, optimizer))
-        yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
+        yield mended(fault.site, Message("move the state to its parameters before the step"), _before_the_step)
         return
-    words = Message("build the optimizer after the model has moved")
+    words = Message("build the optimizer after moving the model")
     yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
     yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, optimizer), "sure")
     yield Fix(words, f"{fault.model_name or 'model'}.to({str(fault.target)!r})", "sure")
@@ -183,20 +187,20 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
         yield from _built_after_the_model(fault)
         return
     if reason == "loss":
-        words = Message("give it the parameters of the loss too")
+        words = Message("pass it the parameters of the loss too")
         missing = fault.operands[0].expression
         yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, missing), "sure")
-        yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
+        yield Fix(Message("add a parameter group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
     model = fault.model_name or "model"
     if reason == "frozen":
-        when = Message("after the parameters are freed")
+        when = Message("after unfreezing the parameters")
     else:
-        when = Message("after the last layer is in place")
+        when = Message("after adding the last layer")
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
     yield Fix(
-        Message("or add the group"),
+        Message("add a parameter group"),
         f"optimizer.add_param_group({{'params': {model}.parameters()}})",
         "choice",
     )
@@ -209,7 +213,7 @@ def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
     if built is not None and made is not None and built.file == made.file and built.line < made.line:
         yield mended(built, words, lambda draft, statement: _move_below(draft, statement, made), "sure")
     if built is not None and cell_label(built.file):
-        words = Message("run the cell of the optimizer again, after the cell of the model")
+        words = Message("run the optimizer's cell again after the model's cell")
     yield Fix(words, built.text if built is not None else "", "sure")
 
 
@@ -265,10 +269,10 @@ def _when(optimizer: str, history: str) -> Message:
     if optimizer not in _LAZY:
         return Message("was allocated when the optimizer was built")
     if history == "moved":
-        return Message("was allocated beside the parameters, which moved afterwards")
+        return Message("was allocated on the device of the parameters, which moved afterwards")
     if history == "put":
-        return Message("was put there after the optimizer had allocated it beside its parameters")
-    return Message("belongs beside the parameters, which have moved since its allocation if nobody put it elsewhere")
+        return Message("was put there after the optimizer allocated it on the device of its parameters")
+    return Message("should be where the parameters are, which probably moved after it was allocated")
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:

@@ -24,7 +24,9 @@ from devwidget.rules.registry import rule
     "state-dict-prefix",
     "error",
     needs=("operations",),
-    why=Message("DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"),
+    why=Message(
+        "DataParallel registers the model as its child `module`; with strict=False mismatched keys are silently skipped"
+    ),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
@@ -37,7 +39,7 @@ def _make_finding(fault: Fault, told: WrongPrefix) -> Found:
     return Found(
         fault,
         Message(
-            "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
+            "{count} of {total} checkpoint keys have the wrong prefix for `{owner}`: `{key}` should be `{right}`",
             owner=told.owner,
             right=told.right,
             key=told.key,
@@ -54,14 +56,14 @@ def _list_fixes(fault: Fault, told: WrongPrefix) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(told.key) > len(told.right):
         off = _taken_off(told)
-        yield mended(fault.site, Message("take the prefix off"), lambda d, s: _without_prefix(d, s, off), "sure")
+        yield mended(fault.site, Message("remove the prefix"), lambda d, s: _without_prefix(d, s, off), "sure")
         code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
-        yield Fix(Message("take the prefix off"), code, "sure")
+        yield Fix(Message("remove the prefix"), code, "sure")
         if told.key.startswith("module."):
-            yield mended(fault.birth, Message("save the model inside the wrapper"), _saved_inside, "choice")
+            yield mended(fault.birth, Message("save the wrapped model"), _saved_inside, "choice")
     else:
-        yield mended(fault.site, Message("load into the model inside the wrapper"), _loaded_inside, "sure")
-        yield Fix(Message("load into the model inside the wrapper"), f"model.module.load_state_dict({name})", "choice")
+        yield mended(fault.site, Message("load into the wrapped model"), _loaded_inside, "sure")
+        yield Fix(Message("load into the wrapped model"), f"model.module.load_state_dict({name})", "choice")
 
 
 def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:

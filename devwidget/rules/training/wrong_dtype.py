@@ -28,7 +28,7 @@ from devwidget.rules.wording import name_of, strays_in
     "wrong-dtype",
     "error",
     needs=("operations",),
-    why=Message("this operator wants one floating type and casts nothing for you"),
+    why=Message("this op requires one floating-point dtype; PyTorch does not cast its inputs"),
     loses_to=("unassigned-move",),
 )
 def check(trace: Trace) -> Iterator[Found]:
@@ -48,7 +48,7 @@ def _promotion(fault: Fault, stray: Operand, cause: str) -> Found:
     return Found(
         fault,
         Message("{name} is {dtype} and makes the result of `{call}` {wanted}", **facts),
-        why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
+        why=Message("element-wise ops promote to the wider dtype, which is slow on most GPUs and spreads to later ops"),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
         cause=cause,
@@ -60,10 +60,10 @@ def _constant(fault: Fault, stray: Operand) -> Found:
     limits = f"torch.finfo({stray.expression or 'x'}.dtype)"
     return Found(
         fault,
-        Message("`{call}` was given a number that {dtype} cannot hold", call=fault.call, dtype=stray.dtype),
-        why=Message("half precision ends at 65504; masks written for float32 use larger numbers"),
+        Message("`{call}` got a number that {dtype} cannot represent", call=fault.call, dtype=stray.dtype),
+        why=Message("the largest half-precision number is 65504; masks written for float32 use larger numbers"),
         birth=stray.birth or fault.site,
-        fixes=(_constant_fix(fault, limits), Fix(Message("take the limit of the dtype, or float('-inf')"), f"{limits}.min")),
+        fixes=(_constant_fix(fault, limits), Fix(Message("use the limit of the dtype, or float('-inf')"), f"{limits}.min")),
         operands=[stray],
     )
 
@@ -74,7 +74,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return Found(
         fault,
-        Message("`{call}` was given {types}", call=fault.call, types=listed(types)),
+        Message("`{call}` got {types} tensors", call=fault.call, types=listed(types)),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
         notes=_notes(fault, stray),
@@ -91,14 +91,14 @@ def _wanted_by(fault: Fault) -> str:
 def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
     """Which of them has another type, and what gave it that."""
     name, dtype = name_of(fault, stray), stray.dtype
-    typed = Message("{name} is {dtype}, the others are {wanted}", name=name, dtype=dtype, wanted=_wanted_by(fault))
+    typed = Message("{name} is {dtype}; the others are {wanted}", name=name, dtype=dtype, wanted=_wanted_by(fault))
     since = stray.promotion
     if stray.from_move and stray.birth is not None:
         return typed, Message("{name} was cast to {dtype}", name=name, dtype=dtype)
     if since is None:
         return (typed,)
     facts = {"name": name, "dtype": dtype, "call": since.call, "wanted": since.dtype}
-    return typed, Message("the {dtype} of {name} comes from `{call}`, which was given {wanted}", **facts)
+    return typed, Message("{name} is {dtype} because of `{call}`, which got {wanted}", **facts)
 
 
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
@@ -162,4 +162,4 @@ def _constant_fix(fault: Fault, limits: str) -> Fix | None:
                     low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
                     draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
 
-    return mended(fault.site, Message("take the limit of the dtype"), change, "sure")
+    return mended(fault.site, Message("use the limit of the dtype"), change, "sure")

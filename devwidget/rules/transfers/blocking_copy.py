@@ -33,7 +33,7 @@ _BYTES_PER_MILLISECOND = 25 * 10**6
     "blocking-copy",
     "info",
     needs=("forward",),
-    why=Message("without pinned memory and `non_blocking=True` the host waits for the copy and for all that was queued before"),
+    why=Message("without pinned memory and `non_blocking=True` the copy, and all work queued before it, blocks the host"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for a program, with all lines that copy batches of its loaders."""
@@ -53,26 +53,22 @@ def _finding(copies: list[UserMove], size: int) -> Found:
     first = copies[0]
     loading = first.loading
     assert loading is not None
-    headline = Message(
-        "{bytes} bytes of a batch are copied to {target} from memory that is not pinned", bytes=size, target=first.target
-    )
+    headline = Message("{bytes} bytes of a batch are copied to {target} from unpinned memory", bytes=size, target=first.target)
     if loading.is_pinned:
-        headline = Message(
-            "the host waits while {bytes} bytes of a batch are copied to {target}", bytes=size, target=first.target
-        )
+        headline = Message("copying {bytes} bytes of a batch to {target} blocks the host", bytes=size, target=first.target)
     took = Message(
-        "at 25 GB/s, as PCIe 4.0 has it, the copy takes {count} ms of each step at least",
+        "the copy takes at least {count} ms per step at 25 GB/s (PCIe 4.0)",
         count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
     )
-    made = (Message("the loader is made at {place}", place=loading.loader),) if loading.loader is not None else ()
+    made = (Message("the loader is created at {place}", place=loading.loader),) if loading.loader is not None else ()
     fixes = (_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))
     return Found(first, headline, notes=(took, *made), fixes=fixes)
 
 
 def _summary(*, pinned: bool) -> Message:
     if pinned:
-        return Message("copy with non_blocking=True, so that the host goes on")
-    return Message("have the loader pin its batches, and copy with non_blocking=True, so that the host goes on")
+        return Message("copy with non_blocking=True, so that the copy does not block the host")
+    return Message("pin the batches in the loader and copy with non_blocking=True, so that the copy does not block the host")
 
 
 def _unblocked(copies: list[UserMove]) -> Fix | None:

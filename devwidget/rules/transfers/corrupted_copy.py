@@ -19,7 +19,7 @@ from devwidget.rules.registry import rule
 _LINKS = {
     "yes": Message("the driver lets these two GPUs copy directly"),
     "no": Message("the driver copies through the host between these two GPUs"),
-    "unknown": Message("nobody can tell whether these two GPUs copy directly"),
+    "unknown": Message("it is unknown whether these two GPUs copy directly"),
 }
 """Answer of the driver -> what is said of it."""
 
@@ -28,7 +28,7 @@ _LINKS = {
     "corrupted-copy",
     "error",
     needs=("copy checks",),
-    why=Message("the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises"),
+    why=Message("the checksums on the two GPUs differ: results on the second one are wrong, and no error is raised"),
     on_request=True,
 )
 def check(trace: Trace) -> Iterator[Found]:
@@ -45,10 +45,10 @@ def _make_finding(checks: list[CopyCheck]) -> Found:
     facts = {"wrong": wrong, "count": count, "source": first.source, "target": first.target}
     return Found(
         first,
-        Message("{wrong} of {count} copies from {source} to {target} arrived changed", **facts),
+        Message("{wrong} of {count} copies from {source} to {target} arrived corrupted", **facts),
         fixes=(
-            Fix(Message("mend the machine: IOMMU or ACS off, or a newer driver"), confidence="choice"),
-            Fix(Message("until then copy through the host"), f'tensor.cpu().to("{first.target}")', "choice"),
+            Fix(Message("fix the machine: disable IOMMU or ACS, or update the driver"), confidence="choice"),
+            Fix(Message("copy through the host until then"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
         notes=(_LINKS[first.peer_access],),
         also=dict.fromkeys(each.module for each in damaged if each.module != first.module),

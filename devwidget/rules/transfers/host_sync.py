@@ -43,7 +43,7 @@ _CONDITIONS = ("if ", "elif ", "while ", "assert ")
     "host-sync",
     "warning",
     needs=("forward",),
-    why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
+    why=Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
@@ -126,24 +126,24 @@ def _headline(wait: Wait, steps: int) -> Message:
     if steps > 1 and wait.turns > 1:
         times = Message("{times} in {steps} steps", times=times, steps=steps)
     shown = _show_wait(wait)
-    return Message("the host waits for {device} at `{shown}`, {times}", device=wait.device, shown=shown, times=times)
+    return Message("`{shown}` syncs with {device}, {times}", device=wait.device, shown=shown, times=times)
 
 
 def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:
     if wait.call in ("numpy", "__array__"):
-        return Message("no edit is written: what numpy computes has to be written with torch")
+        return Message("no edit: the numpy code must be rewritten with torch")
     if wait.call == "__bool__" or "branches" in uses:
-        return Message("no edit is written: what the branch does has to become arithmetic on the GPU")
-    return Message("no edit is written: the line that makes the value and those that use it have to change together")
+        return Message("no edit: the branch must become arithmetic on the GPU")
+    return Message("no edit: the line that computes the value and the lines that use it must change together")
 
 
 def _costs(wait: Wait) -> Iterator[str]:
     """What the reader pays for it."""
     if _is_often(wait) and wait.turns > 1:
         often = f"{wait.count / wait.turns:.0f}"
-        yield Message("about {often} times in a row: each time the GPU runs out of work until Python goes on", often=often)
+        yield Message("about {often} syncs in a row; each one leaves the GPU idle until Python resumes", often=often)
     elif not wait.in_step:
-        yield Message("at each step the GPU runs out of work until Python goes on; that costs little if a step takes long")
+        yield Message("each step leaves the GPU idle until Python resumes; the cost is small if a step is long")
 
 
 def _show_wait(wait: Wait) -> str:
@@ -170,13 +170,13 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     if over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
     elif wait.call in _LISTS:
-        yield Fix(Message("join them on the GPU with torch.stack, which keeps their gradients too"), "", "likely")
+        yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"), "", "likely")
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
-        yield Fix(Message("select on the GPU without reading: index_select, index_copy_, torch.where"), "", "likely")
-        yield Fix(Message("or keep the number, or how many are chosen, in Python from the start"), "", "choice")
+        yield Fix(Message("select on the GPU with index_select, index_copy_ or torch.where"), "", "likely")
+        yield Fix(Message("keep the index or the count in Python from the start"), "", "choice")
     elif wait.call in _SIZES:
         yield Fix(
-            Message("keep the size: torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"),
+            Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"),
             "",
             "likely",
         )
@@ -198,37 +198,33 @@ def _is_chosen(expression: str) -> bool:
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Cures for a value that can be read later."""
     if "keeps" in uses:
-        words = Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch")
+        words = Message("keep sums and lists on the GPU with `.detach()` in place of `.item()`, and read them once an epoch")
         kept = mended(wait.site, words, lambda draft, statement: read_after_loop(draft, statement, wait.expression))
         yield kept or Fix(words, "", "likely")
     elif "prints" in uses:
-        yield Fix(Message("show it every few steps"), "", "likely")
+        yield Fix(Message("print or log it every few steps"), "", "likely")
     elif "branches" in uses or wait.call == "__bool__":
-        yield Fix(Message("look every few steps, or decide on the GPU with torch.where"), "", "likely")
+        yield Fix(Message("check it every few steps, or use torch.where"), "", "likely")
     yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), "", "choice")
 
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     """Cures for a value that the step computes with."""
-    yield mended(
-        wait.site, Message("decide on the GPU with torch.where"), lambda draft, statement: _where(draft, statement, wait)
-    )
+    yield mended(wait.site, Message("use torch.where"), lambda draft, statement: _where(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
             Message(
-                "stay on the GPU: most of numpy has a torch operation of the same name (torch.hann_window for np.hanning); "
-                "constants belong in a buffer, register_buffer"
+                "stay on the GPU: most numpy functions have a torch equivalent (torch.hann_window for np.hanning); "
+                "register constants as buffers"
             ),
             "",
             "likely",
         )
     elif wait.call == "__bool__":
-        yield Fix(Message("decide on the GPU with torch.where or a mask, without an `if` on a tensor"), "", "likely")
+        yield Fix(Message("use torch.where or a mask, without an `if` on a tensor"), "", "likely")
     else:
-        yield Fix(
-            Message("decide on the GPU, with torch.where, a mask or a fixed number of steps, without .item()"), "", "likely"
-        )
-    yield Fix(Message("or read the value once, after the step, from .detach()"), "", "choice")
+        yield Fix(Message("use torch.where, a mask or a fixed number of steps, without .item()"), "", "likely")
+    yield Fix(Message("keep a .detach() of it, and read the value once after the step"), "", "choice")
 
 
 def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:

@@ -27,7 +27,7 @@ from devwidget.rules.registry import rule
     "needless-hop",
     "warning",
     needs=("operations",),
-    why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
+    why=Message("each transfer takes time on the bus, and one to the host also syncs with the GPU"),
     loses_to=("ping-pong",),
 )
 def check(trace: Trace) -> Iterator[Found]:
@@ -53,13 +53,13 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
 def _make_finding(before: UserMove, last: UserMove) -> Found:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     if back:
-        words = Message("stay on the device")
+        words = Message("keep it on the device")
     else:
         words = Message("copy directly, without .{verb}", verb=_verb(before))
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     return Found(
         last,
-        Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
+        Message("{bytes} bytes are copied from {path} without being used in between", bytes=moved, path=path),
         birth=before.site,
         birth_moves=True,
         fixes=(repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words)),
@@ -80,7 +80,7 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
     else:
         owner = Message("the program")
     if held.module is not None:
-        once = Message("register it as a buffer, so that it moves once, with the model")
+        once = Message("register it as a buffer, so that it moves with the model, once")
     else:
         once = Message("move it once")
     if held.module is not None:
@@ -90,8 +90,8 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Found(
         crossing,
-        Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", **facts),
-        why=Message("{owner} keeps it on {source}, where `Module.to` does not reach it", owner=owner, source=crossing.source),
+        Message("`{name}` ({bytes} bytes) is copied from {source} to {target} at every call", **facts),
+        why=Message("{owner} stores it on {source}, and `Module.to` does not move it", owner=owner, source=crossing.source),
         birth=held.assigned,
         fixes=(*fixes, Fix(once)),
         severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word

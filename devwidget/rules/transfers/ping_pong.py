@@ -21,7 +21,7 @@ from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repeated_writes import made_there
 
-_GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")
+_GROUP = Message("group the layers: put consecutive layers on the same device, so that the data is transferred once")
 ENOUGH = 3
 """Crossings of one chain of data: one excursion there and back is two, and may be meant."""
 
@@ -30,7 +30,7 @@ ENOUGH = 3
     "ping-pong",
     "warning",
     needs=("forward",),
-    why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
+    why=Message("each transfer waits for the computation before it, so neither device is busy for long"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each pair of devices and forward pass, at the line that crosses most often."""
@@ -61,11 +61,11 @@ def _make_finding(chain: list[UserMove]) -> Found:
     facts = {"names": listed(map(str, pair)), "count": len(chain), "total": total}
     return Found(
         next(crossing for crossing in chain if crossing.site == fault),
-        Message("one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all", **facts),
+        Message("one forward pass transfers its data {count} times between {names}, {total} bytes in total", **facts),
         birth=chain[0].site if chain[0].site != fault else None,
         birth_moves=True,
         fixes=(_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")),
-        no_edit=Message("no edit is written: no line was found that deals the layers out in turn"),
+        no_edit=Message("no edit: no line was found that assigns layers to devices in turn"),
         cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
 
@@ -115,5 +115,5 @@ def _stay(chain: list[UserMove]) -> Fix | None:
         if at is not None:
             leave_out(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing.target)
     if len(drafts) == 1:
-        return fix(Message("stay on the GPU"), next(iter(drafts.values())), "likely")
+        return fix(Message("keep it on the GPU"), next(iter(drafts.values())), "likely")
     return None

@@ -25,7 +25,7 @@ from devwidget.rules.registry import rule
     "unsafe-async-copy",
     "error",
     needs=("operations",),
-    why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
+    why=Message("with `non_blocking=True` the call returns before the copy has finished, and the host does not wait for it"),
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each asynchronous copy that was read too early, or whose source was overwritten too early."""
@@ -40,16 +40,16 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _read_early(crossing: UserMove, used: Site) -> Found:
     facts = {"bytes": crossing.bytes, "source": crossing.source}
-    headline = Message("{bytes} bytes from {source} are read on the host while they may still be under way", **facts)
-    return _make_finding(crossing, headline, crossing.source, used, Message("wait once, before the first read"))
+    headline = Message("{bytes} bytes from {source} are read on the host while the copy may still be running", **facts)
+    return _make_finding(crossing, headline, crossing.source, used, Message("synchronize once, before the first read"))
 
 
 def _overwritten(crossing: UserMove, used: Site) -> Found:
     facts = {"bytes": crossing.bytes, "target": crossing.target}
     headline = Message(
-        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way", **facts
+        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be running", **facts
     )
-    before = Message("wait before the memory is written again, or write into another tensor in turn")
+    before = Message("synchronize before the memory is overwritten, or alternate between two tensors")
     return _make_finding(crossing, headline, crossing.target, used, before)
 
 
@@ -61,7 +61,7 @@ def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used:
         birth=crossing.site,
         birth_moves=True,
         fixes=(
-            mended(crossing.site, Message("let the copy block"), _blocking),
+            mended(crossing.site, Message("make the copy blocking"), _blocking),
             mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
         ),
     )

@@ -85,7 +85,7 @@ def test_a_value_that_is_read_later_under_accelerate(tmp_path):
         )  # fmt: skip
     ((line, words),) = warned(caught)
     assert line == "float(loss)"
-    assert "warning[host-sync] the host waits for cuda:0 at `float(loss)`, 1 time" in words
+    assert "warning[host-sync] `float(loss)` syncs with cuda:0, 1 time" in words
     assert words.startswith("in step 50: ")
     scalars = read_scalars(tmp_path)
     assert [step for step, _ in scalars["devwidget/step_seconds"]] == list(range(10, 121, 10))
