@@ -224,7 +224,7 @@ def test_a_wait_in_a_library_is_told_at_its_own_line_and_never_at_ours(library):
     model, batch = library.Encoder().to("cuda"), devwidget.Inputs(torch.ones(2, 4, device="cuda"), torch.ones(2, device="cuda"))
     (found,) = devwidget.trace(model, batch).findings
     assert (found.severity, found.fault.file.rpartition("/")[2], found.fault.line) == ("info", "waitinglib.py", 7)
-    assert "at `if mask.all()`" in found.headline
+    assert "`if mask.all()` syncs" in found.headline
     assert found.notes == ()
 
 
