@@ -9,7 +9,7 @@
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
 # make shots       make pictures, and screenshots of the panel in all its states: artifacts/
 # make docs        the documentation as a site that needs no network: artifacts/docs/built/index.html
-# make bench     what everything costs, beside the peers: docs/performance.md; BENCH=--quick takes fewer rounds
+# make bench     what everything costs: benchmarks/results/performance.md; BENCH=--quick takes fewer rounds
 # make words       new messages join the catalogues of translations, which are compiled
 # make notebooks   run the notebooks, and keep what they show if anything but times has changed
 #

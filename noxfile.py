@@ -74,7 +74,7 @@ def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...])
 
 @nox.session(python="3.13")
 def hosts(session: nox.Session) -> None:
-    """A click in each notebook that can be had: what docs/hosts.md says was seen."""
+    """A click in each notebook that can be had: what docs/reference/versions.md says was seen."""
     wheel = build(session, ROOT / "tests" / "hosts" / "dist")
     session.install("pip", "torch", *HOSTS, f"{wheel}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
     session.run_install("python", "-m", "pip", "download", f"--dest={wheel.parent}", *IN_PYODIDE)

@@ -1,4 +1,4 @@
-"""docs/performance.md of what was measured: tables of ratios, and where the goals are missed."""
+"""benchmarks/results/performance.md of what was measured: tables of ratios, and where the goals are missed."""
 
 from __future__ import annotations
 

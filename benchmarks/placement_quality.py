@@ -4,7 +4,7 @@ The least memory is that of the best of all assignments of the blocks to GPUs wh
 all splits in the order in which they run, and of accelerate's proposals; each is run. All are then given 1 to 1.5 times
 of it. What a device map takes does not depend on the memory, so each is run once.
 
-    python benchmarks/placement_quality.py --minutes 5     # goes on where the last piece ended, and writes docs/plan.md
+    python benchmarks/placement_quality.py --minutes 5     # continues the last run, and writes results/placement.md
     python benchmarks/placement_quality.py gpt2 llama      # these alone
 """
 
@@ -219,7 +219,8 @@ def main() -> None:
         runs.few = given.few
         if step not in done:
             done[step] = _told(step, runs)
-    write_page(list(done.values()), 2 * len(zoo.CORE), Path("docs/plan.md") if not given.models else None)
+    page = None if given.models else Path(__file__).parent / "results" / "placement.md"
+    write_page(list(done.values()), 2 * len(zoo.CORE), page)
 
 
 def _told(step: str, runs: Runs) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""All figures beside the peers, one process for each, and docs/performance.md written of them.
+"""All figures beside the peers, one process for each, and benchmarks/results/performance.md written of them.
 
     make bench                                        # or: python benchmarks/run_all.py [--quick] [--only devwidget.record]
 
@@ -27,7 +27,7 @@ from watch_cost import MODELS, TOOLS
 from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
-KEPT, PAGE = HERE.parent / "artifacts" / "bench.json", HERE.parent / "docs" / "performance.md"
+KEPT, PAGE = HERE.parent / "artifacts" / "bench.json", HERE / "results" / "performance.md"
 LIMIT_S, USUAL_S = 120, 20
 """Seconds after which a figure ends with what it has told by then, and that one takes of which nothing is known."""
 GROWTH = {"operators": (50, 200, 800), "steps": (10, 100, 1000), "modules": (1000, 10000, 100000), "GPUs": (1, 2, 4, 8)}

@@ -63,7 +63,7 @@ STAGES = {
     "snapshot.md": Stage(PLACED, 1),
     "explain.md": Stage(PLACED, 1),
     "faq.md": Stage(PLAIN + "loss = torch.ones(1)\n"),
-    "command-line.md": Stage(PLACED + "class Net(nn.Linear):\n    def __init__(self): super().__init__(4, 2)\n"
+    "reference/command-line.md": Stage(PLACED + "class Net(nn.Linear):\n    def __init__(self): super().__init__(4, 2)\n"
                              "from torch.optim import Adam\n", 1),
     "plan.md": Stage(PLAIN, instead=(
         ("GPT2Config())", SMALL_GPT2),

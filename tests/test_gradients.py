@@ -20,7 +20,7 @@ OTHER_ON_GPUS = {
     torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")},
     torch.float64: {("to", "simulated")},
 }
-"""torch itself asks there whether it is on CUDA, and goes another way: docs/promises.md. `to("cpu", torch.float64)` does
+"""torch itself asks there whether it is on CUDA (benchmarks/results/robustness.md). `to("cpu", torch.float64)` does
 nothing on the CPU; on a GPU it moves, and its backward hands on a gradient of its own, whose strides in dimensions of size
 one stay."""
 OTHER_MODULES_ON_GPUS = {torch.bfloat16: {("torch.nn.LinearCrossEntropyLoss", "simulated")}}

@@ -11,8 +11,9 @@ import devwidget
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "notebooks").rglob("*.ipynb")])
+FOLDERS_OF_PAGES = ("docs", "tests", "benchmarks")
 PAGES += sorted(
-    page for folder in ("docs", "tests") for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts
+    page for folder in FOLDERS_OF_PAGES for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts
 )
 PACKAGE = Path(devwidget.__file__).parent  # of the wheel, where that is tested
 FOLDERS = (PACKAGE, *map(ROOT.joinpath, ("benchmarks", "docs", "notebooks")))
@@ -64,10 +65,10 @@ def test_every_file_that_a_page_or_a_program_names_by_its_path_is_there() -> Non
 
 
 def test_links_and_anchors_are_found_and_dead_ones_told_apart() -> None:
-    page = ROOT / "docs" / "index.md"
+    page = ROOT / "docs" / "reference" / "findings.md"
     assert sum(len(links(page)) for page in PAGES) > 100
-    assert is_there(page, "virtual-gpus.md#versions")
-    assert not is_there(page, "virtual-gpus.md#no-such-heading")
+    assert is_there(page, "findings.md#wrong-device")
+    assert not is_there(page, "findings.md#no-such-heading")
     assert not is_there(page, "no-such-page.md")
 
 

@@ -120,7 +120,7 @@ def test_every_path_that_contributing_names_exists():
 
 def test_the_tree_in_contributing_shows_every_folder():
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    tree = text[text.index("## The rooms") : text.index("## I want to")]
+    tree = text[text.index("## The packages") : text.index("## I want to")]
     folders = {file.parent for file in PACKAGE.rglob("__init__.py") if file.parent != PACKAGE}
     inside = {folder for folder in folders if extra_of(folder / "extra.py") and folder.parent.name != "extras"}
     folders = {folder.name for folder in folders - inside}

@@ -89,7 +89,7 @@ def test_no_page_refers_to_anything_outside_that_a_browser_would_fetch(pages: di
 
 @pytest.mark.slow
 def test_every_public_name_stands_in_the_reference(pages: dict[Path, Page], site: Path) -> None:
-    anchors = pages[site / "api.html"].anchors
+    anchors = pages[site / "reference" / "api.html"].anchors
     missing = [name for name in devwidget.__all__ if name != "__version__" and f"devwidget.{name}" not in anchors]
     assert missing == []
 

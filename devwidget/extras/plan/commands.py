@@ -26,7 +26,7 @@ def add_commands(line: CommandLine) -> None:
     plan = line.add("plan", help=say("predict the memory of a step on GPUs that are not here"))
     add_gpus(plan, default=1)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
-    plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("what is around the step, see docs/plan.md"))
+    plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("what is around the step"))
     plan.add_argument("--accumulate", metavar="N", type=int, default=1, help=say("batches for one step of the optimizer"))
     plan.add_argument("--batch", metavar="N", type=int, default=1, help=say("texts, for a model by its name"))
     plan.add_argument("--length", metavar="N", type=int, default=2048, help=say("tokens of each text, for a model by its name"))

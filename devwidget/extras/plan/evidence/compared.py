@@ -17,7 +17,7 @@ _FINEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure that others or we have measured, beside its plan, in bytes; a row of docs/evidence.md.
+    """One figure that others or we have measured, beside its plan, in bytes; a row of benchmarks/results/plans.md.
 
     Attributes:
         source: its letter there.

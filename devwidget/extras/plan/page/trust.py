@@ -84,7 +84,7 @@ def _draw_row(row: Compared) -> Markup:
 def _draw_remarks(others: int) -> Markup:
     words = say(
         "Allocated is counted, and close; reserved follows the rules of the allocator; on the card the context and other "
-        "processes come on top, which no plan knows. Sources and causes stand in docs/evidence.md."
+        "processes come on top, which no plan knows. Sources and causes: benchmarks/results/plans.md."
     )
     if others:
         words += " " + say("Left out here: {count} rows of another program than the one that was planned.", count=others)

@@ -1,4 +1,4 @@
-"""`python -m tests.extras.plan.evidence`: predict all anew, write the rows that bands follow from, and docs/evidence.md."""
+"""`python -m tests.extras.plan.evidence`: predict all anew, write the rows of the bands, and benchmarks/results/plans.md."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.extras.plan.evidence.measured import (
     scale_of,
 )
 
-PAGE = Path(__file__).parents[4] / "docs" / "evidence.md"
+PAGE = Path(__file__).parents[4] / "benchmarks" / "results" / "plans.md"
 KEPT = Path(__file__).parents[4] / "devwidget" / "extras" / "plan" / "evidence" / "rows.csv"
-HEAD = """# How do we know?
+HEAD = """# Plans and measured memory
 
-Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where
-there is one. This page is written by `python -m tests.extras.plan.evidence`, and `tests/extras/plan/evidence` fails if
-a prediction leaves the bounds that are named here.
+Plans next to figures that others published of their GPUs, and to those of `make test-gpu` on an H100.
+`python -m tests.extras.plan.evidence` writes this page, and `tests/extras/plan/evidence` fails if a prediction leaves
+its bound.
 """
 
 
@@ -95,7 +95,7 @@ def kept_rows(rows: Sequence[Compared]) -> str:
 def _training(rows: Sequence[Compared]) -> list[str]:
     tables = [text for letter in SOURCES for text in table(letter, rows)]
     refused = [f"- {name}: out of memory, measured and predicted." for name in OUT_OF_MEMORY]
-    return ["## Steps and forwards", "", *tables, "What did not fit:", "", *refused, ""]
+    return ["## Steps and forwards", "", *tables, "Out of memory:", "", *refused, ""]
 
 
 def segments_table() -> list[str]:
@@ -122,7 +122,7 @@ def segments_table() -> list[str]:
 
 
 OPEN = [
-    "## What is not held against anything yet",
+    "## Not compared yet",
     "",
     *(f"- {reason}" for reason in NOT_PREDICTED.values()),
     "- Convolutions, whose workspaces cuDNN chooses on the card.",
