@@ -40,12 +40,12 @@ def test_hops_of_one_line_in_many_modules_are_one_row():
     many = [replace(BEFORE.moves[2], module=f"blocks.{block}", site=site(39, "x = block(x, self.mask)")) for block in range(3)]
     compared = devwidget.compare(replace(BEFORE, moves=tuple(many)), replace(BEFORE, moves=()))
     name = "cpu -> cuda:0, healed, blocks.0 and 2 more: x = block(x, self.mask)"
-    assert change_rows(compared)[-1] == (name, "3 hops, 3.00 MiB", "none")
+    assert change_rows(compared)[-1] == (name, "3 transfers, 3.00 MiB", "none")
 
 
 def test_it_prints_is_saved_and_is_a_page(tmp_path):
     compared = devwidget.compare(BEFORE, AFTER)
-    assert str(compared).startswith("Comparison: 1 finding fixed, 0 new, 1 left; 1 hop fewer")
+    assert str(compared).startswith("Comparison: 1 finding fixed, 0 new, 1 left; 1 transfer fewer")
     compared.save(tmp_path / "compared.json")
     assert devwidget.load(tmp_path / "compared.json") == compared
     page = compared.to_html()

@@ -42,7 +42,7 @@ def set_language(name: str | None) -> None:
         asked = re.split("[-_.@]", str(name))[0].lower()
     if asked is not None and asked not in languages():
         known = " | ".join(f"devwidget.set_language({each!r})" for each in languages())
-        raise UnknownNameError(Message("there are no words in {name}", name=repr(name)), instead=known)
+        raise UnknownNameError(Message("there is no translation into {name}", name=repr(name)), instead=known)
     before = language()
     _chosen[:] = [] if asked is None else [asked]
     if language() != before:

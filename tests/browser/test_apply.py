@@ -49,7 +49,7 @@ def test_two_clicks_from_the_panel_to_the_mended_step_and_one_back(session):
     shown.get_by_role("button", name="Apply and trace again").click()
     expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
     assert MENDED in source(session, 1).split("\n")
-    expect(shown.locator(".dw-compared")).to_contain_text("1 finding fixed, 0 new, 0 left; 1 hop fewer")
+    expect(shown.locator(".dw-compared")).to_contain_text("1 finding fixed, 0 new, 0 left; 1 transfer fewer")
     expect(shown.get_by_role("button", name="Undo")).to_be_focused()
     assert session.python("model(batch).device") == "device(type='cuda', index=0)"
     shown.get_by_role("button", name="Undo").click()

@@ -128,7 +128,7 @@ def test_a_program_ends_as_it_would_end_without_us(python: Run, ours: Run, tmp_p
 def test_the_report_of_a_rank_bears_its_number(ours: Run, tmp_path: pathlib.Path, ranks: str, line: str) -> None:
     write(tmp_path, "import torch\n")
     done = ours("--gpus", "2", "train.py", RANK=str(int(ranks) - 1), WORLD_SIZE=ranks)
-    assert f"{line}nothing was done on the 2 virtual GPUs" in done.stderr
+    assert f"{line}nothing ran on the 2 virtual GPUs" in done.stderr
 
 
 def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Run, tmp_path: pathlib.Path) -> None:

@@ -63,7 +63,7 @@ def test_what_is_said_is_what_there_is(name):
 
 
 def test_a_line_that_moves_at_each_step_is_one_row():
-    rows = str(traced("a_line_twice")).partition("moves, by line")[2].partition("memory at its peak")[0]
+    rows = str(traced("a_line_twice")).partition("transfers, by line")[2].partition("memory at its peak")[0]
     assert rows.count("x = torch.rand(8, 4)") == 1
     assert "4x  512 B" in rows
 
@@ -73,4 +73,4 @@ def test_two_of_a_class_are_not_told_as_the_same():
 
 
 def test_gpus_that_did_nothing_are_the_first_thing_said():
-    assert "nothing was done on the 2 virtual GPUs" in str(traced("gpus_never_used")).splitlines()[0]
+    assert "nothing ran on the 2 virtual GPUs" in str(traced("gpus_never_used")).splitlines()[0]

@@ -31,7 +31,7 @@ def about(trace):
 
 def test_a_smaller_batch_is_named_in_samples_or_else_as_a_share():
     told = about(full(parameters=4, activations=10))["batch"]
-    assert "took 10.0 MiB and asked for 4.00 MiB more" in told
+    assert "took 10.0 MiB and requested 4.00 MiB more" in told
     assert "8 of the 10 samples get past this line" in told
     assert told.endswith('devwidget.plan(model, smaller, loss_fn=loss_fn, gpus=1, memory="16.0MiB"))')
     assert "85 % get past this line" in about(full(parameters=4, activations=10, samples=0))["batch"]
@@ -48,21 +48,21 @@ def test_room_in_pieces_asks_for_no_smaller_batch():
 
 
 def test_activations_are_worth_a_word_where_they_would_make_the_room():
-    assert "3.00 MiB of activations waited for backward" in about(full(parameters=10, activations=3, asked=4))["activations"]
+    assert "3.00 MiB of activations were kept for backward" in about(full(parameters=10, activations=3, asked=4))["activations"]
     assert "activations" not in about(full(parameters=10, activations=3, asked=9))
     assert "activations" not in about(full("optimizer", parameters=10, activations=3))
 
 
 def test_gradients_of_an_earlier_step_are_told_in_forward_and_not_in_backward():
     told = about(full(parameters=4, gradients=4, activations=5))["gradients"]
-    assert told.startswith("4.00 MiB of gradients of an earlier step were still there.")
+    assert told.startswith("4.00 MiB of gradients from an earlier step were still allocated.")
     assert told.endswith("optimizer.zero_grad(set_to_none=True)")
     assert "gradients" not in about(full("backward", parameters=4, gradients=4, activations=5))
 
 
 def test_other_tensors_are_told_where_they_would_make_the_room():
     told = about(full(parameters=4, foreign=6, activations=4))["foreign"]
-    assert told.startswith("6.00 MiB on cuda:0 were there before and are no part of this model.")
+    assert told.startswith("6.00 MiB on cuda:0 were allocated before and do not belong to this model.")
     assert "`del`" not in told  # which frees nothing that a list, `Out` or a traceback holds too
     assert "foreign" not in about(full(parameters=12, foreign=1, activations=2))
 
@@ -70,7 +70,7 @@ def test_other_tensors_are_told_where_they_would_make_the_room():
 def test_what_does_not_grow_with_the_batch_asks_for_other_cards():
     told = about(full("optimizer", parameters=5, gradients=5, optimizer=5, asked=5))
     assert list(told) == ["devices"]
-    assert told["devices"].startswith("15.0 MiB of parameters, buffers, gradients and optimizer state are there whatever")
+    assert told["devices"].startswith("15.0 MiB of parameters, buffers, gradients and optimizer state do not depend on")
 
 
 def test_a_step_that_had_room_and_a_file_of_an_older_version_have_no_advice():
@@ -84,8 +84,8 @@ def test_a_step_that_had_room_and_a_file_of_an_older_version_have_no_advice():
 def test_the_card_has_who_held_most_then_and_the_cures_and_the_text_has_them_too():
     trace = full(parameters=4, activations=10)
     card = failure_card(trace)
-    assert card["notes"][0] == "live then on cuda:0: 3.00 MiB activations of `encoder`, train.py:41  `y = x @ x`"
-    assert [cure["text"].split()[-2:] for cure in card["cures"]] == [["it", "by"], ["keeps", "none:"]]
+    assert card["notes"][0] == "live on cuda:0 at that time: 3.00 MiB activations of `encoder`, train.py:41  `y = x @ x`"
+    assert [cure["text"].split()[-2:] for cure in card["cures"]] == [["running", "it:"], ["keeps", "none:"]]
     text = str(trace)
     assert "  help:  The batch and what was computed from it took 10.0 MiB" in text
     assert "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)" in text

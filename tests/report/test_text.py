@@ -44,7 +44,7 @@ def on_cpu():
 
 
 def test_a_trace_of_the_cpu_alone_says_first_that_virtual_gpus_were_idle():
-    assert str(on_cpu()).startswith("Trace: nothing was done on the 2 virtual GPUs · no findings · no hops\n")
+    assert str(on_cpu()).startswith("Trace: nothing ran on the 2 virtual GPUs · no findings · no transfers\n")
     assert "virtual" not in str(replace(on_cpu(), virtual_gpus=0)).splitlines()[0]
 
 
@@ -70,7 +70,7 @@ def test_a_report_that_finds_nothing_is_short_and_as_wide_as_a_terminal():
     lines = str(busy()).splitlines()
     assert len(lines) == 15
     assert max(map(columns_of, lines)) <= 120
-    assert "moves, by line: 2 of 30" in lines
+    assert "transfers, by line: 2 of 30" in lines
     assert "checked: 30 kinds of fault" in lines
 
 

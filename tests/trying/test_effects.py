@@ -190,8 +190,8 @@ def test_asked_for_it_is_tried_all_the_same_and_says_what_may_be_noticed(tmp_pat
     assert first_fix(trace).verified
     assert trace.noticed == (f"the step wrote to `{path}`",)
     assert len(path.read_text()) == trace.step_runs > 1
-    assert f"the step ran {trace.step_runs} times, after the first time to try fixes" in str(trace)
-    assert f"that may have been noticed: the step wrote to `{path}`" in str(trace)
+    assert f"the step ran {trace.step_runs} times: once to trace it, then to verify fixes" in str(trace)
+    assert f"side effects outside the step: the step wrote to `{path}`" in str(trace)
 
 
 def test_a_slow_step_runs_once(monkeypatch):

@@ -106,7 +106,7 @@ def test_a_hop_inside_a_joined_block_arrives_there_whichever_of_its_parts_runs()
 def test_weights_that_a_hook_brings_make_their_block_visit_where_it_runs():
     offloaded = stack(4, lambda block: CPU if block == 3 else GPU0)
     picture = picture_of(offloaded, traced(crossing("h.3.up", 37, CPU, GPU0, cause="hook")))
-    assert named(picture) == ["h.0–2 3 × Block", "h.3 Block", "h.3 Block, run here"]
+    assert named(picture) == ["h.0–2 3 × Block", "h.3 Block", "h.3 Block, runs here"]
     assert ends(picture) == [("h.3", "h.3")]
     assert [str(column.device) for column in picture.columns] == ["cpu", "cuda:0"]
 
@@ -147,8 +147,8 @@ def test_a_column_tells_what_its_peak_was_made_of():
 def test_a_call_of_data_parallel_is_drawn_as_it_ran(gpus):
     picture = picture_of(split_model(), data_parallel(gpus))
     found = named(picture)
-    assert found[2:4] == ["batch 63 samples", "Linear the only copy that stays"]
-    assert found[-2:] == ["outputs gathered", "gradients added up"]
+    assert found[2:4] == ["batch 63 samples", "Linear the copy that is kept"]
+    assert found[-2:] == ["outputs gathered", "gradients summed"]
     replicas = [block for block in picture.blocks if block.what == "replica"]
     assert len({block.row for block in replicas}) == 1
     assert [str(block.device) for block in replicas] == [f"cuda:{n}" for n in range(gpus)]

@@ -39,10 +39,10 @@ _THIN, _THICK = 1.5, 4.5
 _SEEN = 0.005
 """Share of a wall below which nobody sees a part of it."""
 _KEY: dict[Kind, Message] = {
-    "copy": Message("copied, as thick as its bytes"),
-    "gradient": Message("gradients on their way back"),
-    "healed": Message("wrong: moved by the trace, so that the step could go on"),
-    "stopped": Message("here the step stopped"),
+    "copy": Message("copies; the thicker, the more bytes"),
+    "gradient": Message("gradients, sent back"),
+    "healed": Message("misplaced: moved by the trace so that the step could continue"),
+    "stopped": Message("the step stopped here"),
 }
 
 

@@ -104,7 +104,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
     calls, lanes, clock, series = parallel_calls(trace), make_timeline(trace), Clock(trace), memory_series(trace)
     failure, findings = _failure_in_its_finding(trace, _with_rows(trace, table, marks))
     return {
-        "summary": summary_words(trace),
+        "summary": summary_words(trace, "hop"),
         "verdict": findings_words(trace),
         "failure": failure,
         "findings": findings,
@@ -144,7 +144,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     if kept is None or trace is None:
         return {}
     if kept is trace:
-        kept_words = say("This trace is kept. The next one will stand beside it.")
+        kept_words = say("Baseline saved. The next trace will be compared with it.")
         return {"verdict": kept_words, "rows": [], "hops": [], "fixed": [], "new": []}
     compared = compare_traces(kept, trace)
     fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))

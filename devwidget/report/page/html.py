@@ -47,7 +47,7 @@ from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
 _MOST_ROWS = 50
-GONE = Message("devwidget: the model was deleted before anything was read")
+GONE = Message("devwidget: the model was deleted before it was read")
 
 
 def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -103,7 +103,7 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str) -> str:
     """For when the notebook is opened again and no kernel knows the panel."""
-    return render("saved.html", note=say("The panel as it was saved; run the cell for the live one."), html=Markup(html))
+    return render("saved.html", note=say("The panel as it was saved. Run the cell to get the live panel."), html=Markup(html))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"

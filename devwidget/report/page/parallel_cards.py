@@ -130,8 +130,8 @@ def _prefix_notes(spread: Spread) -> list[str]:
     prefix = f"{spread.path}.module." if spread.path else "module."
     return [
         say(
-            "The names of its parameters and buffers ({keys}) begin with `{prefix}`, which a plain model does not know:"
-            " save what is inside, and load into what is inside.",
+            "The names of its parameters and buffers ({keys}) begin with `{prefix}`; a model without the wrapper does not"
+            " have that prefix. Save and load the state of the inner module.",
             keys=f"{spread.keys:,}",
             prefix=prefix,
         )
@@ -143,7 +143,7 @@ def _data_parallel_notes(spread: Spread) -> list[str]:
         where = _bytes_here(*spread.shares)
         return [
             say(
-                "There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied.",
+                "No GPU was available when it was built: it calls the module directly, {where}. Nothing is split or copied.",
                 where=where,
             )
         ]
@@ -155,31 +155,31 @@ def _data_parallel_notes(spread: Spread) -> list[str]:
 def _distributed_notes(spread: Spread) -> list[str]:
     return [
         say(
-            "This process is {one} and holds a whole copy: {here}.",
+            "This process is {one} and holds a full copy: {here}.",
             one=said(spread.note) or say("one of several"),
             here=_bytes_here(*spread.shares),
         ),
-        say("Gradients are averaged between the processes in backward. The other processes are not seen from here."),
+        say("Gradients are averaged over the processes in backward. The other processes are not shown."),
     ]
 
 
 def _sharded_notes(spread: Spread) -> list[str]:
     return [
         say(
-            "{modules} cut into shards; this process holds {here} of {whole}.",
+            "{modules} are sharded; this process holds {here} of {whole}.",
             modules=count_words(len(spread.shares), "module"),
             here=_bytes_here(*spread.shares),
             whole=_whole_words(spread),
         ),
-        say("For its forward and its backward each is gathered whole for a while. The other processes are not seen from here."),
+        say("Each module is gathered for its forward and its backward. The other processes are not shown."),
     ]
 
 
 def _tensor_parallel_notes(spread: Spread) -> list[str]:
     return [
         say(
-            "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
-            " not seen from here.",
+            "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other"
+            " processes are not shown.",
             modules=count_words(len(spread.shares), "module"),
             here=_bytes_here(*spread.shares),
             whole=_whole_words(spread),
@@ -190,12 +190,12 @@ def _tensor_parallel_notes(spread: Spread) -> list[str]:
 def _offloaded_notes(spread: Spread) -> list[str]:
     return [
         say(
-            "Hooks of accelerate bring inputs to where each module runs; in memory now: {here} of {whole}.",
+            "Hooks of accelerate move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
             here=_bytes_here(*spread.shares),
             whole=_whole_words(spread),
         ),
         *(
-            [say("Offloaded weights are loaded for each forward of their module and dropped after it.")]
+            [say("Offloaded weights are loaded for each forward of their module and freed after it.")]
             if _is_offloaded(spread)
             else []
         ),

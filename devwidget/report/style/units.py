@@ -27,10 +27,11 @@ _COUNTED = {
     "row": both("{count} row", "{count} rows"),
     "sample": both("{count} sample", "{count} samples"),
     "step": both("{count} step", "{count} steps"),
+    "sync": both("{count} sync", "{count} syncs"),
     "tensor": both("{count} tensor", "{count} tensors"),
     "token": both("{count} token", "{count} tokens"),
+    "transfer": both("{count} transfer", "{count} transfers"),
     "virtual GPU": both("{count} virtual GPU", "{count} virtual GPUs"),
-    "wait": both("{count} wait", "{count} waits"),
     "warning": both("{count} warning", "{count} warnings"),
 }
 """Noun -> its templates."""

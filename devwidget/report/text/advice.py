@@ -40,7 +40,7 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
         return
     count, part = len(call.call.device_ids), call.replicas[0].samples
     text = say(
-        "{samples} reach {busy} of {count} GPUs; {idle} had nothing to do. A batch of {sizes} reaches all.",
+        "{samples} reach {busy} of {count} GPUs; {idle} got none. A batch of {sizes} reaches all.",
         samples=count_words(call.samples, "sample"),
         busy=len(call.replicas),
         count=count,
@@ -48,7 +48,7 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
         sizes=_multiples_words(call.samples, count),
     )
     if call.samples > count:
-        text = say("torch cuts parts of {part}, so that {text}", part=part, text=text)
+        text = say("torch makes parts of {part}, so {text}", part=part, text=text)
     yield Advice("batch", text[0].upper() + text[1:])
 
 
@@ -58,8 +58,8 @@ def _uneven_batch(call: ParallelCall) -> Iterator[Advice]:
         return
     last, count = call.replicas[samples.index(min(samples))], len(samples)
     text = say(
-        "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is cut evenly; if it was the"
-        " last batch of an epoch, use `DataLoader(drop_last=True)`.",
+        "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is split evenly. If this"
+        " was the last batch of an epoch, use `DataLoader(drop_last=True)`.",
         device=last.device,
         samples=count_words(min(samples), "sample"),
         most=max(samples),
@@ -83,7 +83,7 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
     whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, count_words(len(call.replicas), "number")
     if numbers:
         text = say(
-            "Besides the loss, {whole} of outputs are gathered on {point}. `{name}` is there already: return it alone, and"
+            "`forward` returns the loss and other outputs: {whole} are gathered on {point}. Return only `{name}`; then"
             " {count} are gathered instead of {whole}.",
             whole=whole,
             point=point,
@@ -94,14 +94,16 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
         return
     parts = "equal" if len({replica.samples for replica in call.replicas}) == 1 else "unequal"
     text = say(
-        "Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and what the loss"
-        " needs besides stays on the GPU that computed the outputs.",
+        "Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and the"
+        " loss is computed on the GPU that has the outputs.",
         count=count,
         point=point,
         whole=whole,
     )
     if parts != "equal":
-        text = say("{first} {second}", first=text, second=say("The parts are unequal here: weight each mean by its samples."))
+        text = say(
+            "{first} {second}", first=text, second=say("The parts of this batch are unequal: weight each mean by its samples.")
+        )
     yield Advice("loss", text, _LOSS_INSIDE)
 
 
@@ -125,8 +127,8 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
     if best is None or call.peak_on(best) + gathered > call.peak_on(point) - gathered:
         return
     text = say(
-        "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on {best},"
-        " which peaks at {low} against {high}; the targets must be there too.",
+        "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on"
+        " {best}, whose peak is {low} instead of {high}. Move the targets there too.",
         point=point,
         index=best.index,
         gathered=format_bytes(gathered),
@@ -144,7 +146,7 @@ def _larger_first(call: ParallelCall) -> Iterator[Advice]:
         return
     order = [best, *(device for device in call.call.device_ids if device != best)]
     text = say(
-        "{source} does the most and has {room}; {best} has {more}: name it first and put the model there.",
+        "{source} does the most work and has {room}; {best} has {more}. Name {best} first and move the model there.",
         source=call.source,
         room=format_bytes(room[call.source]),
         best=best,
@@ -166,8 +168,9 @@ def _distributed_instead(call: ParallelCall) -> Iterator[Advice]:
     if not call.trains or copied < WORTH_A_WORD:
         return
     text = say(
-        "`DistributedDataParallel` runs one process for each GPU, which keeps its copy of the model: it saves the {size} of"
-        " parameters copied at every forward, gathers no outputs, and averages gradients while backward still runs.",
+        "`DistributedDataParallel` runs one process per GPU, and each process keeps its copy of the model. This avoids"
+        " copying {size} of parameters at every forward and gathering outputs, and gradients are averaged while backward"
+        " runs.",
         size=format_bytes(copied),
     )
     yield Advice("ddp", text)
@@ -261,8 +264,8 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
     left = full.live.gradients
     if left and full.refused.phase in ("forward", "loss"):
         text = say(
-            "{size} of gradients of an earlier step were still there. Unless you add them up on purpose, let go of them before"
-            " the next forward:",
+            "{size} of gradients from an earlier step were still allocated. Unless you accumulate gradients, free them"
+            " before the next forward:",
             size=format_bytes(left),
         )
         yield Advice("gradients", text, "optimizer.zero_grad(set_to_none=True)")
@@ -272,12 +275,12 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
         return
     takes = say(
-        "The batch and what was computed from it took {took} and asked for {asked} more.",
+        "The batch and what was computed from it took {took} and requested {asked} more.",
         took=format_bytes(full.growing),
         asked=format_bytes(full.refused.bytes),
     )
     if (full.fitting_samples if full.samples else full.fitting) <= 0:
-        none = say("No batch is small enough: {size} do not depend on it.", size=format_bytes(full.fixed))
+        none = say("No batch is small enough: {size} do not depend on its size.", size=format_bytes(full.fixed))
         yield Advice("batch", say("{first} {second}", first=takes, second=none))
         return
     most = f"{100 * full.fitting:.0f} %"
@@ -286,8 +289,8 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
             "{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(full.samples, "sample")
         )
     smaller = say(
-        "As far as that grows with the batch, {most} get past this line; what follows takes more. Whether the whole step fits"
-        " with a smaller batch is told without running it by",
+        "If this grows with the batch, {most} get past this line; later lines take more. To see whether the step fits"
+        " with a smaller batch, without running it:",
         most=most,
     )
     text = say("{first} {second}", first=takes, second=smaller)
@@ -300,8 +303,8 @@ def _use_checkpoints(full: _Full) -> Iterator[Advice]:
     kept = full.live.activations
     if full.refused.phase in _WITH_BATCH and kept and kept >= full.missing:
         text = say(
-            "{size} of activations waited for backward. A block of the model that is called like this keeps only what it was"
-            " given, and runs again in backward; where no backward follows, `with torch.no_grad():` keeps none:",
+            "{size} of activations were kept for backward. A block that is called like this keeps only its inputs, and"
+            " runs again in backward. Without a backward, use `with torch.no_grad():`, which keeps none:",
             size=format_bytes(kept),
         )
         yield Advice("activations", text, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")
@@ -311,8 +314,8 @@ def _other_tensors(full: _Full) -> Iterator[Advice]:
     foreign = full.live.foreign
     if foreign and foreign >= full.missing:
         text = say(
-            "{size} on {device} were there before and are no part of this model. Their memory is free when nothing holds them"
-            " any more: no variable, list, output of a cell (`Out`), graph or traceback.",
+            "{size} on {device} were allocated before and do not belong to this model. They are freed once nothing"
+            " references them: no variable, list, output of a cell (`Out`), graph or traceback.",
             size=format_bytes(foreign),
             device=full.device,
         )
@@ -324,8 +327,8 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
     if full.refused.phase in _WITH_BATCH or not alone:
         return
     text = say(
-        "{size} of parameters, buffers, gradients and optimizer state are there whatever the batch. What other cards, and more"
-        " of them, would hold:",
+        "{size} of parameters, buffers, gradients and optimizer state do not depend on the batch. To see what other"
+        " GPUs, or more of them, would hold:",
         size=format_bytes(alone),
     )
     yield Advice("devices", text, 'print(devwidget.plan(model, batch, gpus=2, memory="16GiB"))')

@@ -56,9 +56,12 @@ def verdict_words(compared: Comparison) -> str:
     """`2 findings fixed, 1 new, 0 left; 12 hops fewer`."""
     fixed = count_words(len(compared.fixed), "finding")
     hops = compared.hops_after - compared.hops_before
-    change = say("as many hops")
+    change = say("as many transfers")
     if hops:
-        more, fewer = say("{hops} more", hops=count_words(hops, "hop")), say("{hops} fewer", hops=count_words(-hops, "hop"))
+        more, fewer = (
+            say("{hops} more", hops=count_words(hops, "transfer")),
+            say("{hops} fewer", hops=count_words(-hops, "transfer")),
+        )
         change = more if hops > 0 else fewer
     return say(
         "{fixed} fixed, {new} new, {left} left; {change}",
@@ -87,8 +90,8 @@ def measure_rows(compared: Comparison) -> list[Row]:
     count = len(compared.fixed) + len(compared.left), len(compared.new) + len(compared.left)
     rows = [
         (say("findings"), str(count[0]), str(count[1])),
-        (say("hops"), str(compared.hops_before), str(compared.hops_after)),
-        (say("bytes that cross"), format_bytes(compared.bytes_before), format_bytes(compared.bytes_after)),
+        (say("transfers"), str(compared.hops_before), str(compared.hops_after)),
+        (say("bytes transferred"), format_bytes(compared.bytes_before), format_bytes(compared.bytes_after)),
         *(
             (say("peak of {device}", device=each.device), format_bytes(each.before), format_bytes(each.after))
             for each in compared.peaks
@@ -116,5 +119,5 @@ def _hop_row(hops: Sequence[HopChange]) -> HopRow:
 
 def _amount_words(count: int, size: int) -> str:
     if count:
-        return f"{count_words(count, 'hop')}, {format_bytes(size)}"
+        return f"{count_words(count, 'transfer')}, {format_bytes(size)}"
     return say("none")

@@ -45,19 +45,19 @@ def block_kind(block: Block) -> str:
     if block.what == "outputs":
         return say("gathered")
     if block.what == "gradients":
-        return say("added up")
+        return say("summed")
     if block.what == "tensor":
         if block.name:
             return tensor_words(block.dtype, block.shape)
         return ""
     if block.call is not None:
-        return say("the only copy that stays")
+        return say("the copy that is kept")
     if len(block.paths) == 1:
         kind = block.class_name
     else:
         kind = f"{len(block.paths)} × {block.class_name or say('modules')}"
     if block.what == "visit":
-        return say("{kind}, run here", kind=kind)
+        return say("{kind}, runs here", kind=kind)
     return kind
 
 
@@ -71,7 +71,7 @@ def block_title(block: Block) -> str:
         size = ""
     lines = [row_words((block_name(block), block_kind(block))), row_words((str(block.device), size))]
     if block.what == "visit":
-        lines.append(say("its weights are kept elsewhere and come for each call"))
+        lines.append(say("its weights are on another device and are copied here for each call"))
     if block.wrong and block.what != "tensor":
         lines.append(say("an error was found here"))
     return "\n".join(lines)
@@ -123,7 +123,7 @@ def way_title(way: Way, picture: Picture) -> str:
     source, target = picture.blocks[way.source], picture.blocks[way.target]
     seconds = sum(move.seconds for move in way.moves)
     if seconds:
-        cost = say("{time} in the host", time=format_seconds(seconds))
+        cost = say("{time} on the host", time=format_seconds(seconds))
     else:
         cost = ""
     if way.moves:
@@ -142,9 +142,9 @@ def _reason_lines(way: Way) -> list[str]:
             _line_words(site_words(way.fault.site), first_line(way.fault.site)),
         ]
     if way.kind == "healed":
-        return [say("wrong: moved by the trace, so that the step could go on")]
+        return [say("misplaced: moved by the trace so that the step could continue")]
     if way.kind == "gradient":
-        return [say("gradients on their way back")]
+        return [say("gradients, sent back")]
     return []
 
 

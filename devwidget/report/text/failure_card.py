@@ -87,11 +87,11 @@ def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
             else:
                 role = each["role"]
             what = row_words((f"{each['bytes']} {role}", each["place"] + code))
-            yield say("live then on {device}: {what}", device=each["device"], what=what)
+            yield say("live on {device} at that time: {what}", device=each["device"], what=what)
     errors = [finding for finding in trace.findings if finding.severity == "error"]
     if errors:
-        yield say("found on the way: {headline}", headline=said(errors[0].headline))
-    yield say("what comes after this line was not run, and so not checked")
+        yield say("found before: {headline}", headline=said(errors[0].headline))
+    yield say("the code after this line did not run and was not checked")
 
 
 def _live_then(trace: Trace) -> list[Card]:

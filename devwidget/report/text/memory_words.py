@@ -20,13 +20,14 @@ Card = dict[str, Any]
 _MOST_HOLDINGS = 4
 _START = "import devwidget; devwidget.simulate(2).start()"  # works without the extension too
 NO_ALLOCATOR = Message(
-    "This trace has no curve: allocations are followed on CUDA and on virtual GPUs. What the cpu holds meanwhile is not"
+    "This trace has no memory curve: allocations are recorded on CUDA and on virtual GPUs only. Memory of the cpu is not"
     " counted, and tensors on meta hold no bytes. To see the step on virtual GPUs, run {line} and build the model again.",
     line=_START,
 )
 MODEL_ONLY = Message(
-    "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase. What autograd keeps and"
-    " temporaries are not: there is no allocator to ask. On virtual GPUs they are: run {line} and build the model again.",
+    "On the cpu only the tensors of the model and its optimizer are counted, at the end of each phase; temporaries and"
+    " activations kept for backward are not, because the cpu has no allocator to ask. To count them on virtual GPUs, run"
+    " {line} and build the model again.",
     line=_START,
 )
 

@@ -25,12 +25,12 @@ def parallel_summary(call: ParallelCall) -> str:
     """The cut and the time of each step, on one line."""
     if not call.replicas:
         return say(
-            "device_ids name one GPU, {source}: the module is called directly, nothing is cut or copied between GPUs",
+            "device_ids has one GPU, {source}: the module is called directly, nothing is split or copied between GPUs",
             source=call.source,
         )
     parts = [
         say(
-            "{samples} cut over {replicas}",
+            "{samples} split over {replicas}",
             samples=count_words(call.samples, "sample"),
             replicas=count_words(len(call.replicas), "replica"),
         )
@@ -53,9 +53,7 @@ def parallel_words(call: ParallelCall) -> list[str]:
 def _order_words(call: ParallelCall) -> Iterator[str]:
     indices = [device.index or 0 for device in call.call.device_ids]
     if indices != sorted(indices):
-        yield say(
-            "`device_ids` begins with {source}: the model lives there, and gradients come together there.", source=call.source
-        )
+        yield say("`device_ids` begins with {source}: the model is there, and gradients are summed there.", source=call.source)
     if call.call.output_device != call.source:
         yield say(
             "`output_device` is {output_device}: outputs are gathered there, not on {source}.",
@@ -91,14 +89,14 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
     }
     if call.gathered_on:
         yield say(
-            "The outputs are gathered on {point}, {what} the largest: it holds all {all}, {crossed} of them copied from other"
-            " GPUs.",
+            "The outputs are gathered on {point}; the largest is {what}. It holds all {all}, {crossed} of them copied"
+            " from other GPUs.",
             **facts,
         )
     else:
         yield say(
-            "The outputs are to be gathered on {point}, {what} the largest: it has to hold all {all}, {crossed} of them from"
-            " other GPUs.",
+            "The outputs are to be gathered on {point}; the largest is {what}. It has to hold all {all}, {crossed} of"
+            " them from other GPUs.",
             **facts,
         )
 
@@ -119,7 +117,7 @@ def _peak_words(call: ParallelCall) -> Iterator[str]:
     first, *rest = sorted(peaks, key=lambda device: -peaks[device])
     if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
         yield say(
-            "{first} peaks at {most}, the others at {rest} at most.",
+            "The peak of {first} is {most}; the others reach at most {rest}.",
             first=first,
             most=format_bytes(peaks[first]),
             rest=format_bytes(peaks[rest[0]]),
@@ -129,7 +127,7 @@ def _peak_words(call: ParallelCall) -> Iterator[str]:
 def _gradient_words(call: ParallelCall) -> Iterator[str]:
     if call.reduced_bytes:
         yield say(
-            "In backward {size} of gradients are copied to {source} and added up there.",
+            "In backward, {size} of gradients are copied to {source} and summed there.",
             size=format_bytes(call.reduced_bytes),
             source=call.source,
         )
@@ -144,7 +142,7 @@ def _card_names(call: ParallelCall) -> Iterator[str]:
             for device, card in cards.items()
         )
         yield say(
-            "The machine numbers its GPUs in another way than torch (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
+            "The machine and torch number the GPUs differently (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
             pairs=pairs,
         )
 
@@ -180,7 +178,7 @@ def _part_words(call: ParallelCall, what: str) -> tuple[str, str]:
     if what == "gradients":
         size = format_bytes(call.reduced_bytes)
         return say("gradients"), say("{size} copied to {source}", size=size, source=call.source)
-    return call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source)
+    return call.call.class_name, say("is on {source}, copied to the others at each call", source=call.source)
 
 
 def _replica_words(call: ParallelCall, what: str, replica: Replica) -> tuple[str, str]:

@@ -70,24 +70,26 @@ def _checked_words(trace: Trace) -> str:
     return say("checked: {kinds} of fault", kinds=count_words(len(trace.checked), "kind"))
 
 
-def summary_words(trace: Trace) -> str:
-    """One line: findings by severity, moves, time."""
+def summary_words(trace: Trace, transfer: str = "transfer") -> str:
+    """One line: findings by severity, transfers, or hops as the panel calls them, time."""
     is_idle = _is_idle(trace)
     parts = []
     if is_idle:
-        parts.append(say("nothing was done on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU")))
+        parts.append(say("nothing ran on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU")))
     if trace.error:
         parts.append(say("ended by an exception"))
     if trace.findings or not trace.error:
         parts.append(findings_words(trace))
     if trace.moves:
         parts.append(
-            row_words((count_words(total(trace.moves, "count"), "hop"), format_bytes(total(trace.moves, "all_bytes"))))
+            row_words((count_words(total(trace.moves, "count"), transfer), format_bytes(total(trace.moves, "all_bytes"))))
         )
-    else:
+    elif transfer == "hop":
         parts.append(say("no hops"))
+    else:
+        parts.append(say("no transfers"))
     if trace.waits:
-        parts.append(count_words(total(trace.waits, "count"), "wait"))
+        parts.append(count_words(total(trace.waits, "count"), "sync"))
     if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus and not is_idle:
@@ -133,7 +135,7 @@ def check_lines(trace: Trace) -> Iterator[str]:
     for words in not_checked_words(trace):
         yield from wrap_list(say("not checked: {rules}", rules=words), MOST_COLUMNS)
     for lost in trace.not_restored:
-        yield say("could not put back: {lost}", lost=lost)
+        yield say("could not restore: {lost}", lost=lost)
     yield from trial_words(trace)
 
 
@@ -142,15 +144,15 @@ def wait_words(trace: Trace) -> Iterator[str]:
     told_at = {finding.fault for finding in trace.findings if finding.kind == "host-sync"}
     silent = [wait for wait in trace.waits if wait.site not in told_at]
     if silent and "host-sync" in trace.checked:
-        told = count_words(total(silent, "count"), "wait")
-        yield say("host-sync: {waits} without a finding, in the table of waits by line", waits=told)
+        told = count_words(total(silent, "count"), "sync")
+        yield say("host-sync: {waits} not reported as findings; see the table of syncs", waits=told)
 
 
 def trial_words(trace: Trace) -> Iterator[str]:
     """How often the step ran, if not once, and what of that may have been noticed."""
     if trace.step_runs > 1:
-        yield say("the step ran {count} times, after the first time to try fixes", count=trace.step_runs)
-        yield from (say("that may have been noticed: {reason}", reason=said(why)) for why in trace.noticed)
+        yield say("the step ran {count} times: once to trace it, then to verify fixes", count=trace.step_runs)
+        yield from (say("side effects outside the step: {reason}", reason=said(why)) for why in trace.noticed)
 
 
 def not_checked_words(trace: Trace) -> list[str]:
@@ -170,9 +172,9 @@ def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
     waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
     if hops:
         rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -total(line, "bytes"))]
-        yield line_table(say("moves, by line"), rows, (1, 2), most)
+        yield line_table(say("transfers, by line"), rows, (1, 2), most)
     if waits:
-        yield line_table(say("waits of the host, by line"), [_wait_cells(line) for line in waits], (1,), most)
+        yield line_table(say("syncs, by line"), [_wait_cells(line) for line in waits], (1,), most)
     if trace.copy_checks:
         yield line_table(say("copies between GPUs, checksums at both ends"), _copy_rows(trace), (1,), most)
 
@@ -230,9 +232,9 @@ def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
         pairs.setdefault((f"{check.source} -> {check.target}", check.peer_access), []).append(check)
     rows = []
     for (way, peer), checks in pairs.items():
-        arrived = say("as sent")
+        arrived = say("unchanged")
         if wrong := total(checks, "wrong"):
-            arrived = say("{count} arrived changed", count=wrong)
+            arrived = say("{count} changed on the way", count=wrong)
         rows.append((way, f"{total(checks, 'count')}x", arrived, said(_PEER_ACCESS[peer])))
     return rows
 

@@ -32,7 +32,7 @@ def test_what_is_lost_is_named_by_its_path_in_the_text_too():
     inner = buffered(lambda m, x: m.seen.untyped_storage().resize_(0), torch.ones(LARGE))
     traced = _traced(Changing(lambda m, x: m.body[0](x), body=nn.ModuleList([inner])))
     assert traced.not_restored == ("`body.0.seen` (its storage was freed)",)
-    assert "could not put back: `body.0.seen` (its storage was freed)" in str(traced)
+    assert "could not restore: `body.0.seen` (its storage was freed)" in str(traced)
     assert inner.seen.untyped_storage().nbytes() == LARGE * 4
 
 
