@@ -41,7 +41,7 @@ def test_a_text_that_nobody_translated_stays() -> None:
 
 
 def test_a_language_without_words_is_refused() -> None:
-    with pytest.raises(ValueError, match="there are no words in 'fr'"):
+    with pytest.raises(ValueError, match="there is no translation into 'fr'"):
         devwidget.set_language("fr")
     assert language() == "en"
 

@@ -111,7 +111,7 @@ def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
     card = panel.view.traced["findings"][0]["fixes"][0]
     assert (card["offered"], "verified" in card["confidence"]) == (False, True)
     assert panel.trace.step_runs == 3
-    assert panel.view.traced["trials"] == ["the step ran 3 times, after the first time to try fixes"]
+    assert panel.view.traced["trials"] == ["the step ran 3 times: once to trace it, then to verify fixes"]
     assert panel.view.status["kind"] == "done"
 
 
@@ -121,7 +121,7 @@ def test_a_kept_trace_is_still_the_kept_one_after_a_fix_of_it_was_tried(opened):
     panel.keep()
     panel.actions = replace(panel.actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
     asked(panel, ask="try", finding=0, fix=0)
-    assert panel.view.compared["verdict"].startswith("This trace is kept")
+    assert panel.view.compared["verdict"].startswith("Baseline saved")
 
 
 @pytest.mark.parametrize(("finding", "fix"), [(0, 99), (-1, 0), (None, None)])

@@ -46,7 +46,7 @@ def test_a_large_output_asks_for_the_loss_inside_forward():
         "Compute the loss inside `forward` and return it: 2 numbers are gathered on cuda:0 instead of 2.44 MiB, and the loss"
         " is computed on the GPU that has the outputs."
     )
-    assert "unequal here" in texts(data_parallel(2, samples=63), "loss")[0]
+    assert "are unequal" in texts(data_parallel(2, samples=63), "loss")[0]
 
 
 def test_memory_that_ran_out_before_the_loss_is_told_and_counts_as_training():
