@@ -1,4 +1,4 @@
-"""What a rule finds, and the finding that it becomes."""
+"""What a rule finds, and the finding made from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devwidget.rules.wording import described
 
 
 class Event(Protocol):
-    """A wait, a move or a check of a copy: it has a line, and the module that was running."""
+    """A sync, a transfer or a check of a copy: anything with a line and the module that ran there."""
 
     @property
     def site(self) -> Site | None:
@@ -28,7 +28,7 @@ class Event(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SiteInModule:
-    """A line and the module that was running there, where no event of the trace stands for both."""
+    """A line and the module that ran there, for findings without an event in the trace."""
 
     site: Site | None
     module: str | None
@@ -39,19 +39,19 @@ class Found:
     """One thing that is wrong.
 
     Attributes:
-        at: the fault, the event, or the line alone where no module runs.
-        headline: the fact, as in `Finding`.
-        why: if it is another one than the rule's.
-        birth: the line that created or moved the tensor.
-        birth_moves: True if that line moves it, though it is the birth of none of the operands of a fault.
-        fixes: those that could be made, best first; None for the others.
-        notes: context, one sentence each.
-        no_edit: the note that says why none of the fixes is an edit.
-        operands: the tensors that are shown; None for those of the fault.
-        explains: numbers of further faults behind it.
-        also: further modules in which the same cause strikes.
-        cause: what two of one root cause share; "" for the line of birth, else of fault.
-        severity: if it is another one than the rule's.
+        at: The fault, the event, or only the line if no module runs there.
+        headline: The fact, as in `Finding`.
+        why: The reason, if it differs from the rule's.
+        birth: The line that created or moved the tensor.
+        birth_moves: Whether that line moves the tensor; needed only if the operands of the fault do not say so.
+        fixes: Possible fixes, best first; None for fixes that could not be written.
+        notes: Context, one sentence each.
+        no_edit: A note that says why none of the fixes is an edit.
+        operands: The tensors to show; None for the operands of the fault.
+        explains: Numbers of further faults with this cause.
+        also: Further modules with this cause.
+        cause: What findings of one root cause share; "" for the birth, else the line of the fault.
+        severity: The severity, if it differs from the rule's.
     """
 
     at: Fault | Event | Site | None
@@ -70,7 +70,7 @@ class Found:
 
 
 def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Finding:
-    """The finding of what a rule has found, with what is known of the rule."""
+    """Return the finding for what a rule found, with the kind, severity and reason of the rule."""
     at = found.at
     fault = at if isinstance(at, Fault) else None
     site, module = (at, None) if at is None or isinstance(at, Site) else (at.site, at.module)

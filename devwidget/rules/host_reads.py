@@ -1,4 +1,4 @@
-"""Values that the host reads: what a program does with one, and sums that can be read once, after their loop."""
+"""Values that the host reads: how a program uses them, and sums that can be read once after their loop."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PRINTS = frozenset({
 })  # fmt: skip
 _KEEPS = frozenset({"__setattr__", "add", "append", "extend", "setdefault", "update"})
 _OF_NUMBERS = ("np.", "numpy.", "math.", "statistics.")
-"""Libraries whose functions give numbers for numbers."""
+"""Libraries whose functions return numbers for numbers."""
 _PASSES = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "pow", "round", "str", "sum"})
 
 
 def uses_of(site: Site | None, expression: str) -> frozenset[str]:
-    """How the value of an expression at a line is used; what cannot be told is not among the words.
+    """Return how the value of an expression at a line is used; unknown uses are left out.
 
     Returns:
-        `prints` (it is shown to people), `keeps` (it is added to a sum, a list or a field), `branches` (it decides what runs
-        next), `indexes`, `steps` (an environment is given it), `calls` (some other function is), `computes`.
+        `prints` (it is printed or logged), `keeps` (it is added to a sum, a list or a field), `branches` (it decides what runs
+        next), `indexes`, `steps` (it is passed to an environment), `calls` (to another function), `computes`.
     """
     found = code_at(site)
     if found is None:
@@ -38,7 +38,7 @@ def uses_of(site: Site | None, expression: str) -> frozenset[str]:
 
 
 def loop_over(site: Site | None, expression: str) -> str:
-    """`y` for `label.item()` in a loop `for label in y`, or in a comprehension: what is read one by one; "" otherwise."""
+    """Return `y` for `label.item()` in a loop or comprehension `for label in y`; "" for other reads."""
     found = code_at(site)
     for node in found[0].alike(found[1], expression) if found is not None else ():
         name = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
@@ -54,7 +54,7 @@ def loop_over(site: Site | None, expression: str) -> str:
 
 
 def _uses(code: Code, node: ast.AST, *, follow: bool) -> Iterator[str]:
-    """The uses of one expression; of a value that gets a name, those of the name."""
+    """Yield the uses of one expression; where the value is assigned to a name, the uses of the name."""
     inner: ast.AST = node
     for outer in code.around(node):
         use = _use(outer, inner)
@@ -72,7 +72,7 @@ def _uses(code: Code, node: ast.AST, *, follow: bool) -> Iterator[str]:
 
 
 def _use(outer: ast.AST, inner: ast.AST) -> str:
-    """What the node around a value does with it; "" if it hands it on."""
+    """What the node around a value does with it; "" if it only passes it on."""
     if isinstance(outer, ast.If | ast.While | ast.IfExp | ast.Assert) and outer.test is inner:
         return "branches"
     if isinstance(outer, ast.FormattedValue) or _is_formatting(outer):
@@ -119,9 +119,9 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
-    """`total += loss.item()` becomes `total += loss.detach()`, and below the loop the total is read.
+    """Turn `total += loss.item()` into `total += loss.detach()`, and read the total after the loop.
 
-    Nothing is edited where the loop itself reads what it keeps, or where another line gives it a value too.
+    The draft stays empty if the loop itself reads the total, or another line assigns to it.
     """
     code, name = draft.code, _kept_in(statement)
     if name:
@@ -161,7 +161,7 @@ def _read_by(node: ast.expr) -> ast.expr | None:
 
 
 def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
-    """Whether no more than arithmetic stands between the value and what keeps it: a tensor does that as well as a number."""
+    """Whether only arithmetic separates the value from the sum or list, so that a tensor works as well as a number."""
     if isinstance(statement, ast.AugAssign):
         kept = statement.value
     else:
@@ -175,7 +175,7 @@ def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
 
 
 def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | ast.While | None:
-    """The outermost loop since the one line that began the sum or the list, if nothing in it reads what is kept."""
+    """The outermost loop below the one line that starts the sum or list, if nothing in the loop reads it."""
     scope = code.scope(statement)
     begun = [each for each in _assigning(code, scope, name) if each is not statement]
     if len(begun) != 1 or not _begins(begun[0]):
@@ -191,7 +191,7 @@ def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | as
         free = all(node in own or node not in set(ast.walk(loop)) for node in uses)
     else:
         free = False
-    here = all(code.scope(node) is scope for node in uses)  # another function may look at any time
+    here = all(code.scope(node) is scope for node in uses)  # another function may read it at any time
     if isinstance(loop, ast.For | ast.While) and free and here and loop.lineno > begun[0].lineno:
         return loop
     return None

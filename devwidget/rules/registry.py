@@ -1,6 +1,6 @@
-"""Running the rules: the folders are the list, one root cause gives one finding, and a crash of one rule is shown.
+"""Run the rules: the modules of the folders are the rules, and one root cause gives one finding.
 
-A rule says what must have been recorded before its silence means anything.
+A rule states what must have been recorded before its silence means anything. A rule that crashes is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def import_rules(folder: str) -> None:
 
 
 def run_rule(kind: str, check: Callable[[Judged], Iterable[Finding]], judged: Judged) -> tuple[list[Finding], Message | None]:
-    """What one rule found, and why it could not be asked."""
+    """Return the findings of one rule, and the reason if it crashed."""
     try:
         return list(check(judged)), None
     except Exception as error:  # one broken rule must not hide what the others found
@@ -41,7 +41,7 @@ def run_rule(kind: str, check: Callable[[Judged], Iterable[Finding]], judged: Ju
 
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors, then warnings, then hints."""
+    """Sort findings: errors, then warnings, then hints."""
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
@@ -62,16 +62,16 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
 }
-"""Need -> what it is called where it is missing, and whether a trace has it."""
+"""Need -> its name in messages, and a check whether a trace has it."""
 
 
 def find_unmet_needs(trace: Trace) -> frozenset[Need]:
-    """What a trace lacks; asked once for all rules, because an answer may take a look at every operator."""
+    """Return what a trace lacks, for all rules at once, because some checks look at every operator."""
     return frozenset(need for need, (_, met) in _MET.items() if not met(trace))
 
 
 def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
-    """`no backward pass and no optimizer step in this trace`; "" if nothing that is needed is lacking."""
+    """Return `no backward pass and no optimizer step in this trace`; "" if nothing needed is missing."""
     names = [_MET[need][0] for need in needs if need in lacking]
     if names:
         return Message("{missing} in this trace", missing=listed(names))
@@ -86,11 +86,11 @@ class Rule:
     """One kind of finding.
 
     Attributes:
-        kind: its name, as in the findings.
-        check: yields findings for a trace.
-        needs: what must have run before its silence is an answer.
-        loses_to: kinds that explain the same fault better.
-        on_request: nobody misses its answer where what it needs was not asked for.
+        kind: Its name, as in the findings.
+        check: Yields the findings for a trace.
+        needs: What must have run before no findings means no problem.
+        loses_to: Kinds that explain the same fault better.
+        on_request: Whether to skip the rule silently unless its input was requested, as by `verify_hops=True`.
     """
 
     kind: str
@@ -113,17 +113,17 @@ def rule(
     loses_to: tuple[str, ...] = (),
     on_request: bool = False,
 ) -> Callable[[Check], Check]:
-    """Register a check under the name of its kind; what it finds gets the severity and the reason of the rule.
+    """Register a check under the name of its kind.
 
     Args:
-        kind: the name of the kind.
-        severity: of what it finds, unless that has one of its own.
-        needs: as in `Rule`; every rule needs something, if only that anything ran.
-        why: the rule of PyTorch behind it, unless what is found has one of its own.
-        loses_to: as in `Rule`.
-        on_request: as in `Rule`.
+        kind: The name of the kind.
+        severity: The severity of its findings, unless `Found.severity` is set.
+        needs: As in `Rule`; every rule needs something, at least that an operation ran.
+        why: The rule of PyTorch behind it, unless `Found.why` is set.
+        loses_to: As in `Rule`.
+        on_request: As in `Rule`.
     """
-    from devwidget.rules.found import make_finding  # with the rules, not with `import devwidget`
+    from devwidget.rules.found import make_finding  # not loaded by `import devwidget`
 
     def keep(check: Check) -> Check:
         @functools.wraps(check)
@@ -138,14 +138,19 @@ def rule(
 
 @functools.cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule of the folders that judge traces, by name."""
+    """Return every rule that checks traces, sorted by name."""
     for folder in FOLDERS:
         import_rules(f"devwidget.rules.{folder}")
     return tuple(_rules[kind] for kind in sorted(_rules))
 
 
 def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
-    """The trace with its findings, worst first."""
+    """Return the trace with its findings, worst first.
+
+    Args:
+        trace: The recorded step.
+        rules: The rules to run; None for all of them.
+    """
     found: list[Finding] = []
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), find_unmet_needs(trace)
@@ -155,7 +160,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(crash)
             continue
         found += told
-        # what was found is an answer in any case
+        # findings are an answer even if something is missing
         if told:
             lacking = None
         else:
@@ -173,7 +178,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
 
 @functools.cache
 def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
-    """Why a rule cannot decide; None if it can. The same words for every trace that lacks the same."""
+    """Why a rule cannot decide; None if it can. Cached, because many traces lack the same."""
     reason = describe_missing(needs, unmet_needs)
     if reason:
         return Message("{kind}: {reason}", kind=kind, reason=reason)
@@ -181,7 +186,7 @@ def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -
 
 
 def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
-    """Drop a finding whose faults a more specific kind explains."""
+    """Drop findings whose faults a more specific kind explains."""
     loses = {each.kind: each.loses_to for each in rules}
 
     def lost(finding: Finding) -> bool:
@@ -192,7 +197,7 @@ def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding
 
 
 def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
-    """Merge findings of one kind and one birth; the first one speaks, the others become `also` and notes."""
+    """Merge findings of one kind and one cause: the first one stays, the others become `also` and a note."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in found:
         groups.setdefault((finding.kind, _cause(finding)), []).append(finding)
@@ -212,7 +217,7 @@ def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
 
 
 def _cause(finding: Finding) -> object:
-    """What two findings of one root cause share: what the rule says, the line of birth, else the line of fault."""
+    """What two findings of one root cause share: the cause that the rule names, the birth, or the line of the fault."""
     if finding.cause:
         return finding.cause
     if finding.birth is not None:
@@ -223,8 +228,8 @@ def _cause(finding: Finding) -> object:
 
 
 def _together(group: list[Finding]) -> tuple[Fix, ...]:
-    """The fixes of the first, its edits with those that the same cause needs at other lines."""
-    from devwidget.rules.edits.draft import code_of_edits, merged  # with the rules, not with `import devwidget`
+    """The fixes of the first finding, with the edits that the same cause needs at other lines."""
+    from devwidget.rules.edits.draft import code_of_edits, merged  # not loaded by `import devwidget`
 
     fixes = group[0].fixes
     if not fixes or not fixes[0].edits or len(group) == 1:
@@ -237,7 +242,7 @@ def _together(group: list[Finding]) -> tuple[Fix, ...]:
 
 
 def _in_harmony(found: list[Finding]) -> list[Finding]:
-    """First fixes that change the same line in different places become edits that do both."""
+    """Merge first fixes that change the same line in different places."""
     from devwidget.rules.edits.draft import code_of_edits, with_others
 
     firsts = [f.fixes[0].edits if f.fixes else () for f in found]

@@ -1,4 +1,4 @@
-"""Writes: what a line puts into a tensor on another device, many times over, and what it would take to put it there once."""
+"""Repeated writes into a tensor on another device, and how to create the tensor on the device of the values."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from devwidget.rules.found import Found
 
 
 def fillings(crossings: Iterable[UserMove]) -> Iterator[Found]:
-    """Lines that fill a tensor on the host more than once in a step, with values that are trained through.
+    """Yield lines that fill a CPU tensor more than once in a step with values that receive gradients.
 
-    What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
-    purpose.
+    Values collected without gradients are results. A tensor that outlives the step, or was created with `device="cpu"`, is on
+    the CPU on purpose.
     """
     writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
     lines: dict[object, UserMove] = {}
@@ -55,7 +55,7 @@ def _make_fill_finding(write: UserMove) -> Found:
 
 
 def made_there(write: UserMove) -> Fix | None:
-    """A device for the tensor that was written into, where it is made."""
+    """Return the fix that creates the written tensor on the device of the values."""
     if write.into is None:
         return None
     fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)

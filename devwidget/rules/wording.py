@@ -13,24 +13,24 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 
 def shape_of(operand: Operand) -> str:
-    """`float32[8, 512]`."""
+    """Return `float32[8, 512]`."""
     return f"{operand.dtype}[{', '.join(map(str, operand.shape))}]"
 
 
 def described(operands: Iterable[Operand]) -> tuple[str, ...]:
-    """`h0 float32[1, 3, 7] cpu`, each once; of what is gone no shape is known."""
+    """Return `h0 float32[1, 3, 7] cpu` for each operand, without duplicates; a freed tensor has no shape."""
     shapes = ((o, f" {shape_of(o)}" if o.dtype else "") for o in operands)
     return tuple(dict.fromkeys(f"{o.name}{shape} {o.device}" for o, shape in shapes))
 
 
 def devices_met(fault: Fault) -> tuple[DeviceId, ...]:
-    """Where the strays of a call are, and where it wants them: a number or an index on the CPU that may be there is neither."""
+    """Return the devices of the misplaced tensors and the target, without numbers and indices that may be on the CPU."""
     strays = {operand.device for operand in fault.operands if operand.stray}
     return tuple(sorted(strays | {operand.device for operand in fault.operands if operand.device == fault.target}))
 
 
 def name_of(fault: Fault, operand: Operand) -> str:
-    """A tensor of a call by a name that stands in the line that failed, or in the one that made it; else by its argument."""
+    """Return a name of the tensor that occurs in the failing line or in the line that created it, else its argument."""
     lines = [site.text for site in (fault.site, operand.birth) if site is not None and site.text]
     known_as = (operand.expression, operand.name if operand.source else "")
     if not lines and operand.expression:
@@ -44,7 +44,7 @@ def name_of(fault: Fault, operand: Operand) -> str:
 
 
 def kept_name_of(fault: Fault, operand: Operand) -> str:
-    """The same, with the path under which a module keeps it; as `name_of` of what none keeps."""
+    """Return the path under which a module holds the tensor, else the result of `name_of`."""
     path = path_of(operand)
     if path:
         return f"`{path}`"
@@ -52,18 +52,18 @@ def kept_name_of(fault: Fault, operand: Operand) -> str:
 
 
 def stands_in(name: str, text: str) -> bool:
-    """Whether a text has what a name begins with: `states['a']` in `states.get(key)`, `self.layers[0]` in `self.layers`."""
+    """Return whether a text contains the start of a name: `self.layers[0]` in `self.layers`."""
     first = next((word for word in _WORD.findall(name) if word != "self"), "self")
     return first in words_in(text)
 
 
 def words_in(text: str) -> set[str]:
-    """The names and keywords of a piece of source."""
+    """Return the names and keywords of a piece of source."""
     return set(_WORD.findall(text))
 
 
 def path_of(operand: Operand) -> str:
-    """Under which path a module, or a namespace, holds a tensor; "" if nobody does."""
+    """Return the path under which a module or namespace holds a tensor; "" if none does."""
     held = operand.held
     if held is None:
         return ""
@@ -71,7 +71,7 @@ def path_of(operand: Operand) -> str:
 
 
 def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:
-    """The faults of some families that have a tensor in the wrong place, each with that tensor."""
+    """Yield the faults of some families that have a misplaced tensor, each with that tensor."""
     for fault in trace.faults:
         stray = first_stray(fault) if fault.what in what else None
         if stray is not None:
@@ -79,13 +79,13 @@ def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:
 
 
 def first_stray(fault: Fault) -> Operand | None:
-    """The tensor in the wrong place; the one whose story is known before one without."""
+    """Return the misplaced tensor, preferring one whose history is known."""
     strays = [o for o in fault.operands if o.stray]
     return min(strays, key=lambda o: (o.birth is None, o.held is None), default=None)
 
 
 def right_device(fault: Fault) -> str:
-    """An expression for the right device in the failing frame: a partner's `.device`, else the literal."""
+    """Return an expression for the right device in the failing frame: a partner's `.device`, else the literal."""
     partner = next((o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression), "")
     if partner:
         return f"{partner}.device"
@@ -93,7 +93,7 @@ def right_device(fault: Fault) -> str:
 
 
 def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
-    """False where the same line, or a tensor of the same birth, is wanted on several devices: none can be written down."""
+    """Return whether one device can be written down: the line, and the tensors of its birth, need no other one."""
     wanted = {fault.target}
     for other in trace.faults:
         births = [o.birth for o in other.operands if o.stray and o.birth is not None]

@@ -25,7 +25,7 @@ from devwidget.rules.registry import rule
 
 @rule("invalid-device", "error", needs=("operations",))
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each request of a device that is not there."""
+    """One finding for each request for a device that does not exist."""
     for fault in trace.faults:
         if fault.what == "device":
             yield _make_finding(fault)
@@ -77,7 +77,7 @@ def _why(fault: Fault) -> Message:
 
 
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:
-    """The accelerator that was asked for by a name that torch knows, or by a number; None for any other word."""
+    """The kind of accelerator that was requested by its name or by an index; None for an unknown name."""
     name = fault.requested.partition(":")[0]
     if name.isdigit() or fault.call == "DataParallel":
         return CUDA
@@ -85,13 +85,12 @@ def _requested_kind(fault: Fault) -> AcceleratorKind | None:
 
 
 def _has_kind(fault: Fault) -> bool:
-    """Whether a device of that kind is there."""
     kind = _requested_kind(fault)
     return kind is not None and any(each.partition(":")[0] == kind.type for each in fault.available)
 
 
 def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
-    """The GPU where there is one, else the CPU; and a GPU that is none."""
+    """The GPU if there is one, else the CPU; or a virtual GPU."""
     kind = _requested_kind(fault) or CUDA
     words = Message("use the GPU only if there is one")
     if fault.call == "load":
@@ -117,7 +116,7 @@ def _choice_of(device: str, quote: str) -> str:
 
 
 def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str) -> None:
-    """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a line that chooses the device."""
+    """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a new line that chooses the device."""
     code = draft.code
     known = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
     imported = {each.asname or each.name for node in code.tree.body if isinstance(node, ast.Import) for each in node.names}
@@ -198,14 +197,14 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
 
 
 def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
-    """`DataParallel(model, device_ids=gpus)` takes as many as there are."""
+    """`DataParallel(model, device_ids=gpus)` uses all available GPUs."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and len(node.args) < 2:
             draft.keyword(node, "device_ids", f"list(range(torch.{kind}.device_count()))")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:
-    """The wrong name, or the wrong ordinal, in a statement, for the right one."""
+    """Replace the wrong name or index in a statement."""
     index = fault.requested.partition(":")[2]
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Constant) and node.value == fault.requested:
@@ -220,7 +219,7 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
 
 
 def _right_name(fault: Fault) -> str:
-    """The device that was meant: `cuda` for a wrong word, the first visible one for a wrong ordinal, cpu without GPUs."""
+    """The intended device: `cuda` for an unknown name, the first visible GPU for a wrong index, cpu without GPUs."""
     first, kind = fault.available[0], _kind(fault).type
     if first == f"{kind}:0" and ":" not in fault.requested:
         return kind
@@ -228,6 +227,6 @@ def _right_name(fault: Fault) -> str:
 
 
 def _kind(fault: Fault) -> AcceleratorKind:
-    """The accelerator of the machine, else the one that was asked for; CUDA for a word that is none."""
+    """The accelerator of the machine, else the requested one; CUDA for an unknown name."""
     kinds = (name.partition(":")[0] for name in (fault.available[0], fault.requested))
     return next((KINDS[kind] for kind in kinds if kind in KINDS), CUDA)

@@ -61,7 +61,7 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
 
 
 def _not_on_meta(draft: Draft, device: str) -> None:
-    """The one place of the file that says 'meta' names a device with memory."""
+    """Replace 'meta' by a device with memory, if the file contains it once."""
     found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == "meta"]
     if len(found) == 1:
         draft.replace(found[0], repr(device))

@@ -26,7 +26,7 @@ from devwidget.rules.registry import rule
     why=Message("a torch.device never equals a string, and `cuda:0` does not equal `cuda`"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each line that compares so."""
+    """One finding for each such comparison."""
     for each in trace.comparisons:
         words = Message("compare only the device type")
         yield Found(
@@ -46,7 +46,7 @@ def _headline(each: DeviceComparison) -> Message:
 
 
 def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
-    """The subject becomes what the words can equal: the type of a device, or all of it as text where they have a number."""
+    """Compare the type of the device, or the whole name if the other side includes an index."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.alike(statement, comparison.expression):
@@ -57,7 +57,7 @@ def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
                 elif isinstance(part, ast.Call):
                     draft.replace(part, draft.code.text(part.args[0]))
 
-    return mended(comparison.site, words, change, "choice")  # what hangs on it changes
+    return mended(comparison.site, words, change, "choice")  # the branch that runs may change
 
 
 def _shown(comparison: DeviceComparison, subject: str) -> str:

@@ -28,7 +28,7 @@ from devwidget.rules.wording import path_of, strays_in
     why=Message("a shared parameter is one tensor on one device"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each fault whose stray is a parameter that several modules share."""
+    """One finding for each misplaced parameter that several modules share."""
     for fault, _ in strays_in(trace, "operands"):
         for stray in fault.operands:
             held = stray.held
@@ -42,7 +42,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _is_carried(trace: Trace, fault: Fault) -> bool:
-    """Whether `forward` takes its activations to the GPU that the module was on before it was tied."""
+    """Whether `forward` moves its activations to the GPU that the module was on before it was tied."""
     inside = (c for c in trace.crossings if c.phase == "forward" and c.module is not None and c.number < fault.number)
     return any(c.target == fault.target and c.site == fault.site for c in inside)
 
@@ -75,7 +75,7 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
 
 
 def _brought(fault: Fault, stray: Operand) -> Fix | None:
-    """`self.head(h.to('cuda:1'))` takes the activations to where the shared weight is."""
+    """`self.head(h.to('cuda:1'))` moves the activations to the device of the shared weight."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.parts(statement):
@@ -95,7 +95,7 @@ def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None
 
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:
-    """The move that took one of the tied modules away takes it to the other; activations go there and come back."""
+    """Move both tied modules to one device; activations go there and come back."""
     wrong = [n for n in draft.code.parts(statement) if isinstance(n, ast.Constant) and n.value == str(stray.device)]
     if len(wrong) != 1:
         return

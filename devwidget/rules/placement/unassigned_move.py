@@ -29,7 +29,7 @@ from devwidget.rules.wording import name_of, strays_in
     why=Message("`Tensor.to` returns the moved tensor; the original tensor does not change"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each move that was asked for in vain and whose tensor was then missed."""
+    """One finding for each discarded move of a tensor that an op then got on the wrong device."""
     for fault, _ in strays_in(trace, "operands", "dtype"):
         for stray in fault.operands:
             if stray.ineffective is not None:
@@ -57,7 +57,7 @@ def _list_fixes(move: Site, subject: str) -> Iterator[Fix | None]:
 
 
 def _assign_result(draft: Draft, statement: ast.stmt) -> None:
-    """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is kept."""
+    """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is assigned."""
     value = getattr(statement, "value", None)
     method = value.func if isinstance(value, ast.Call) else value
     if isinstance(method, ast.Attribute):
@@ -88,7 +88,7 @@ def _item(loop: ast.For, name: str) -> str:
 
 
 def _all_assigned(draft: Draft, loop: ast.For, statement: ast.stmt) -> None:
-    """`for t in self.parts: t.to(d)` becomes `self.parts = [t.to(d) for t in self.parts]`; nothing where more is done."""
+    """`for t in self.parts: t.to(d)` becomes `self.parts = [t.to(d) for t in self.parts]`, if the loop does nothing else."""
     if loop.body == [statement] and not loop.orelse and isinstance(loop.iter, ast.Name | ast.Attribute):
         code = draft.code
         item, every = code.text(loop.target), code.text(loop.iter)

@@ -37,13 +37,13 @@ from devwidget.rules.wording import one_target, path_of
     why=Message("`Module.to` and `parameters()` see only registered parameters, buffers and modules, not plain attributes"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each fault whose stray tensor a module keeps unregistered."""
+    """One finding for each misplaced tensor that a module holds without registering it."""
     moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
             if stray.from_move and stray.birth in moved:
-                continue  # a line of the step took it there, whoever keeps it since
+                continue  # a line of the step moved it there before it was stored
             if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
                 yield _make_finding(trace, fault, stray, held)
                 break
@@ -75,14 +75,14 @@ def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
 
 
 def _moves_whole(went: Site) -> bool:
-    """Whether a line moved a module with all that it has; in `__init__` it is a part: `self.head = nn.Linear(8, 2).cuda()`."""
+    """Whether a line moved a whole module; in `__init__` it moves a part: `self.head = nn.Linear(8, 2).cuda()`."""
     return went.function != "__init__" or any(f"self.{method}(" in went.text for method in PLACING_METHODS)
 
 
 def _birth(stray: Operand, held: Held) -> Site | None:
-    """Where the attribute got its value; if that was handed in ready-made, or is in an object, where the tensor was made.
+    """The line that set the attribute; the line that created the tensor if it was passed in or is inside an object.
 
-    For modules it is always the attribute: a tensor of theirs may have been computed from another.
+    For modules it is always the attribute, because their tensors may be computed from others.
     """
     if held.note and held.assigned is not None:
         return held.assigned
@@ -95,7 +95,7 @@ def _birth(stray: Operand, held: Held) -> Site | None:
 
 
 def _is_made_again(birth: Site | None, held: Held) -> bool:
-    """Whether another method made the tensor, and gives the attribute a value: `__init__` only announced it."""
+    """Whether a method other than `__init__` created the tensor and assigned it to the attribute."""
     at = code_at(birth)
     scope = at[0].scope(at[1]) if at is not None else None
     if birth is None or held.assigned is None or not isinstance(scope, ast.FunctionDef) or scope.name == held.assigned.function:
@@ -105,7 +105,7 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
 
 
 def _binds(birth: Site, name: str) -> bool:
-    """Whether a line gives the attribute, or the item of it that this is, its value: the last one to do so counts."""
+    """Whether a line assigns the attribute, or the item that holds the tensor."""
     statement = parsed_statement(birth.text)
     return statement is not None and any(
         ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets_of(statement)
@@ -113,10 +113,10 @@ def _binds(birth: Site, name: str) -> bool:
 
 
 def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
-    """The line above in the same function that made the variable whose method, or items of which, give the attribute.
+    """The line above in the same function that created the variable from which the attribute is computed.
 
-    For several items of one attribute it may be further down than the birth: `inv = torch.arange(4)`,
-    `table = torch.outer(x, inv)`, `self.tables = [table.cos(), table.sin()]`. One item has a line of its own.
+    For several items of one attribute it may be below the birth: `inv = torch.arange(4)`, `table = torch.outer(x, inv)`,
+    `self.tables = [table.cos(), table.sin()]`. A single item has its own line.
     """
     at = code_at(assigned)
     if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
@@ -137,14 +137,14 @@ def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
 
 
 def _names_given(statement: ast.stmt | None) -> set[str]:
-    """The variables that a statement assigns alone."""
+    """The variables that a statement assigns, without attributes and items."""
     if isinstance(statement, ast.Assign):
         return {each.id for each in statement.targets if isinstance(each, ast.Name)}
     return set()
 
 
 def _items(value: ast.expr) -> list[ast.expr | None]:
-    """What a literal list, tuple or dict holds; of anything else itself."""
+    """The items of a literal list, tuple or dict; any other expression itself."""
     return list(value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [value]))
 
 
@@ -165,14 +165,14 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     else:
         made = None
     if made is not None and (filled or stray.birth_partners):
-        yield made  # it came later than the model's move, which a buffer would have missed too
+        yield made  # it was created after the model's move, which a buffer would have missed too
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered: list[Fix | None] = []
     if not each_time and not _came_late(fault, held):
         registered = list(register_attribute(held, _dtype(stray, held)))
     yield from registered
     yield made
-    # Modules that are moved at each use are on the right device, and still no part of what is trained and saved.
+    # Modules that are moved at each use are on the right device, but are not trained or saved.
     if fault.what == "operands" and not (held.note and any(registered)):
         yield move_where_used(case)
     attribute = held.name.split("[")[0].split(".")[0]
@@ -195,19 +195,19 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
 
 
 def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
-    """`teacher = Net().eval()`, which a module is given and hides: a line outside of classes."""
+    """Move `teacher = Net().eval()`, a module that another module hides, on its line outside of classes."""
     value, named = getattr(statement, "value", None), [isinstance(each, ast.Name) for each in targets_of(statement)]
     if isinstance(value, ast.Call) and named == [True] and draft.code.owner(statement) is None:
         draft.append(value, f".to({written_device(draft.code, statement, fault.target)})")
 
 
 def _came_late(fault: Fault, held: Held) -> bool:
-    """Whether the module was put into a model that had gone already: what it registers is moved by no line."""
+    """Whether the module was added to a model that had already moved, so that no line moves what it registers."""
     return fault.what == "operands" and held.module not in (None, "") and held.went is not None and _is_put_in_after(held)
 
 
 def _is_put_in_after(held: Held) -> bool:
-    """Whether a line below the move of the model, in the same function, assigns an object of this class into an item."""
+    """Whether a line below the move of the model, in the same function, assigns an object of this class to an item."""
     at = code_at(held.went)
     if at is None:
         return False
@@ -222,12 +222,12 @@ def _is_put_in_after(held: Held) -> bool:
 
 
 def _dtype(stray: Operand, held: Held) -> str:
-    """The type of what is kept; of what was computed from it nothing is known but that it may be a float."""
+    """The dtype of the attribute; float32 if the misplaced tensor was computed from it."""
     if stray.expression.endswith(held.name):
         return stray.dtype
     return "float32"
 
 
 def _flat(name: str) -> str:
-    """`grid.centres` -> `grid_centres`, because the name of a buffer holds no dots."""
+    """`grid.centres` -> `grid_centres`, because buffer names have no dots."""
     return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")

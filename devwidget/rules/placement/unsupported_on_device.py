@@ -57,7 +57,7 @@ def _make_finding(fault: Fault) -> Found:
 def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
-    if dtype and _COMPLEX.fullmatch(fault.call):  # a cast back would lose the imaginary part, and no device has a kernel
+    if dtype and _COMPLEX.fullmatch(fault.call):  # casting back would drop the imaginary part; no device has a kernel
         yield mended(fault.site, Message("compute in float32"),
                      lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
         return
@@ -96,5 +96,5 @@ def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, mo
 
 
 def _one_result(statement: ast.stmt, result: ast.AST) -> bool:
-    """False where `values, vectors = f(x)` takes several."""
+    """Whether the statement assigns one result, unlike `values, vectors = f(x)`."""
     return isinstance(statement, ast.Assign) and statement.value is result and isinstance(statement.targets[0], ast.Name)

@@ -45,7 +45,7 @@ from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_targ
     ),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each fault of operands; the registry folds equal causes."""
+    """One finding for each fault of operands; the registry merges equal causes."""
     for fault, stray in strays_in(trace, "operands"):
         yield _make_finding(trace, fault, stray, literal=one_target(trace, fault, stray))
 
@@ -63,7 +63,7 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) 
 
 
 def _birth(stray: Operand) -> Site | None:
-    """The line that decided where it is: of a module that nobody moved the one that built it, not one of its class."""
+    """The line that decided the device; for a module that was never moved, the line that built it."""
     kept = stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.birth_op != "load"
     held = stray.held if kept and not stray.from_move else None
     if held is not None and built_at(held) is not None:
@@ -72,7 +72,7 @@ def _birth(stray: Operand) -> Site | None:
 
 
 def _cause(fault: Fault, stray: Operand) -> str:
-    """What several faults have in common: the module that was left behind, the loader that pins, a name that was given."""
+    """What several faults have in common: the module left behind, the loader that pins, the field of an argument."""
     if fault.call == "pin_memory":
         return f"pinned at {fault.site}"
     if stray.field and stray.birth is None and fault.site is not None:
@@ -95,12 +95,12 @@ def _headline(fault: Fault, stray: Operand) -> Message:
 
 
 def _alone(fault: Fault) -> bool:
-    """Whether none of the tensors of the call, as far as they are known, is where it needs them."""
+    """Whether none of the known tensors of the call is on the device that it requires."""
     return all(operand.device != fault.target for operand in fault.operands)
 
 
 def _demands(fault: Fault) -> bool:
-    """Whether the call itself wants that device: torch speaks of no others, which may be gone since."""
+    """Whether the call itself requires that device, not the device of other tensors, which may be freed by now."""
     return _alone(fault) and "Expected all tensors" not in fault.error
 
 
@@ -113,7 +113,7 @@ def _why(fault: Fault) -> str:
 
 
 def _whereabouts(fault: Fault, stray: Operand) -> Message:
-    """Where the tensor is, how it came there, and where the others are."""
+    """Where the tensor is, how it got there, and where the other tensors are."""
     where = _where(fault, stray)
     if fault.target is None or _demands(fault):
         return where
@@ -170,7 +170,7 @@ def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
         yield from _describe_moves(case, held)
         return
     yield copy_moved(case.stray.birth, fault.model_name)
-    if case.is_between_gpus:  # who moved it may need it there: peft shares weights between layers of two GPUs
+    if case.is_between_gpus:  # the move may be intended: peft shares weights between layers of two GPUs
         yield move_where_used(case)
     yield Fix(Message("move it back before it is used"), f"{_spell_module(fault, held.left_behind)}.to({str(fault.target)!r})")
 
@@ -184,10 +184,10 @@ def _spell_module(fault: Fault, path: str | None) -> str:
 
 
 def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
-    """What can be done about a module that is elsewhere, in words."""
+    """Fixes in words for a module on another device."""
     fault, target, path = case.fault, str(case.fault.target), held.left_behind
     if case.stray.birth_op == "load" and case.literal:
-        path = None  # building it elsewhere mends nothing
+        path = None  # building it elsewhere fixes nothing
     elif path is None:
         words = Message("move its module with all parameters and buffers")
         yield Fix(words, f"{_spell_module(fault, held.module)}.to({target!r})")
@@ -196,7 +196,7 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
     yield Fix(Message("move the model to its inputs' device after adding its last layer"), f"{model}.to({target!r})")
     if path == "" and case.literal:
         yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
-    if path and not held.left_root:  # of several models, which are no parts of one
+    if path and not held.left_root:  # not for separate models
         yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
     other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
     if other is not None:
@@ -208,7 +208,7 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
 
 
 def _unpinned(fault: Fault) -> Fix | None:
-    """`x.pin_memory()` of the failing line is left out; of a loader, the one `pin_memory=True` of the file."""
+    """Remove `.pin_memory()` from the failing line; for a loader, set the one `pin_memory=True` of the file to False."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.parts(statement):
@@ -223,7 +223,7 @@ def _unpinned(fault: Fault) -> Fix | None:
 
 
 def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
-    """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
+    """Move a metric that was never moved: it keeps its state in attributes, which its own `_apply` moves."""
     whole = held.left_class or held.owner_class
     yield from build_there(case, dataclasses.replace(held, left_behind=held.module, left_class=whole))
     if held.module is not None:
@@ -235,7 +235,7 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
-    """`torch.Generator()` on the line that made it, with the device of the numbers."""
+    """Add the device of the random numbers to the `torch.Generator()` call."""
     at = code_at(stray.birth, stray.birth_call)
     if at is None:
         return None
@@ -247,7 +247,7 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
 
 
 def _loader(fault: Fault) -> Fix | None:
-    """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
+    """Pass a generator to the loader: one that shuffles creates its own on the CPU, whatever the default device is."""
     at = code_at(fault.site, fault.expression)
     if at is None:
         return None

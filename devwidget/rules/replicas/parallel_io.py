@@ -41,7 +41,6 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _make_finding(fault: Fault, birth: Site | None) -> Found:
-    """What does not fit, by its kind."""
     notes = [Message("the replica failed with {error}", error=fault.error)] if fault.error else []
     match fault.detail:
         case ScalarOutputs(owner, replicas):
@@ -84,7 +83,7 @@ _NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` m
 
 
 def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
-    """The mean of the gathered numbers, where a function of the same file hands them on or a line goes backward."""
+    """Take the mean of the gathered losses, where a function of the file returns them or a line calls backward."""
     words = Message("reduce the gathered losses before backward")
     handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
     yield handed_on or mended(backward, words, _reduce_backward, "sure")
@@ -118,7 +117,7 @@ def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
 
 
 def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
-    """The line that makes the input puts the batch first, and `forward` puts it back."""
+    """The line that creates the input puts the batch first, and `forward` transposes it back."""
     made, used = code_at(birth), code_at(fault.site, fault.expression)
     shape = fault.operands[0].shape if fault.operands else ()
     if made is None or used is None or made[0].file != used[0].file or batch not in shape:
@@ -137,7 +136,7 @@ def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
 
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:
-    """The parameter that the input is: the one of its name, else the only one that the line passes on after the first."""
+    """The parameter of `forward` that holds the input: the one with its name, else the first one after the module's input."""
     given = [a.arg for a in function.args.args if a.arg != "self"]
     used = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
     same = [name for name in used if name == ast.unparse(target)]
@@ -160,5 +159,5 @@ def _reduce_backward(draft: Draft, where: ast.AST) -> None:
 
 
 def _is_loss_function(code: Code, node: ast.Lambda) -> bool:
-    """Whether a lambda speaks of a loss or is called one."""
+    """Whether the source of a lambda, or the name it is assigned to, contains `loss`."""
     return "loss" in ast.unparse(node) or "loss" in ast.unparse(code.parents[node]).partition("lambda")[0]

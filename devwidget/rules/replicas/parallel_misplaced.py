@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _met_inside(trace: Trace, places: tuple[DeviceId, ...]) -> Iterator[int]:
-    """Numbers of the faults that the same parameters cause in the module that is run without its wrapper."""
+    """Numbers of the faults that the same parameters cause in the module when it runs without its wrapper."""
     for fault, stray in strays_in(trace, "operands"):
         if stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.device in places:
             yield fault.number
@@ -67,7 +67,7 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
 
 
 def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
-    """It was right when it was wrapped, and its parameters were moved later."""
+    """The model was on the right device when it was wrapped; its parameters were moved later."""
     model = fault.model_name or "model"
     yield copy_moved(outside.birth, model)
     yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
@@ -107,7 +107,7 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
 
 
 def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:
-    """The line that made the one tensor that came later."""
+    """Create the one tensor that was added later on the device of the model."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
             draft.keyword(node, "device", repr(target))
@@ -132,7 +132,7 @@ def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
 
 
 def _move_before_wrapping(draft: Draft, statement: ast.stmt, target: str) -> None:
-    """What is wrapped is moved before; where the wrapper is moved as well, that move decides, and goes elsewhere."""
+    """Move the model before it is wrapped; if the wrapper is moved too, change that move."""
     for node in _wrappers(draft, statement):
         moves = _moves_of(draft.code, statement, node)
         for move, wrapper in moves:
@@ -142,7 +142,7 @@ def _move_before_wrapping(draft: Draft, statement: ast.stmt, target: str) -> Non
 
 
 def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[ast.Call, ast.expr]]:
-    """`nn.DataParallel(model).cuda()`, and `model.to(...)` further down in the same function, each with what it moves."""
+    """`nn.DataParallel(model).cuda()`, and `model.to(...)` below in the same function, each with what it moves."""
     names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
     for node in ast.walk(code.scope(statement)):

@@ -24,7 +24,7 @@ from devwidget.rules.registry import rule
 
 @rule("replica-state-lost", "error", needs=("replicas",))
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each attribute that is lost, or look-up that finds nothing."""
+    """One finding for each attribute that is lost, and for each lookup that finds nothing."""
     for fault in trace.faults:
         match fault.detail:
             case LostWrite(name):
@@ -69,7 +69,7 @@ def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
 
 
 def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
-    """`self.calls = 0` in `__init__` and `self.calls += 1` in forward become a buffer and an addition in place."""
+    """`self.calls = 0` in `__init__` and `self.calls += 1` in forward become a buffer and an in-place addition."""
     code = draft.code
     owner = code.owner(statement)
     if owner is not None:
@@ -92,7 +92,7 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
 
 
 def _update(code: Code, statement: ast.stmt, name: str) -> str:
-    """What a statement does to a number, as a method in place: `add_(1)`; `clamp_(min=n)` for `max(self.longest, n)`."""
+    """A statement's change to a number as an in-place method: `add_(1)`; `clamp_(min=n)` for `max(self.longest, n)`."""
     if isinstance(statement, ast.AugAssign):
         if isinstance(statement.op, ast.Add):
             return f"add_({code.text(statement.value)})"
@@ -115,7 +115,7 @@ def _update(code: Code, statement: ast.stmt, name: str) -> str:
 
 
 def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
-    """`min(1.0, self.calls / n)` would wait for the tensor: `(self.calls / n).clamp(max=1.0)` does not."""
+    """`min(1.0, self.calls / n)` would sync with the GPU: `(self.calls / n).clamp(max=1.0)` does not."""
     number, other = sorted(call.args, key=lambda a: not isinstance(a, ast.Constant))
     uses = any(is_self_attribute(node, name) for node in ast.walk(other))
     if uses and isinstance(number, ast.Constant):

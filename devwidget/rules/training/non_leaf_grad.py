@@ -26,7 +26,7 @@ from devwidget.rules.registry import rule
     why=Message("moving a tensor that requires grad creates a non-leaf tensor; only the original is a leaf"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
+    """One finding for each non-leaf tensor that was passed to an optimizer, or whose `.grad` the code reads."""
     for fault in trace.faults:
         for operand in fault.operands if fault.what == "leaf" else ():
             yield _make_finding(fault, operand)
@@ -57,7 +57,7 @@ def _list_fixes(operand: Operand) -> Iterator[Fix | None]:
 
 
 def _made_as_leaf(draft: Draft, statement: ast.stmt) -> None:
-    """`torch.randn(4, requires_grad=True).cuda()`: the move goes before the flag, or into the nn.Parameter."""
+    """`torch.randn(4, requires_grad=True).cuda()`: move before the flag, or inside the nn.Parameter."""
     moved = _move(statement)
     inner = moved.func.value if moved is not None and isinstance(moved.func, ast.Attribute) else None
     if moved is None or not isinstance(inner, ast.Call):

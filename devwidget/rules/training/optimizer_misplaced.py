@@ -44,7 +44,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
-    """The optimizer keeps its state in an object, and its step failed on that."""
+    """The optimizer keeps its state in an object, and its step failed because of that state."""
     return Found(
         fault,
         _keeps(held.owner_class, held.name, stray.device, fault),
@@ -56,7 +56,7 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
 
 
 def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
-    """The line before the one that failed puts it where the gradient is; a checkpoint can be read to the right place."""
+    """Move the state on the line before the failing one, or load the checkpoint to the right device."""
     if _is_in_init(stray):
         words = Message("build the optimizer after moving the model")
         yield mended(stray.birth, words, lambda draft, _: _where_built(draft, fault, held.owner_class))
@@ -79,7 +79,7 @@ def _is_in_init(stray: Operand) -> bool:
 
 
 def _failed_on(fault: Fault, trace: Trace) -> list[int]:
-    """The kernels of the same step that stopped at such a state: they are given lists, in which it has no name."""
+    """Numbers of the faults of the same step at such a state: kernels get lists, in which it has no name."""
     states = {(each.shape, each.dtype, each.device) for each in fault.operands}
     return [
         each.number
@@ -139,11 +139,10 @@ def _keeps(optimizer: str, state: str, device: DeviceId, fault: Fault) -> Messag
 
 
 _MOST_NAMES = 4
-"""Names of parameters in a headline."""
+"""Names of parameters in a headline, at most."""
 
 
 def _lacks(fault: Fault, missing: MissingParameters) -> Message:
-    """What the optimizer does not have."""
     optimizer = missing.optimizer
     if missing.reason == "another model":
         model = f"`{fault.model_name}`" if fault.model_name else Message("the model")
@@ -160,7 +159,7 @@ def _lacks(fault: Fault, missing: MissingParameters) -> Message:
 
 
 def _model_line(fault: Fault) -> Site | None:
-    """The line that made the model whose parameters the optimizer does not have."""
+    """The line that created the model whose parameters the optimizer does not have."""
     held = fault.operands[0].held
     if held is not None:
         return held.built
@@ -207,7 +206,7 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
 
 
 def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
-    """The line of the optimizer goes below that of the model; a cell has to run again."""
+    """Move the optimizer's line below the model's line, or run its cell again."""
     built, made = fault.birth, _model_line(fault)
     words = Message("build the optimizer after the model")
     if built is not None and made is not None and built.file == made.file and built.line < made.line:
@@ -218,7 +217,7 @@ def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
 
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
-    """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` is there by then."""
+    """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` exists by then."""
     kind, bound = missing.partition(".")[0], draft.code.bound(statement)
     built = [
         ast.unparse(target)
@@ -237,7 +236,7 @@ def _kind(call: ast.Call) -> str:
 
 
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
-    """The model whose parameters the line gives to the optimizer is moved above it."""
+    """Move the model above the line that passes its parameters to the optimizer."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
             device = written_device(draft.code, statement, fault.target)
@@ -246,7 +245,7 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
 
 
 def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
-    """The same, where the state's own line is in the class of an optimizer that one line of the file builds."""
+    """Like `_after_the_move`, for state created in the class of an optimizer that one line of the file builds."""
     named = (n for n in ast.walk(draft.code.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
     built = [each for each in named if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
     if len(built) == 1:
@@ -261,11 +260,11 @@ def _is_optimizers(statement: ast.stmt) -> bool:
 _EAGER = frozenset({"Adagrad", "ASGD"})
 """Optimizers of torch that allocate their state when they are built."""
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
-"""Those that allocate it at their first step, beside the parameters: elsewhere it was put by the program."""
+"""Optimizers of torch that allocate their state at their first step, on the device of the parameters."""
 
 
 def _when(optimizer: str, history: str) -> Message:
-    """When the state was allocated there: only what was seen is told of optimizers that allocate it at their first step."""
+    """When the state was allocated; for optimizers that allocate it at their first step, only what was recorded."""
     if optimizer not in _LAZY:
         return Message("was allocated when the optimizer was built")
     if history == "moved":
@@ -276,7 +275,7 @@ def _when(optimizer: str, history: str) -> Message:
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:
-    """`opt.state[p] = state` takes the tensors of a restored state to their parameter."""
+    """`opt.state[p] = state` moves the tensors of a restored state to their parameter."""
     for node in ast.walk(draft.code.tree):
         place = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
         if isinstance(node, ast.Assign) and isinstance(place, ast.Subscript) and ast.unparse(place.value).endswith(".state"):
@@ -286,7 +285,7 @@ def _restored_there(draft: Draft, statement: ast.stmt) -> None:
 
 
 def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
-    """The state of `optimizer.step()` goes to its parameters just above it, and that of `scaler.step(optimizer)`."""
+    """Move the state to its parameters just above `optimizer.step()` or `scaler.step(optimizer)`."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
             given = node.args[0] if node.args and not _is_closure(draft.code, node.args[0]) else node.func.value
@@ -296,7 +295,7 @@ def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
 
 
 def _along_with_the_model(draft: Draft, statement: ast.stmt, kind: str) -> None:
-    """The state goes below the line that moves the model, where the one optimizer of the function has a name."""
+    """Move the state below the line that moves the model, if the one optimizer of the function has a name."""
     above = (n for n in ast.walk(draft.code.scope(statement)) if isinstance(n, ast.Assign) and n.lineno < statement.lineno)
     built = [each for each in above if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
     moves = isinstance(statement, ast.Expr | ast.Assign) and any(
@@ -312,13 +311,13 @@ def _state_moved(owner: str) -> str:
 
 
 def _is_closure(code: Code, argument: ast.expr) -> bool:
-    """`optimizer.step(closure)`: a function is called by the step, an optimizer is stepped by what scales its gradients."""
+    """Whether the argument of `step` is a closure, as for LBFGS, and not an optimizer, as for a gradient scaler."""
     names = {each.name for each in ast.walk(code.tree) if isinstance(each, ast.FunctionDef)}
     return isinstance(argument, ast.Lambda | ast.Constant) or ast.unparse(argument).rpartition(".")[2] in names
 
 
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
-    """Factories of the state's line get the device of the parameter that it names, else the parameters' own."""
+    """Pass the device of the parameter to the factories on the state's line."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES and not _is_step(draft, node):
             shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
@@ -341,14 +340,14 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
 
 
 def _move_below(draft: Draft, statement: ast.stmt, made: Site) -> None:
-    """The same, if that is below the line that makes the model."""
+    """Like `_move_below_last_need`, if that is below the line that creates the model."""
     user = _find_user(draft.code, statement)
     if user is not None and user.lineno > made.line:
         _move_below_last_need(draft, statement)
 
 
 def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
-    """The first statement below, in the same block, that uses what a statement makes; None if that is the next one."""
+    """The first later statement of the block that uses what a statement assigns; None if it is the next one."""
     around = code.parents.get(statement)
     block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
     names = {ast.unparse(target) for target in targets_of(statement)}
@@ -361,7 +360,7 @@ def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
 
 
 def _move_below_last_need(draft: Draft, statement: ast.stmt) -> None:
-    """The line goes down to just above the first statement of its block that uses what it makes."""
+    """Move the line down to just above the first statement of its block that uses what it assigns."""
     user = _find_user(draft.code, statement)
     if user is None:
         return

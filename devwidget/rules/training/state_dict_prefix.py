@@ -29,7 +29,7 @@ from devwidget.rules.registry import rule
     ),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each checkpoint whose names miss the module's by a prefix."""
+    """One finding for each checkpoint whose keys differ from the module's by a prefix."""
     for fault in trace.faults:
         if isinstance(fault.detail, WrongPrefix):
             yield _make_finding(fault, fault.detail)
@@ -73,7 +73,7 @@ def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast
 
 
 def _taken_off(told: WrongPrefix) -> str:
-    """The key without the wrapper's name: at its beginning, or where the wrapper is a part of the model."""
+    """The key without the wrapper's name, at its start or inside it where only a part of the model is wrapped."""
     before, found, after = told.key.partition("module.")
     if before and found and before + after == told.right:
         return f"key.replace({before + found!r}, {before!r})"

@@ -32,14 +32,14 @@ from devwidget.rules.wording import name_of, strays_in
     loses_to=("unassigned-move",),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each fault of floating types."""
+    """One finding for each op with mixed floating-point dtypes."""
     for fault, stray in strays_in(trace, "dtype"):
         yield _make_finding(fault, stray)
     roots: dict[str, str] = {}
-    for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
+    for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that an error with the same birth covers both
         born, failed = (site.line_id if site is not None else "" for site in (stray.birth, fault.site))
         cause = roots.get(born) or born or failed
-        roots.setdefault(failed, cause)  # what this operator has widened is of the same cause
+        roots.setdefault(failed, cause)  # what this op has widened has the same cause
         yield _promotion(fault, stray, cause)
 
 
@@ -82,14 +82,14 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
 
 
 def _wanted_by(fault: Fault) -> str:
-    """The dtype of the others."""
+    """The dtype of the other tensors."""
     if isinstance(fault.detail, WrongDtype):
         return fault.detail.wanted
     return ""
 
 
 def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
-    """Which of them has another type, and what gave it that."""
+    """Which tensor has another dtype, and why."""
     name, dtype = name_of(fault, stray), stray.dtype
     typed = Message("{name} is {dtype}; the others are {wanted}", name=name, dtype=dtype, wanted=_wanted_by(fault))
     since = stray.promotion
@@ -133,7 +133,7 @@ def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: 
 
 
 def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
-    """Whether nothing else meets the new tensor before it goes wrong; half precision lacks many operators, too."""
+    """Whether the new dtype reaches only the failing op; many ops do not support half precision."""
     made = [part for part in draft.code.parts(statement) if isinstance(part, ast.Call) and _names_factory(part)]
     if wanted in ("float32", "float64"):
         return len(made) == 1
@@ -146,14 +146,14 @@ def _names_factory(call: ast.Call) -> bool:
 
 
 def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:
-    """`self.register_buffer('angles', table)` is given another dtype."""
+    """`self.register_buffer('angles', table)` gets another dtype."""
     for call in draft.code.parts(statement):
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".register_buffer") and len(call.args) > 1:
             draft.append(call.args[1], cast)
 
 
 def _constant_fix(fault: Fault, limits: str) -> Fix | None:
-    """The number on the failing line becomes the limit of the dtype."""
+    """Replace the number on the failing line by the limit of the dtype."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for call in draft.code.alike(statement, fault.expression):

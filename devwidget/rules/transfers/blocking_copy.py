@@ -20,13 +20,13 @@ from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
 LEAST_BYTES = 4 * 2**20
-"""Of one batch: less takes under a millisecond even from memory that is not pinned, of which some 6 GB/s are copied."""
+"""Bytes of one batch. Smaller ones take under a millisecond even from unpinned memory, at about 6 GB/s."""
 LEAST_STEPS = 2
-"""A program that moves one batch has no next one to copy meanwhile."""
+"""A program that copies one batch has no next batch to overlap with."""
 _PINNING = frozenset({"cuda", "xpu"})
-"""Accelerators with a memory of their own, to which the host copies."""
+"""Accelerators with their own memory."""
 _BYTES_PER_MILLISECOND = 25 * 10**6
-"""What PCIe 4.0 with 16 lanes copies from pinned memory. Source: NVIDIA's bandwidthTest, about 25 GB/s of 31.5."""
+"""Throughput of PCIe 4.0 with 16 lanes from pinned memory. Source: NVIDIA's bandwidthTest, about 25 GB/s of 31.5."""
 
 
 @rule(
@@ -72,7 +72,7 @@ def _summary(*, pinned: bool) -> Message:
 
 
 def _unblocked(copies: list[UserMove]) -> Fix | None:
-    """The edits of all lines together; None where one of them cannot be edited."""
+    """The edits of all lines together; None if one of the lines cannot be edited."""
     loadings = [each.loading for each in copies if each.loading is not None]
     unpinned = dict.fromkeys(each.loader for each in loadings if not each.is_pinned)
     waiting = dict.fromkeys(each.site for each in copies if each.loading is not None and not each.loading.is_asynchronous)

@@ -21,7 +21,7 @@ _LINKS = {
     "no": Message("the driver copies through the host between these two GPUs"),
     "unknown": Message("it is unknown whether these two GPUs copy directly"),
 }
-"""Answer of the driver -> what is said of it."""
+"""Answer of the driver -> note."""
 
 
 @rule(
@@ -32,7 +32,7 @@ _LINKS = {
     on_request=True,
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each pair of GPUs, at the first line whose copy was damaged."""
+    """One finding for each pair of GPUs, at the first line whose copy was corrupted."""
     pairs = dict.fromkeys((each.source, each.target) for each in trace.copy_checks if each.wrong)
     for source, target in pairs:
         yield _make_finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])

@@ -23,18 +23,18 @@ from devwidget.rules.registry import rule
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 _LISTS = frozenset({"tensor", "as_tensor", "asarray"})
-"""Calls that read a list of tensors, each value of its own."""
+"""Calls that read a list of tensors one by one."""
 _VALUES = _FORMATS | _LISTS | {
     "item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "__contains__", "numpy", "__array__",
     "allclose", "equal", "is_nonzero",
 }  # fmt: skip
-"""Calls that hand values to Python."""
+"""Calls that return values to Python."""
 _CHOICES = frozenset({"argwhere", "nonzero", "where"})
-"""Of what the step goes on with: mostly what it is about, such as the rows of an expert."""
+"""Calls that select what the step computes with, such as the rows of an expert."""
 _SIZES = _CHOICES | {
     "__getitem__", "__setitem__", "bincount", "masked_select", "repeat_interleave", "unique", "unique_consecutive",
 }  # fmt: skip
-"""Calls whose results have a size that the host must know, and slices by a number on a GPU."""
+"""Calls whose result has a size that the host must know, and slices by a number on a GPU."""
 _FOR_PEOPLE = frozenset({"prints", "keeps"})
 _CONDITIONS = ("if ", "elif ", "while ", "assert ")
 
@@ -46,7 +46,7 @@ _CONDITIONS = ("if ", "elif ", "while ", "assert ")
     why=Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each source line that waits; a line where a fault was found already is not told twice."""
+    """One finding for each source line that syncs, except lines that already have a fault."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
     for wait in _by_line(trace.waits):
         if wait.meant or (wait.site is not None and (wait.site.file, wait.site.line) in faulty):
@@ -61,7 +61,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _by_line(waits: Iterable[Wait]) -> list[Wait]:
-    """The waits of one expression added up, over the parts of the step too; most often first."""
+    """Add up the syncs of each expression, over all parts of the step; most frequent first."""
     lines: dict[object, Wait] = {}
     for wait in waits:
         if wait.site is not None:
@@ -78,19 +78,19 @@ def _by_line(waits: Iterable[Wait]) -> list[Wait]:
 
 
 def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
-    """What a wait costs: many in a step stop the GPU as often, one keeps it from running ahead, one in all costs nothing."""
+    """Many syncs in a step stop the GPU each time, one keeps Python from running ahead, one in total costs nothing."""
     if wait.call not in _VALUES | _SIZES:
         return None
     if wait.library:
         if wait.phase in ("forward", "loss") and wait.in_step:
             return "info"
         return None
-    if wait.in_step and wait.phase != "optimizer":  # forward has long been queued when the optimizer looks
+    if wait.in_step and wait.phase != "optimizer":  # forward is long finished when the optimizer reads a value
         lightly = (wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)) and not _is_often(wait)
         if lightly or wait.call in _CHOICES:
             return "info"
         return "warning"
-    if wait.turns < 2 or "steps" in uses:  # the result of all, or what an environment needs
+    if wait.turns < 2 or "steps" in uses:  # a final result, or the input of an environment
         return None
     if _is_often(wait):
         if wait.count >= 2 * steps:
@@ -102,7 +102,7 @@ def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
 
 
 def _is_often(wait: Wait) -> bool:
-    """Whether it waits several times before the program goes on to its model."""
+    """Whether it syncs several times before the program calls its model again."""
     return wait.turns > 0 and wait.count >= 2 * wait.turns
 
 
@@ -138,7 +138,6 @@ def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:
 
 
 def _costs(wait: Wait) -> Iterator[str]:
-    """What the reader pays for it."""
     if _is_often(wait) and wait.turns > 1:
         often = f"{wait.count / wait.turns:.0f}"
         yield Message("about {often} syncs in a row; each one leaves the GPU idle until Python resumes", often=often)
@@ -149,9 +148,11 @@ def _costs(wait: Wait) -> Iterator[str]:
 def _show_wait(wait: Wait) -> str:
     text = wait.site.text if wait.site is not None else ""
     followed = (f"{wait.expression} {word} " for word in ("and", "or"))
-    if wait.call == "__bool__" and any(each in text for each in followed):  # Python tells this one's place for the next as well
+    if wait.call == "__bool__" and any(
+        each in text for each in followed
+    ):  # Python reports the position of the first operand for the next as well
         return _condition(text)
-    if wait.call == "__bool__" and wait.expression.startswith(_CONDITIONS):  # not what follows it
+    if wait.call == "__bool__" and wait.expression.startswith(_CONDITIONS):  # only the condition
         return _condition(wait.expression)
     return wait.expression.replace("\n", " ") or wait.call.strip("_")
 
@@ -196,7 +197,7 @@ def _is_chosen(expression: str) -> bool:
 
 
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
-    """Cures for a value that can be read later."""
+    """Fixes for a value that can be read later."""
     if "keeps" in uses:
         words = Message("keep sums and lists on the GPU with `.detach()` in place of `.item()`, and read them once an epoch")
         kept = mended(wait.site, words, lambda draft, statement: read_after_loop(draft, statement, wait.expression))
@@ -209,7 +210,7 @@ def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
 
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
-    """Cures for a value that the step computes with."""
+    """Fixes for a value that the step computes with."""
     yield mended(wait.site, Message("use torch.where"), lambda draft, statement: _where(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
@@ -252,10 +253,10 @@ def _name(node: ast.stmt) -> str:
 
 
 def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
-    """A condition without its `.item()`; "" for one that is more than a comparison or a call."""
+    """A condition without its `.item()`; "" unless it is a comparison or a call."""
     text = draft.code.text(test)
     if wait.call == "item" and wait.expression not in text:
-        return ""  # the wait is in a branch, and the condition may be a plain bool
+        return ""  # the sync is in a branch, and the condition may be a plain bool
     if isinstance(test, ast.BoolOp) or not isinstance(test, ast.Compare | ast.Call):
         return ""
     if wait.call in ("item", "__bool__"):

@@ -31,7 +31,7 @@ from devwidget.rules.registry import rule
     loses_to=("ping-pong",),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """Round trips, detours, what is copied anew at every call, and tensors on the host filled from a GPU."""
+    """Round trips, detours, tensors copied at every call, and CPU tensors filled from a GPU."""
     yield from repeated_writes.fillings(trace.crossings)
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
@@ -45,13 +45,13 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _in_one_step(before: UserMove, last: UserMove) -> bool:
-    """False for an input that the loop moved to the model, whose first stage is on another GPU, and for weights put back."""
+    """Whether both transfers belong to one step and neither restores weights or moves the batch to the model."""
     kept = any(each.into is not None and each.into.held is not None for each in (before, last))
     return not kept and before.step == last.step and "build" not in (before.phase, last.phase)
 
 
 def _make_finding(before: UserMove, last: UserMove) -> Found:
-    back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
+    back, moved = before.source == last.target, min(before.bytes, last.bytes)  # only a part of the tensor may have been written
     if back:
         words = Message("keep it on the device")
     else:
@@ -94,7 +94,7 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
         why=Message("{owner} stores it on {source}, and `Module.to` does not move it", owner=owner, source=crossing.source),
         birth=held.assigned,
         fixes=(*fixes, Fix(once)),
-        severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
+        severity="info" if crossing.is_index else "warning",  # torch copies indices implicitly
     )
 
 

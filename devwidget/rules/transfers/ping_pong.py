@@ -23,7 +23,7 @@ from devwidget.rules.repeated_writes import made_there
 
 _GROUP = Message("group the layers: put consecutive layers on the same device, so that the data is transferred once")
 ENOUGH = 3
-"""Crossings of one chain of data: one excursion there and back is two, and may be meant."""
+"""Transfers of one chain of data. A single excursion there and back has two and may be intended."""
 
 
 @rule(
@@ -33,7 +33,7 @@ ENOUGH = 3
     why=Message("each transfer waits for the computation before it, so neither device is busy for long"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each pair of devices and forward pass, at the line that crosses most often."""
+    """One finding for each pair of devices and forward pass, at the line with most transfers."""
     known = {crossing.number: crossing for crossing in trace.crossings}
     longest: dict[tuple[object, ...], list[UserMove]] = {}
     for crossing in trace.crossings:
@@ -45,7 +45,7 @@ def check(trace: Trace) -> Iterator[Found]:
     misplaced = {o.birth for fault in trace.faults for o in fault.operands if o.stray and o.birth is not None}
     for chain in longest.values():
         if not any(crossing.into is not None and crossing.into.birth in misplaced for crossing in chain):
-            yield _make_finding(chain)  # else a tensor is in the wrong place, which another finding tells
+            yield _make_finding(chain)  # otherwise another finding reports the misplaced tensor
 
 
 def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
@@ -55,7 +55,7 @@ def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
 
 def _make_finding(chain: list[UserMove]) -> Found:
     sites = [crossing.site for crossing in chain]
-    fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
+    fault = max(reversed(sites), key=sites.count)  # the last one, if two lines transfer equally often
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     pair = tuple(sorted((first.source, first.target)))
     facts = {"names": listed(map(str, pair)), "count": len(chain), "total": total}
@@ -85,7 +85,7 @@ def _grouped(chain: list[UserMove]) -> Fix | None:
 
 
 def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
-    """How many layers a loop deals out, `depth`, if a device is chosen by this remainder: `cuda:{i % 2}`, `devices[i % n]`."""
+    """The number of layers in a loop, `depth`, if this remainder chooses the device: `cuda:{i % 2}`, `devices[i % n]`."""
     around = code.parents.get(node)
     if isinstance(around, ast.FormattedValue):
         words = code.text(code.parents.get(around) or around)
@@ -108,7 +108,7 @@ def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
 
 
 def _stay(chain: list[UserMove]) -> Fix | None:
-    """Where the way goes over the host: the lines that leave the GPU, without their `.cpu()`."""
+    """If the data passes through the host: remove `.cpu()` from the lines that leave the GPU."""
     drafts: dict[str, Draft] = {}
     for crossing in chain:
         at = code_at(crossing.site) if str(crossing.target) == "cpu" else None

@@ -1,6 +1,6 @@
 """unsafe-async-copy: a copy to the host is read before it has arrived, or its source is overwritten before it has left.
 
-Why: with `non_blocking=True` the call returns before the copy is done, and nothing on the host waits for it.
+Why: with `non_blocking=True` the call returns before the copy is done, and the host does not wait for it.
 Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
 Good: `host = out.to('cpu')`; or `torch.cuda.synchronize()` before the first read.
 Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
