@@ -81,6 +81,7 @@ pictures: set-up-test
 
 docs: set-up-test
 	$(IN_VENV) docs/build_findings.py
+	$(IN_VENV) docs/build_reference.py
 	$(IN_VENV) docs/build_layers.py
 	$(IN_VENV) docs/build_site.py
 

@@ -1,7 +1,7 @@
-"""Builds the documentation site from the pages, the notebooks and the docstrings; `make docs`.
+"""Builds the documentation site from the pages and the notebooks; `make docs`.
 
 python docs/build_site.py [folder]     builds it there, artifacts/docs by default; a warning is an error
-python docs/build_site.py --links      lists the links that lead outside, for somebody to follow now and then
+python docs/build_site.py --links      lists the links that lead outside, to follow now and then
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,25 @@ import yaml
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-CONFIGURATION = DOCS / "site" / "mkdocs.yml"
-FROM_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages that stand in the root of the repository, and where the site has them."""
+RESULTS = ROOT / "benchmarks" / "results"
+FROM_ROOT = {
+    "README.md": "index.md",
+    "README.zh.md": "zh/index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages in the root of the repository, and where the site has them."""
+SECTIONS = {
+    "Start": ("index.md", "getting-started.md"),
+    "Notebooks": ("notebooks/*.md",),
+    "How to": ("how-to/*.md",),
+    "Reference": ("reference/*.md",),
+    "Explanation": ("explanation/*.md",),
+    "Measurements": ("results/*.md",),
+    "简体中文": ("zh/index.md", "zh/*.md"),
+    "Development": ("contributing.md", "changelog.md"),
+}
+"""Title -> the pages of a section, in their order."""
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 SHOWN_AT_MOST = 200_000
 """Characters of one output of a notebook: the rest is to be seen in the notebook."""
@@ -52,15 +69,16 @@ def lay_out(folder: Path) -> None:
     shutil.copytree(DOCS / "pictures", source / "pictures")
     for name in ("style.css", "worker_from_file.js"):
         (folder / name).rename(source / name)
-    text = (folder / "mkdocs.yml").read_text(encoding="utf-8")
-    head, _, _ = text.partition("\nnav:")
-    (folder / "mkdocs.yml").write_text(f"{head}\n{yaml.safe_dump({'nav': navigation()}, sort_keys=False)}", encoding="utf-8")
+    nav = yaml.safe_dump({"nav": navigation()}, sort_keys=False, allow_unicode=True)
+    with (folder / "mkdocs.yml").open("a", encoding="utf-8") as configuration:
+        configuration.write(nav)
 
 
 def pages() -> dict[str, str]:
     """Name in the site -> Markdown, with links that lead to pages of the site."""
     files = {path.relative_to(DOCS).as_posix(): path for path in DOCS.rglob("*.md")}
     files |= {name: ROOT / path for path, name in FROM_ROOT.items()}
+    files |= {f"results/{path.name}": path for path in RESULTS.glob("*.md")}
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
     texts |= {f"notebooks/{path.stem}.md": notebook_page(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
     return {name: _relinked(name, text, files.get(name, ROOT / name)) for name, text in texts.items()}
@@ -68,25 +86,28 @@ def pages() -> dict[str, str]:
 
 def _relinked(name: str, text: str, path: Path) -> str:
     """A page whose links to files of the repository lead to what the site has of them."""
+    to_root = "../" * name.count("/")
 
     def led(match: re.Match[str]) -> str:
         before, target, after = match.groups()
         if "://" in target:
             return match[0]
         file = (path.parent / target).resolve().relative_to(ROOT).as_posix()
-        there = FROM_ROOT.get(file, file.removeprefix("docs/").replace(".ipynb", ".md"))
-        return f"{before}{'../' * name.count('/')}{there}{after}"
+        there = FROM_ROOT.get(file, file.removeprefix("docs/").removeprefix("benchmarks/").replace(".ipynb", ".md"))
+        return f"{before}{to_root}{there}{after}"
 
-    return LINK.sub(led, text)
+    return LINK.sub(led, text).replace('="docs/pictures/', f'="{to_root}pictures/')
 
 
-def navigation() -> list[dict[str, Any]]:
-    """The sections of the configuration, with each notebook, and with each page that no section names."""
-    nav: list[dict[str, Any]] = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["nav"]
-    sections = {title: entries for section in nav for title, entries in section.items()}
-    sections["Notebooks"] += sorted(name for name in pages() if name.startswith("notebooks/"))
-    named = set(re.findall(r"[\w./-]+\.md", json.dumps(nav)))
-    sections["What it does"] += sorted(set(pages()) - named)
+def navigation() -> list[dict[str, list[str]]]:
+    """Sections of pages; a page that no section names is an error."""
+    left = sorted(pages())
+    nav = []
+    for title, patterns in SECTIONS.items():
+        found = [name for pattern in patterns for name in left if fnmatch(name, pattern)]
+        nav.append({title: list(dict.fromkeys(found))})
+        left = [name for name in left if name not in found]
+    assert left == [], f"name these pages in SECTIONS: {left}"
     return nav
 
 

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 
+import devwidget
 from devwidget.capture import torch_internals
 from tests.test_imports import MAY_IMPORT
 
@@ -28,6 +29,13 @@ def script(name):
 def test_the_page_of_findings_is_what_the_rules_say_and_what_their_programs_print():
     build = script("build_findings")
     assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_findings.py"
+
+
+def test_the_pages_of_commands_and_calls_are_what_their_help_says():
+    build = script("build_reference")
+    devwidget.set_language("en")
+    assert build.COMMAND_LINE.read_text(encoding="utf-8") == build.command_line_page(), "run python docs/build_reference.py"
+    assert build.API.read_text(encoding="utf-8") == build.api_page(), "run python docs/build_reference.py"
 
 
 @pytest.mark.slow

@@ -88,10 +88,9 @@ def test_no_page_refers_to_anything_outside_that_a_browser_would_fetch(pages: di
 
 
 @pytest.mark.slow
-def test_every_public_name_stands_in_the_reference(pages: dict[Path, Page], site: Path) -> None:
-    anchors = pages[site / "reference" / "api.html"].anchors
-    missing = [name for name in devwidget.__all__ if name != "__version__" and f"devwidget.{name}" not in anchors]
-    assert missing == []
+def test_every_public_name_stands_in_the_reference(site: Path) -> None:
+    text = (site / "reference" / "api.html").read_text(encoding="utf-8")
+    assert [name for name in devwidget.__all__ if name != "__version__" and f"<code>{name}" not in text] == []
 
 
 @pytest.mark.slow

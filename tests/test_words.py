@@ -43,7 +43,6 @@ NOT_YET: tuple[str, ...] = (
     "docs/plan.md",
     "docs/quick-start.md",
     "docs/ranks.md",
-    "docs/snapshot.md",
     "docs/virtual-gpus.md",
     "docs/watch.md",
     "notebooks/01-first-look.ipynb",
