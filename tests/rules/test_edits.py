@@ -62,3 +62,15 @@ def test_a_diff_names_the_file_and_the_line_where_the_file_is_not_at_hand():
     assert Edit("gone.py", 7, 7, "y = 2", "y = 1").diff().splitlines() == [
         "--- gone.py", "+++ gone.py", "@@ -7 +7 @@", "-y = 1", "+y = 2",
     ]  # fmt: skip
+
+
+def test_what_an_edit_writes_has_the_quotes_of_the_file():
+    double = code_of("double.py", ('x = f("a", "b")\n', "y = g('c')\n"))
+    found = Draft(double)
+    found.append(double.tree.body[0].value, ".to('cuda:0')")
+    found.insert_above(double.tree.body[1], "z = h('c', 'd')")
+    assert {edit.text for edit in found.edits()} == {'x = f("a", "b").to("cuda:0")', "z = h('c', \"d\")"}
+    single = code_of("single.py", ("x = f('a')\n",))
+    found = Draft(single)
+    found.append(single.tree.body[0].value, '.to("cuda:0")')
+    assert [edit.text for edit in found.edits()] == ["x = f('a').to('cuda:0')"]

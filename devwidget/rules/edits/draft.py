@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
@@ -16,6 +17,7 @@ from devwidget.records.trace import Fault
 from devwidget.rules.edits.refusals import refused
 from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, own_lines
 
+_LITERAL = re.compile(r"""(['"])([^'"\\\n]*)\1""")
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 
 
@@ -123,7 +125,8 @@ class Draft:
         row = self.code.rows[beside.lineno - 1]
         indent = row[: len(row) - len(row.lstrip())]
         lines = self.inserted.setdefault(line, [])
-        if (new := textwrap.indent(text, indent)) not in lines:
+        new = textwrap.indent(_with_quotes_of(self.code, text), indent)
+        if new not in lines:
             lines.append(new)
 
     def _edits(self) -> Iterable[Edit]:
@@ -150,9 +153,22 @@ class Draft:
                 raise _Overlap
             (a, left), (b, right) = change.start, change.end
             head, tail = rows[a - first][:left], rows[b - first][right:]
-            rows[a - first : b - first + 1] = [head + change.text.encode() + tail]
+            text = _with_quotes_of(self.code, change.text)
+            rows[a - first : b - first + 1] = [head + text.encode() + tail]
             limit = change.start
         return Edit(self.code.file, first, last, b"\n".join(rows).decode(), was)
+
+
+def _with_quotes_of(code: Code, text: str) -> str:
+    """A text whose string literals have the quotes of the file, but for those that the file has as they are."""
+    source = "\n".join(code.rows)
+
+    def requote(literal: re.Match[str]) -> str:
+        if not code.quote or literal[0] in source:
+            return literal[0]
+        return f"{code.quote}{literal[2]}{code.quote}"
+
+    return _LITERAL.sub(requote, text)
 
 
 def _end(node: ast.expr) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,18 @@ class Code:
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The node around each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @functools.cached_property
+    def quote(self) -> str:
+        """The quote that most string literals of the file have; "" for a file without any."""
+        quotes = Counter[bytes]()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                row = self.rows[node.lineno - 1].encode()
+                quotes[row[node.col_offset : node.col_offset + 1]] += 1
+        if not quotes[b"'"] and not quotes[b'"']:
+            return ""
+        return "'" if quotes[b"'"] > quotes[b'"'] else '"'
 
     def statements(self, line: int) -> list[ast.stmt]:
         """The innermost ones whose own lines, without the body of a compound one, include a line; several for `a(); b()`."""

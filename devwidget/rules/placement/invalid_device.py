@@ -102,17 +102,16 @@ def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
     else:
         for site in (fault.birth, fault.site):
             yield mended(site, words, lambda draft, statement: _take_if_there(draft, statement, fault.requested, kind.type))
-        choice = _choice_of(kind.type, '"')
-        yield Fix(words, f"device = {choice}")
+        yield Fix(words, f"device = {_choice_of(kind.type)}")
     if kind is CUDA:
         virtual = Message("run it on a virtual GPU; in a notebook: `%devwidget simulate 1`")
         yield Fix(virtual, "devwidget.simulate(gpus=1).start()", "choice")
 
 
-def _choice_of(device: str, quote: str) -> str:
+def _choice_of(device: str) -> str:
     """`"cuda" if torch.cuda.is_available() else "cpu"`."""
     kind = device.partition(":")[0]
-    return f"{quote}{device}{quote} if torch.{kind}.is_available() else {quote}cpu{quote}"
+    return f'"{device}" if torch.{kind}.is_available() else "cpu"'
 
 
 def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str) -> None:
@@ -123,14 +122,13 @@ def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str)
     has_torch = "torch" in known | imported or bool(cell_label(code.file))  # a notebook imports it in another cell
     if not has_torch or kind == "mps":  # `torch.mps` has no such function
         return
-    quote = _quote_of(code.text(statement))
     if isinstance(statement, ast.Assign) and (literal := _assigned_device(statement.value, requested)) is not None:
-        draft.replace(literal, _choice_of(requested, quote))
+        draft.replace(literal, _choice_of(requested))
         return
     here = [node for node in code.parts(statement) if _asks(code, node, requested, kind)]
     if not here or "device" in known:
         return
-    draft.insert_above(statement, f"device = {_choice_of(requested if ':' in requested else kind, quote)}")
+    draft.insert_above(statement, f"device = {_choice_of(requested if ':' in requested else kind)}")
     for node in ast.walk(code.scope(statement)):
         if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
             _ask_for_device(draft, node)
@@ -161,12 +159,6 @@ def _ask_for_device(draft: Draft, node: ast.AST) -> None:
             draft.replace(node, f"{draft.code.text(owner)}.to(device)")
         case ast.Constant():
             draft.replace(node, "device")
-
-
-def _quote_of(text: str) -> str:
-    if "'" in text and '"' not in text:
-        return "'"
-    return '"'
 
 
 def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
