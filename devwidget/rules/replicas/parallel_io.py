@@ -1,9 +1,8 @@
 """parallel-io: inputs or outputs of `DataParallel` cannot be split or joined as intended.
 
 Why: every tensor is split along its first dimension, one piece per GPU, and outputs are joined along it.
-Bad: a `forward` that returns a scalar loss; a hidden state of shape `[layers, batch, width]`; an object that holds tensors,
-which every replica gets whole.
-Good: `loss = model(x, y).mean()`; a hidden state created inside `forward`; tensors, or dicts of tensors.
+Bad: a `forward` that returns a scalar loss; a hidden state of shape `[layers, batch, width]`.
+Good: `loss = model(x, y).mean()`; a hidden state created inside `forward`.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 

@@ -1,7 +1,7 @@
 """parallel-misplaced: a `DataParallel` wrapper and the placement of its module disagree.
 
 Why: `DataParallel` copies the module from `device_ids[0]` at every call, so all of it must be there.
-Bad: `nn.DataParallel(model.to('cuda:0'), device_ids=[2, 3])`; a wrapper around a model that should run on the CPU.
+Bad: `nn.DataParallel(model.to('cuda:0'), device_ids=[2, 3])`.
 Good: `nn.DataParallel(model.to('cuda:2'), device_ids=[2, 3])`.
 Source: `torch.nn.DataParallel.forward`, "module must have its parameters and buffers on device".
 """

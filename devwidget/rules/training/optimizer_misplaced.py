@@ -1,7 +1,7 @@
 """optimizer-misplaced: optimizer state is on another device than its parameters, or the optimizer has the wrong parameters.
 
 Why: an optimizer keeps references; state that it allocates when it is built does not move with the model.
-Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced.
+Bad: `Adagrad(model.parameters())`, then `model.cuda()`.
 Good: build the optimizer after the model is complete and on its device.
 Source: https://docs.pytorch.org/docs/stable/optim.html#constructing-it; pytorch#7844 (SGD and Adam survive the move).
 """

@@ -1,9 +1,8 @@
 """needless-hop: a transfer that the program does not need.
 
 Why: a copy between devices takes time, and a copy to the host also waits for the GPU.
-Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call; losses written one by one into `torch.empty(n)` on the
-CPU.
-Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`; `torch.empty(n, device=x.device)`.
+Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` at every call.
+Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`.
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
 """
 

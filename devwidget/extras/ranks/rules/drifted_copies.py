@@ -1,7 +1,7 @@
 """drifted-copies: parameters that every rank holds whole are no longer equal.
 
 Why: data parallelism never compares them, so each rank trains a different model.
-Bad: a parameter created with a different seed per rank after the model was wrapped, or changed outside the optimizer.
+Bad: a parameter created with a different seed per rank after the model was wrapped.
 Good: build before `DistributedDataParallel(model)`, which copies rank 0 to all; then change parameters only by the optimizer.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 """

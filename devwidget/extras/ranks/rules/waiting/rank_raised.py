@@ -1,7 +1,7 @@
 """rank-raised: an uncaught exception ended a rank, and with it the job.
 
 Why: the other ranks wait for its collectives until they lose the connection or are ended too.
-Bad: a batch that only one rank gets fails there; the last lines of the log come from the ranks that waited.
+Bad: a batch that only one rank gets fails there.
 Good: fix the line that raised first, by the last records of all ranks.
 Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
 """
