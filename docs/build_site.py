@@ -35,7 +35,7 @@ SECTIONS = {
     "Reference": ("reference/*.md",),
     "Explanation": ("explanation/*.md",),
     "Measurements": ("results/*.md",),
-    "简体中文": ("zh/index.md", "zh/*.md"),
+    "简体中文": ("zh/index.md", "zh/*.md", "notebooks/zh/*.md"),
     "Development": ("contributing.md", "changelog.md"),
 }
 """Title -> the pages of a section, in their order."""
@@ -80,7 +80,8 @@ def pages() -> dict[str, str]:
     files |= {name: ROOT / path for path, name in FROM_ROOT.items()}
     files |= {f"results/{path.name}": path for path in RESULTS.glob("*.md")}
     texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    texts |= {f"notebooks/{path.stem}.md": notebook_page(path) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    notebooks = {path.relative_to(ROOT).with_suffix(".md").as_posix(): path for path in (ROOT / "notebooks").rglob("*.ipynb")}
+    texts |= {name: notebook_page(path) for name, path in notebooks.items()}
     return {name: _relinked(name, text, files.get(name, ROOT / name)) for name, text in texts.items()}
 
 
@@ -104,11 +105,16 @@ def navigation() -> list[dict[str, list[str]]]:
     left = sorted(pages())
     nav = []
     for title, patterns in SECTIONS.items():
-        found = [name for pattern in patterns for name in left if fnmatch(name, pattern)]
+        found = [name for pattern in patterns for name in left if _is_at(name, pattern)]
         nav.append({title: list(dict.fromkeys(found))})
         left = [name for name in left if name not in found]
     assert left == [], f"name these pages in SECTIONS: {left}"
     return nav
+
+
+def _is_at(name: str, pattern: str) -> bool:
+    """Whether a pattern matches a name; a star does not match a slash."""
+    return fnmatch(name, pattern) and name.count("/") == pattern.count("/")
 
 
 def notebook_page(path: Path) -> str:
