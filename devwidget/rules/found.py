@@ -73,14 +73,18 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
     """Return the finding for what a rule found, with the kind, severity and reason of the rule."""
     at = found.at
     fault = at if isinstance(at, Fault) else None
-    site, module = (at, None) if at is None or isinstance(at, Site) else (at.site, at.module)
     fixes = chosen(found.fixes, fault)
     notes = tuple(found.notes)
     if found.no_edit is not None:
         notes += without_edit(fixes, found.no_edit)
-    operands = found.operands
-    if operands is None:
-        operands = fault.operands if fault is not None else ()
+    operands, explains = found.operands, tuple(found.explains)
+    if fault is not None:
+        operands = fault.operands if operands is None else operands
+        explains = (fault.number, *explains)
+    if at is None or isinstance(at, Site):
+        site, module = at, None
+    else:
+        site, module = at.site, at.module
     return Finding(
         kind=kind,
         severity=found.severity or severity,
@@ -93,8 +97,8 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
         birth_moves=_birth_moves(found),
         fixes=fixes,
         notes=notes,
-        operands=described(operands),
-        explains=(*((fault.number,) if fault is not None else ()), *found.explains),
+        operands=described(operands or ()),
+        explains=explains,
         cause=found.cause,
     )
 

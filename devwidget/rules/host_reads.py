@@ -40,17 +40,25 @@ def uses_of(site: Site | None, expression: str) -> frozenset[str]:
 def loop_over(site: Site | None, expression: str) -> str:
     """Return `y` for `label.item()` in a loop or comprehension `for label in y`; "" for other reads."""
     found = code_at(site)
-    for node in found[0].alike(found[1], expression) if found is not None else ():
-        name = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-        for outer in found[0].around(node) if found is not None and isinstance(name, ast.Name) else ():
-            if isinstance(outer, ast.For):
-                loops = [outer]
-            else:
-                loops = getattr(outer, "generators", [])
-            for loop in loops:
-                if isinstance(loop.target, ast.Name) and isinstance(name, ast.Name) and loop.target.id == name.id:
-                    return ast.unparse(loop.iter)
+    if found is None:
+        return ""
+    code, statement = found
+    for node in code.alike(statement, expression):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=variable))):
+                for loop in loops_around(code, node):
+                    if isinstance(loop.target, ast.Name) and loop.target.id == variable:
+                        return ast.unparse(loop.iter)
     return ""
+
+
+def loops_around(code: Code, node: ast.AST) -> Iterator[ast.For | ast.comprehension]:
+    """Yield the `for` loops and comprehensions around an expression, innermost first."""
+    for outer in code.around(node):
+        if isinstance(outer, ast.For):
+            yield outer
+        else:
+            yield from getattr(outer, "generators", ())
 
 
 def _uses(code: Code, node: ast.AST, *, follow: bool) -> Iterator[str]:
@@ -62,13 +70,21 @@ def _uses(code: Code, node: ast.AST, *, follow: bool) -> Iterator[str]:
             yield use
             return
         if isinstance(outer, ast.stmt):
-            names = [each.id for each in getattr(outer, "targets", ()) if isinstance(each, ast.Name)]
-            if follow and names and len(names) == len(getattr(outer, "targets", ())):
-                yield from _uses_of_name(code, outer, names[0])
+            name = _assigned_name(outer)
+            if follow and name:
+                yield from _uses_of_name(code, outer, name)
             else:
                 yield "computes"
             return
         inner = outer
+
+
+def _assigned_name(statement: ast.stmt) -> str:
+    """The variable of `n = x.item()`; "" if the statement also assigns attributes or items."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name), *others]) if all(isinstance(each, ast.Name) for each in others):
+            return name
+    return ""
 
 
 def _use(outer: ast.AST, inner: ast.AST) -> str:
@@ -124,48 +140,52 @@ def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
     The draft stays empty if the loop itself reads the total, or another line assigns to it.
     """
     code, name = draft.code, _kept_in(statement)
-    if name:
-        loop = _loop_that_keeps(code, statement, name)
-    else:
-        loop = None
-    inside = [(node, value) for node in code.alike(statement, expression) if (value := _read_by(node)) is not None]
-    if loop is None or len(inside) != 1 or not _is_plain(code, statement, inside[0][0]) or not _imports_torch(code):
+    loop = _loop_that_keeps(code, statement, name)
+    reads = []
+    for node in code.alike(statement, expression):
+        value = _read_by(node)
+        if value is not None:
+            reads.append((node, value))
+    if loop is None or len(reads) != 1:
         return
-    node, value = inside[0]
+    node, value = reads[0]
+    if not _is_plain(code, statement, node) or not _imports_torch(code):
+        return
     draft.replace(node, f"{code.text(value).removesuffix('.detach()')}.detach()")
-    listed = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
-    draft.insert_below(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
+    if isinstance(statement, ast.Expr):  # losses.append(...)
+        total = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
+    else:
+        total = f"torch.as_tensor({name}).item()"
+    draft.insert_below(loop, f"{name} = {total}")
 
 
 def _kept_in(statement: ast.stmt) -> str:
     """The variable of `total += ...` or `losses.append(...)`; "" for other statements."""
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name):
-        return statement.target.id
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    method = call.func if isinstance(call, ast.Call) else None
-    appends = isinstance(method, ast.Attribute) and method.attr == "append" and isinstance(method.value, ast.Name)
-    if appends and isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name):
-        return method.value.id
+    match statement:
+        case ast.AugAssign(op=ast.Add(), target=ast.Name(id=name)):
+            return name
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)))):
+            return name
     return ""
 
 
 def _read_by(node: ast.expr) -> ast.expr | None:
     """`loss` of `loss.item()` and `float(loss)`."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
-        return node.func.value
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
-        if isinstance(node.args[0], ast.Name | ast.Attribute | ast.Call):
-            return node.args[0]
-        return None
+    match node:
+        case ast.Call(func=ast.Attribute(attr="item", value=value), args=[]):
+            return value
+        case ast.Call(func=ast.Name(id="float"), args=[ast.Name() | ast.Attribute() | ast.Call() as value]):
+            return value
     return None
 
 
 def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
     """Whether only arithmetic separates the value from the sum or list, so that a tensor works as well as a number."""
-    if isinstance(statement, ast.AugAssign):
-        kept = statement.value
-    else:
-        kept = getattr(getattr(statement, "value", None), "args", [None])[0]
+    match statement:
+        case ast.AugAssign(value=kept) | ast.Expr(value=ast.Call(args=[kept, *_])):
+            pass
+        case _:
+            return False
     while node is not kept:
         outer = code.parents.get(node)
         if not isinstance(outer, ast.BinOp):
@@ -184,17 +204,17 @@ def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | as
     for each in code.around(statement):
         if each is scope or begun[0] in ast.walk(each):
             break
-        loop = each if isinstance(each, ast.For | ast.While) else loop
-    uses = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == name]
-    own = set(ast.walk(statement))
-    if loop is not None:
-        free = all(node in own or node not in set(ast.walk(loop)) for node in uses)
-    else:
-        free = False
-    here = all(code.scope(node) is scope for node in uses)  # another function may read it at any time
-    if isinstance(loop, ast.For | ast.While) and free and here and loop.lineno > begun[0].lineno:
-        return loop
-    return None
+        if isinstance(each, ast.For | ast.While):
+            loop = each
+    if loop is None or loop.lineno <= begun[0].lineno:
+        return None
+    reads = set(ast.walk(loop)) - set(ast.walk(statement))
+    for node in ast.walk(code.tree):
+        if not isinstance(node, ast.Name) or node.id != name:
+            continue
+        if node in reads or code.scope(node) is not scope:  # another function may read it at any time
+            return None
+    return loop
 
 
 def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
@@ -207,13 +227,25 @@ def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
 
 def _begins(statement: ast.stmt) -> bool:
     """`total = 0.0`, `losses = []`, `total, count = 0.0, 0`."""
-    value = getattr(statement, "value", None)
-    parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    empty = [isinstance(part, ast.List) and not part.elts for part in parts]
-    numbers = [isinstance(part, ast.Constant) and type(part.value) in (int, float) for part in parts]
-    return isinstance(statement, ast.Assign) and all(map(any, zip(empty, numbers, strict=True)))
+    if not isinstance(statement, ast.Assign):
+        return False
+    if isinstance(statement.value, ast.Tuple):
+        return all(map(_is_start, statement.value.elts))
+    return _is_start(statement.value)
+
+
+def _is_start(value: ast.expr) -> bool:
+    match value:
+        case ast.List(elts=[]):
+            return True
+        case ast.Constant(value=number):
+            return type(number) in (int, float)
+    return False
 
 
 def _imports_torch(code: Code) -> bool:
-    names = (alias for node in ast.walk(code.tree) if isinstance(node, ast.Import) for alias in node.names)
-    return any(alias.name.partition(".")[0] == "torch" and alias.asname is None for alias in names)
+    for node in ast.walk(code.tree):
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if alias.asname is None and alias.name.partition(".")[0] == "torch":
+                return True
+    return False

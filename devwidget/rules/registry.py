@@ -49,9 +49,13 @@ Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "co
 
 
 def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
-    return lambda trace: (
-        phase in trace.phases or any(event.phase == phase for events in (trace.ops, trace.moves) for event in events)
-    )
+    def met(trace: Trace) -> bool:
+        if phase in trace.phases:
+            return True
+        seen = any(op.phase == phase for op in trace.ops)
+        return seen or any(move.phase == phase for move in trace.moves)
+
+    return met
 
 
 _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
@@ -151,29 +155,30 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
         trace: The recorded step.
         rules: The rules to run; None for all of them.
     """
+    chosen = all_rules() if rules is None else tuple(rules)
+    unmet_needs = find_unmet_needs(trace)
     found: list[Finding] = []
-    checked, not_checked = [], []
-    chosen, unmet_needs = all_rules() if rules is None else tuple(rules), find_unmet_needs(trace)
+    checked: list[str] = []
+    not_checked = [*trace.not_checked]
     for each in chosen:
-        told, crash = run_rule(each.kind, each.check, trace)
+        findings, crash = run_rule(each.kind, each.check, trace)
+        found += findings
+        missing = _lacking(each.kind, each.needs, unmet_needs)
         if crash is not None:
             not_checked.append(crash)
-            continue
-        found += told
-        # findings are an answer even if something is missing
-        if told:
-            lacking = None
-        else:
-            lacking = _lacking(each.kind, each.needs, unmet_needs)
-        if lacking and not each.on_request:
-            not_checked.append(lacking)
-        elif not lacking:
+        elif findings or missing is None:  # findings are an answer even if something is missing
             checked.append(each.kind)
-    if found:
-        ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen)))))
-    else:
-        ordered = ()
-    return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
+        elif not each.on_request:
+            not_checked.append(missing)
+    return dataclasses.replace(trace, findings=_ordered(found, chosen), checked=tuple(checked), not_checked=tuple(not_checked))
+
+
+def _ordered(found: list[Finding], rules: tuple[Rule, ...]) -> tuple[Finding, ...]:
+    """One finding for each root cause, worst first."""
+    if not found:  # most traces: do not load the edits
+        return ()
+    causes = list(_one_per_cause(_without_losers(found, rules)))
+    return worst_first(_in_harmony(causes))
 
 
 @functools.cache
@@ -185,35 +190,53 @@ def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -
     return None
 
 
-def _without_losers(found: list[Finding], rules: Iterable[Rule]) -> list[Finding]:
+def _without_losers(found: list[Finding], rules: tuple[Rule, ...]) -> list[Finding]:
     """Drop findings whose faults a more specific kind explains."""
-    loses = {each.kind: each.loses_to for each in rules}
-
-    def lost(finding: Finding) -> bool:
-        better = {n for f in found if f.kind in loses.get(finding.kind, ()) for n in f.explains}
-        return bool(finding.explains) and better.issuperset(finding.explains)
-
-    return [finding for finding in found if not lost(finding)]
+    explained_by: dict[str, set[int]] = {}
+    for finding in found:
+        explained_by.setdefault(finding.kind, set()).update(finding.explains)
+    better_kinds = {rule.kind: rule.loses_to for rule in rules}
+    winners = []
+    for finding in found:
+        better: set[int] = set()
+        for kind in better_kinds.get(finding.kind, ()):
+            better |= explained_by.get(kind, set())
+        if not finding.explains or not better.issuperset(finding.explains):
+            winners.append(finding)
+    return winners
 
 
 def _one_per_cause(found: list[Finding]) -> Iterator[Finding]:
-    """Merge findings of one kind and one cause: the first one stays, the others become `also` and a note."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
     for finding in found:
         groups.setdefault((finding.kind, _cause(finding)), []).append(finding)
-    for first, *others in groups.values():
-        modules = dict.fromkeys(m for f in others for m in (f.module, *f.also) if m is not None)
-        lines = dict.fromkeys(str(f.fault) for f in others if f.fault is not None and f.fault != first.fault)
-        yield dataclasses.replace(
-            first,
-            fixes=_together([first, *others]),
-            also=tuple(m for m in modules if m != first.module),
-            notes=(
-                *first.notes,
-                *((Message("also at {lines}", lines=", ".join(lines)),) if lines else ()),
-            ),
-            explains=tuple(sorted({n for f in (first, *others) for n in f.explains})),
-        )
+    for group in groups.values():
+        yield _merged(group)
+
+
+def _merged(group: list[Finding]) -> Finding:
+    """The first finding of a group, with the modules of the others in `also` and their lines in a note."""
+    first, *others = group
+    also = dict.fromkeys(first.also)
+    lines: dict[str, None] = {}
+    explains = set(first.explains)
+    for other in others:
+        if other.module is not None:
+            also[other.module] = None
+        also.update(dict.fromkeys(other.also))
+        explains.update(other.explains)
+        if other.fault is not None and other.fault != first.fault:
+            lines[str(other.fault)] = None
+    notes = first.notes
+    if lines:
+        notes += (Message("also at {lines}", lines=", ".join(lines)),)
+    return dataclasses.replace(
+        first,
+        fixes=_together(group),
+        also=tuple(path for path in also if path != first.module),
+        notes=notes,
+        explains=tuple(sorted(explains)),
+    )
 
 
 def _cause(finding: Finding) -> object:
@@ -234,23 +257,34 @@ def _together(group: list[Finding]) -> tuple[Fix, ...]:
     fixes = group[0].fixes
     if not fixes or not fixes[0].edits or len(group) == 1:
         return fixes
-    alike = [f.fixes[0].edits for f in group if f.fixes and f.fixes[0].summary.split()[:2] == fixes[0].summary.split()[:2]]
+    first = fixes[0]
+    alike = []
+    for finding in group:
+        if finding.fixes and _verb(finding.fixes[0]) == _verb(first):
+            alike.append(finding.fixes[0].edits)
     edits = merged(alike)
-    if edits is None or edits == fixes[0].edits:
+    if edits is None or edits == first.edits:
         return fixes
-    return (dataclasses.replace(fixes[0], edits=edits, code=code_of_edits(edits)), *fixes[1:])
+    return (dataclasses.replace(first, edits=edits, code=code_of_edits(edits)), *fixes[1:])
+
+
+def _verb(fix: Fix) -> list[str]:
+    """The first two words of its summary: `move it`, whatever the device is."""
+    return fix.summary.split()[:2]
 
 
 def _in_harmony(found: list[Finding]) -> list[Finding]:
     """Merge first fixes that change the same line in different places."""
     from devwidget.rules.edits.draft import code_of_edits, with_others
 
-    firsts = [f.fixes[0].edits if f.fixes else () for f in found]
+    firsts = [finding.fixes[0].edits for finding in found if finding.fixes]
     result = []
-    for finding, mine in zip(found, firsts, strict=True):
-        edits = tuple(with_others(edit, firsts) for edit in mine)
-        if edits != mine:
-            first = dataclasses.replace(finding.fixes[0], edits=edits, code=code_of_edits(edits))
-            finding = dataclasses.replace(finding, fixes=(first, *finding.fixes[1:]))
+    for finding in found:
+        if finding.fixes:
+            first, *others = finding.fixes
+            edits = tuple(with_others(edit, firsts) for edit in first.edits)
+            if edits != first.edits:
+                first = dataclasses.replace(first, edits=edits, code=code_of_edits(edits))
+                finding = dataclasses.replace(finding, fixes=(first, *others))
         result.append(finding)
     return result

@@ -25,11 +25,18 @@ def fillings(crossings: Iterable[UserMove]) -> Iterator[Found]:
     writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
     lines: dict[object, UserMove] = {}
     for each in crossings:
-        into, again = each.into, writes[each.site, each.step] > 1
-        in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
-        if into is not None and again and in_step and each.trains and into.held is None and _made_without_device(into):
+        if writes[each.site, each.step] > 1 and _is_trained_through(each):
             lines.setdefault(each.site, each)
     yield from map(_make_fill_finding, lines.values())
+
+
+def _is_trained_through(write: UserMove) -> bool:
+    into = write.into
+    if into is None or into.held is not None or not _made_without_device(into):
+        return False
+    if write.phase not in ("forward", "loss") or write.target.kind != "cpu":
+        return False
+    return write.trains and not write.meant
 
 
 def _made_without_device(operand: Operand) -> bool:

@@ -7,40 +7,49 @@ from collections.abc import Iterable, Iterator
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def shape_of(operand: Operand) -> str:
-    """Return `float32[8, 512]`."""
-    return f"{operand.dtype}[{', '.join(map(str, operand.shape))}]"
-
-
 def described(operands: Iterable[Operand]) -> tuple[str, ...]:
-    """Return `h0 float32[1, 3, 7] cpu` for each operand, without duplicates; a freed tensor has no shape."""
-    shapes = ((o, f" {shape_of(o)}" if o.dtype else "") for o in operands)
-    return tuple(dict.fromkeys(f"{o.name}{shape} {o.device}" for o, shape in shapes))
+    """Return `h0 float32[1, 3, 7] cpu` for each operand, without duplicates."""
+    return tuple(dict.fromkeys(map(_describe, operands)))
+
+
+def _describe(operand: Operand) -> str:
+    if not operand.dtype:  # the tensor was freed before it was recorded
+        return f"{operand.name} {operand.device}"
+    shape = ", ".join(map(str, operand.shape))
+    return f"{operand.name} {operand.dtype}[{shape}] {operand.device}"
 
 
 def devices_met(fault: Fault) -> tuple[DeviceId, ...]:
     """Return the devices of the misplaced tensors and the target, without numbers and indices that may be on the CPU."""
-    strays = {operand.device for operand in fault.operands if operand.stray}
-    return tuple(sorted(strays | {operand.device for operand in fault.operands if operand.device == fault.target}))
+    met = {operand.device for operand in fault.operands if operand.stray or operand.device == fault.target}
+    return tuple(sorted(met))
 
 
 def name_of(fault: Fault, operand: Operand) -> str:
     """Return a name of the tensor that occurs in the failing line or in the line that created it, else its argument."""
-    lines = [site.text for site in (fault.site, operand.birth) if site is not None and site.text]
-    known_as = (operand.expression, operand.name if operand.source else "")
-    if not lines and operand.expression:
+    source = "\n".join(site.text for site in (fault.site, operand.birth) if site is not None)
+    if operand.expression and (not source.strip() or _starts_in(operand.expression, source)):
         return f"`{operand.expression}`"
-    for name in known_as:
-        if name and any(stands_in(name, line) for line in lines):
-            return f"`{name}`"
+    if operand.source and _starts_in(operand.name, source):
+        return f"`{operand.name}`"
     if operand.argument:
         return Message("argument `{argument}` of `{call}`", argument=operand.argument, call=fault.call)
     return Message("the tensor")
+
+
+def _starts_in(name: str, source: str) -> bool:
+    """Whether the first word of a name is in the source, without `self`: `self.layers[0]` starts in `self.layers`."""
+    words = words_in(source)
+    for word in _WORD.findall(name):
+        if word != "self":
+            return word in words
+    return "self" in words
 
 
 def kept_name_of(fault: Fault, operand: Operand) -> str:
@@ -49,12 +58,6 @@ def kept_name_of(fault: Fault, operand: Operand) -> str:
     if path:
         return f"`{path}`"
     return name_of(fault, operand)
-
-
-def stands_in(name: str, text: str) -> bool:
-    """Return whether a text contains the start of a name: `self.layers[0]` in `self.layers`."""
-    first = next((word for word in _WORD.findall(name) if word != "self"), "self")
-    return first in words_in(text)
 
 
 def words_in(text: str) -> set[str]:
@@ -73,9 +76,10 @@ def path_of(operand: Operand) -> str:
 def strays_in(trace: Trace, *what: str) -> Iterator[tuple[Fault, Operand]]:
     """Yield the faults of some families that have a misplaced tensor, each with that tensor."""
     for fault in trace.faults:
-        stray = first_stray(fault) if fault.what in what else None
-        if stray is not None:
-            yield fault, stray
+        if fault.what in what:
+            stray = first_stray(fault)
+            if stray is not None:
+                yield fault, stray
 
 
 def first_stray(fault: Fault) -> Operand | None:
@@ -86,18 +90,23 @@ def first_stray(fault: Fault) -> Operand | None:
 
 def right_device(fault: Fault) -> str:
     """Return an expression for the right device in the failing frame: a partner's `.device`, else the literal."""
-    partner = next((o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression), "")
-    if partner:
-        return f"{partner}.device"
+    for operand in fault.operands:
+        if operand.expression and not operand.stray and operand.device == fault.target:
+            return f"{operand.expression}.device"
     return repr(str(fault.target))
 
 
 def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
     """Return whether one device can be written down: the line, and the tensors of its birth, need no other one."""
-    wanted = {fault.target}
+    if fault.in_replica or (trace.replicas and fault.phase == "forward"):
+        return False
     for other in trace.faults:
-        births = [o.birth for o in other.operands if o.stray and o.birth is not None]
-        if other.what == fault.what and other.target is not None and (other.site == fault.site or stray.birth in births):
-            wanted.add(other.target)
-    in_replica = (trace.replicas and fault.phase == "forward") or fault.in_replica
-    return len(wanted) == 1 and not in_replica
+        if other.what != fault.what or other.target in (None, fault.target):
+            continue
+        if other.site == fault.site or _has_stray_of(other, stray.birth):
+            return False
+    return True
+
+
+def _has_stray_of(fault: Fault, birth: Site | None) -> bool:
+    return birth is not None and any(operand.stray and operand.birth == birth for operand in fault.operands)

@@ -16,6 +16,11 @@ def test_a_pair_whose_copies_arrive_changed_is_one_finding(golden):
     golden(f"{KIND}.txt", found)
 
 
+def test_further_modules_with_damaged_copies_are_named():
+    (found,) = findings(copy_checks=(DAMAGED, dataclasses.replace(DAMAGED, number=3, module="head")))
+    assert (found.module, found.also) == ("tail", ("head",))
+
+
 def test_each_direction_is_a_finding():
     back = dataclasses.replace(DAMAGED, source=GPU1, target=GPU0)
     assert len(findings(copy_checks=(DAMAGED, back))) == 2
