@@ -9,12 +9,14 @@ Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Loading, Trace, UserMove
+from devwidget.records.site import Site
+from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -37,16 +39,19 @@ _BYTES_PER_MILLISECOND = 25 * 10**6
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for a program, with all lines that copy batches of its loaders."""
-    copies = [each for each in trace.crossings if each.loading is not None and _waits(each, each.loading)]
-    steps: dict[int, int] = {}
+    copies = [each for each in trace.crossings if _blocks(each)]
+    steps: Counter[int] = Counter()
     for each in copies:
-        steps[each.step] = steps.get(each.step, 0) + each.bytes
+        steps[each.step] += each.bytes
     if len(steps) >= LEAST_STEPS and max(steps.values()) >= LEAST_BYTES:
         yield _finding(copies, max(steps.values()))
 
 
-def _waits(copy: UserMove, loading: Loading) -> bool:
-    return not copy.meant and copy.target.kind in _PINNING and not (loading.is_pinned and loading.is_asynchronous)
+def _blocks(copy: UserMove) -> bool:
+    loading = copy.loading
+    if loading is None or copy.meant or copy.target.kind not in _PINNING:
+        return False
+    return not (loading.is_pinned and loading.is_asynchronous)
 
 
 def _finding(copies: list[UserMove], size: int) -> Found:
@@ -60,9 +65,11 @@ def _finding(copies: list[UserMove], size: int) -> Found:
         "the copy takes at least {count} ms per step at 25 GB/s (PCIe 4.0)",
         count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
     )
-    made = (Message("the loader is created at {place}", place=loading.loader),) if loading.loader is not None else ()
+    notes = [took]
+    if loading.loader is not None:
+        notes.append(Message("the loader is created at {place}", place=loading.loader))
     fixes = (_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))
-    return Found(first, headline, notes=(took, *made), fixes=fixes)
+    return Found(first, headline, notes=notes, fixes=fixes)
 
 
 def _summary(*, pinned: bool) -> Message:
@@ -73,24 +80,32 @@ def _summary(*, pinned: bool) -> Message:
 
 def _unblocked(copies: list[UserMove]) -> Fix | None:
     """The edits of all lines together; None if one of the lines cannot be edited."""
-    loadings = [each.loading for each in copies if each.loading is not None]
-    unpinned = dict.fromkeys(each.loader for each in loadings if not each.is_pinned)
-    waiting = dict.fromkeys(each.site for each in copies if each.loading is not None and not each.loading.is_asynchronous)
-    edits = [mended(site, "", _pin) for site in unpinned] + [mended(site, "", _go_on) for site in waiting]
-    both = merged(each.edits for each in edits if each is not None)
-    if not both or None in edits:
+    unpinned: dict[Site | None, None] = {}
+    waiting: dict[Site | None, None] = {}
+    for each in copies:
+        if each.loading is not None and not each.loading.is_pinned:
+            unpinned[each.loading.loader] = None
+        if each.loading is not None and not each.loading.is_asynchronous:
+            waiting[each.site] = None
+    fixes = [mended(site, "", _pin) for site in unpinned]
+    fixes += [mended(site, "", _copy_asynchronously) for site in waiting]
+    both = merged(each.edits for each in fixes if each is not None)
+    if not both or None in fixes:
         return None
     return Fix(_summary(pinned=not unpinned), code_of_edits(both), edits=both)
 
 
 def _pin(draft: Draft, statement: ast.stmt) -> None:
-    loaders = [node for node in draft.code.parts(statement) if isinstance(node, ast.Call) and _last_name(node) == "DataLoader"]
-    for call in loaders:
-        if not any(keyword.arg == "pin_memory" or keyword.arg is None for keyword in call.keywords):
+    for call in draft.code.parts(statement):
+        if isinstance(call, ast.Call) and _last_name(call) == "DataLoader" and not _sets_pinning(call):
             draft.keyword(call, "pin_memory", "True")
 
 
-def _go_on(draft: Draft, statement: ast.stmt) -> None:
+def _sets_pinning(call: ast.Call) -> bool:
+    return any(keyword.arg in ("pin_memory", None) for keyword in call.keywords)
+
+
+def _copy_asynchronously(draft: Draft, statement: ast.stmt) -> None:
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS - {"cpu"}:
             draft.keyword(node, "non_blocking", "True")

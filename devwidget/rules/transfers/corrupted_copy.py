@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import CopyCheck, Trace
@@ -33,15 +34,18 @@ _LINKS = {
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each pair of GPUs, at the first line whose copy was corrupted."""
-    pairs = dict.fromkeys((each.source, each.target) for each in trace.copy_checks if each.wrong)
-    for source, target in pairs:
-        yield _make_finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])
+    pairs: dict[tuple[DeviceId, DeviceId], list[CopyCheck]] = {}
+    for each in trace.copy_checks:
+        pairs.setdefault((each.source, each.target), []).append(each)
+    for checks in pairs.values():
+        damaged = [each for each in checks if each.wrong]
+        if damaged:
+            yield _make_finding(checks, damaged)
 
 
-def _make_finding(checks: list[CopyCheck]) -> Found:
-    count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
-    damaged = [each for each in checks if each.wrong]
+def _make_finding(checks: list[CopyCheck], damaged: list[CopyCheck]) -> Found:
     first = damaged[0]
+    count, wrong = sum(each.count for each in checks), sum(each.wrong for each in damaged)
     facts = {"wrong": wrong, "count": count, "source": first.source, "target": first.target}
     return Found(
         first,
@@ -51,6 +55,6 @@ def _make_finding(checks: list[CopyCheck]) -> Found:
             Fix(Message("copy through the host until then"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
         notes=(_LINKS[first.peer_access],),
-        also=dict.fromkeys(each.module for each in damaged if each.module != first.module),
+        also=dict.fromkeys(each.module for each in damaged),
         cause=f"{first.source} -> {first.target}",
     )

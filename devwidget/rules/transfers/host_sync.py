@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from devwidget.records.finding import Fix, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.edits.draft import Draft, mended
@@ -47,9 +48,9 @@ _CONDITIONS = ("if ", "elif ", "while ", "assert ")
 )
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each source line that syncs, except lines that already have a fault."""
-    faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
+    faulty = {_line_of(fault.site) for fault in trace.faults}
     for wait in _by_line(trace.waits):
-        if wait.meant or (wait.site is not None and (wait.site.file, wait.site.line) in faulty):
+        if wait.meant or (wait.site is not None and _line_of(wait.site) in faulty):
             continue
         if wait.call in _FORMATS:
             uses = frozenset({"prints"})
@@ -64,17 +65,19 @@ def _by_line(waits: Iterable[Wait]) -> list[Wait]:
     """Add up the syncs of each expression, over all parts of the step; most frequent first."""
     lines: dict[object, Wait] = {}
     for wait in waits:
-        if wait.site is not None:
-            where = (wait.site.file, wait.site.line)
-        else:
-            where = None
-        key = (where, wait.expression, wait.call, wait.device, wait.library, wait.in_step, wait.meant)
+        key = (_line_of(wait.site), wait.expression, wait.call, wait.device, wait.library, wait.in_step, wait.meant)
         known = lines.get(key)
         if known:
             lines[key] = dataclasses.replace(known, count=known.count + wait.count, turns=known.turns + wait.turns)
         else:
             lines[key] = wait
     return sorted(lines.values(), key=lambda wait: -wait.count)
+
+
+def _line_of(site: Site | None) -> tuple[str, int] | None:
+    if site is None:
+        return None
+    return site.file, site.line
 
 
 def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
@@ -86,19 +89,25 @@ def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
             return "info"
         return None
     if wait.in_step and wait.phase != "optimizer":  # forward is long finished when the optimizer reads a value
-        lightly = (wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)) and not _is_often(wait)
-        if lightly or wait.call in _CHOICES:
-            return "info"
-        return "warning"
+        return _severity_in_step(wait, uses)
     if wait.turns < 2 or "steps" in uses:  # a final result, or the input of an environment
         return None
     if _is_often(wait):
-        if wait.count >= 2 * steps:
-            return "warning"
-        return None
-    if 2 * wait.turns > steps:
+        return "warning" if wait.count >= 2 * steps else None
+    return "info" if 2 * wait.turns > steps else None
+
+
+def _severity_in_step(wait: Wait, uses: frozenset[str]) -> Severity:
+    if wait.call in _CHOICES:
         return "info"
-    return None
+    is_light = wait.call in _SIZES or _is_for_people(uses)
+    if is_light and not _is_often(wait):
+        return "info"
+    return "warning"
+
+
+def _is_for_people(uses: frozenset[str]) -> bool:
+    return bool(uses) and uses <= _FOR_PEOPLE
 
 
 def _is_often(wait: Wait) -> bool:
@@ -107,11 +116,13 @@ def _is_often(wait: Wait) -> bool:
 
 
 def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Found:
-    called = (Message("called at {place}", place=wait.called),) if wait.called is not None else ()
+    notes = [*_costs(wait)]
+    if wait.called is not None:
+        notes.append(Message("called at {place}", place=wait.called))
     return Found(
         wait,
         _headline(wait, steps),
-        notes=(*_costs(wait), *called),
+        notes=notes,
         fixes=_list_fixes(wait, uses),
         no_edit=_why_no_edit(wait, uses) if severity == "warning" else None,
         severity=severity,
@@ -146,14 +157,13 @@ def _costs(wait: Wait) -> Iterator[str]:
 
 
 def _show_wait(wait: Wait) -> str:
-    text = wait.site.text if wait.site is not None else ""
-    followed = (f"{wait.expression} {word} " for word in ("and", "or"))
-    if wait.call == "__bool__" and any(
-        each in text for each in followed
-    ):  # Python reports the position of the first operand for the next as well
-        return _condition(text)
-    if wait.call == "__bool__" and wait.expression.startswith(_CONDITIONS):  # only the condition
-        return _condition(wait.expression)
+    if wait.call == "__bool__":
+        text = wait.site.text if wait.site is not None else ""
+        # Python reports the position of the first operand of `and` and `or` for the next one as well
+        if f"{wait.expression} and " in text or f"{wait.expression} or " in text:
+            return _condition(text)
+        if wait.expression.startswith(_CONDITIONS):
+            return _condition(wait.expression)
     return wait.expression.replace("\n", " ") or wait.call.strip("_")
 
 
@@ -181,7 +191,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
             "",
             "likely",
         )
-    elif not wait.in_step or (uses and uses <= _FOR_PEOPLE):
+    elif not wait.in_step or _is_for_people(uses):
         yield from _list_later_reads(wait, uses)
     else:
         yield from _on_the_gpu(wait)
@@ -190,10 +200,13 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
 def _is_chosen(expression: str) -> bool:
     """`x[mask]`, and not `x[:length]`."""
     node = parsed_expression(expression)
-    parts = ast.walk(node.slice) if isinstance(node, ast.Subscript) else ()
-    return isinstance(node, ast.Subscript) and not any(
-        isinstance(each, ast.Slice) and (each.lower or each.upper) for each in parts
-    )
+    if not isinstance(node, ast.Subscript):
+        return False
+    return not any(_has_bound(part) for part in ast.walk(node.slice))
+
+
+def _has_bound(node: ast.AST) -> bool:
+    return isinstance(node, ast.Slice) and (node.lower is not None or node.upper is not None)
 
 
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
@@ -230,26 +243,30 @@ def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
 
 def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
     """`if c: x = a` becomes `x = torch.where(c, a, x)`, and `x = a if c else b` becomes `x = torch.where(c, a, b)`."""
+    if isinstance(statement, ast.If):
+        _replace_branch(draft, statement, wait)
+        return
     text = draft.code.text
-    if isinstance(statement, ast.If) and len(statement.body) == 1 and len(statement.orelse) < 2:
-        done, other = statement.body[0], statement.orelse[0] if statement.orelse else None
-        if not _sets_name(done) or (other is not None and (not _sets_name(other) or _name(other) != _name(done))):
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.IfExp):
+            test = _on_gpu(draft, node.test, wait)
+            if test:
+                draft.replace(node, f"torch.where({test}, {text(node.body)}, {text(node.orelse)})")
+
+
+def _replace_branch(draft: Draft, branch: ast.If, wait: Wait) -> None:
+    match branch.body, branch.orelse:
+        case [ast.Assign(targets=[ast.Name(id=name)], value=value)], []:
+            other = name
+        case [ast.Assign(targets=[ast.Name(id=name)], value=value)], [ast.Assign(targets=[ast.Name(id=second)], value=rest)]:
+            if second != name:
+                return
+            other = draft.code.text(rest)
+        case _:
             return
-        test, value = _on_gpu(draft, statement.test, wait), text(done.value)  # type: ignore[attr-defined]
-        rest = text(other.value) if other is not None else _name(done)  # type: ignore[attr-defined]
-        if test:
-            draft.rewrite(statement, f"{_name(done)} = torch.where({test}, {value}, {rest})")
-    for node in draft.code.parts(statement) if not isinstance(statement, ast.If) else ():
-        if isinstance(node, ast.IfExp) and (test := _on_gpu(draft, node.test, wait)):
-            draft.replace(node, f"torch.where({test}, {text(node.body)}, {text(node.orelse)})")
-
-
-def _sets_name(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)
-
-
-def _name(node: ast.stmt) -> str:
-    return ast.unparse(node.targets[0])  # type: ignore[attr-defined]
+    test = _on_gpu(draft, branch.test, wait)
+    if test:
+        draft.rewrite(branch, f"{name} = torch.where({test}, {draft.code.text(value)}, {other})")
 
 
 def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:

@@ -72,20 +72,13 @@ def _verb(crossing: UserMove) -> str:
 
 
 def _every_time(crossing: UserMove, held: Held) -> Found:
-    if held.module:
-        owner = f"`{held.module}`"
-    elif held.module is not None:
-        owner = Message("the model")
-    else:
-        owner = Message("the program")
+    owner: str = Message("the program")
+    once = Message("move it once")
+    fixes = [_moved_once(crossing, held)]
     if held.module is not None:
+        owner = f"`{held.module}`" if held.module else Message("the model")
         once = Message("register it as a buffer, so that it moves with the model, once")
-    else:
-        once = Message("move it once")
-    if held.module is not None:
-        fixes = list(register_attribute(held, dtype=""))
-    else:
-        fixes = [_moved_once(crossing, held)]
+        fixes = [*register_attribute(held, dtype="")]
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Found(
         crossing,

@@ -11,13 +11,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import CPU, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
+from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.moves_left_out import leave_out
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
+from devwidget.rules.host_reads import loops_around
 from devwidget.rules.registry import rule
 from devwidget.rules.repeated_writes import made_there
 
@@ -37,36 +40,54 @@ def check(trace: Trace) -> Iterator[Found]:
     known = {crossing.number: crossing for crossing in trace.crossings}
     longest: dict[tuple[object, ...], list[UserMove]] = {}
     for crossing in trace.crossings:
-        pair = frozenset((crossing.source, crossing.target))
-        chain = [c for c in (*(known[n] for n in crossing.chain if n in known), crossing) if _belongs(c, crossing, pair)]
-        computed = all(c.computed for c in chain[:-1])
-        if len(chain) >= ENOUGH and computed and len(chain) > len(longest.get((pair, crossing.step), [])):
-            longest[pair, crossing.step] = chain
-    misplaced = {o.birth for fault in trace.faults for o in fault.operands if o.stray and o.birth is not None}
+        chain = _chain_to(crossing, known)
+        if len(chain) < ENOUGH or not all(each.computed for each in chain[:-1]):
+            continue
+        key = (_pair(crossing), crossing.step)
+        if len(chain) > len(longest.get(key, [])):
+            longest[key] = chain
+    misplaced = _misplaced_births(trace)
     for chain in longest.values():
-        if not any(crossing.into is not None and crossing.into.birth in misplaced for crossing in chain):
+        if not any(each.into is not None and each.into.birth in misplaced for each in chain):
             yield _make_finding(chain)  # otherwise another finding reports the misplaced tensor
 
 
-def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
+def _chain_to(last: UserMove, known: dict[int, UserMove]) -> list[UserMove]:
+    """The transfers of the same data between the same devices in one forward pass, up to this one."""
+    earlier = [known[number] for number in last.chain if number in known]
+    return [each for each in (*earlier, last) if _belongs(each, last)]
+
+
+def _belongs(other: UserMove, last: UserMove) -> bool:
     same_pass = other.step == last.step and other.phase == "forward"
-    return same_pass and not other.meant and frozenset((other.source, other.target)) == pair
+    return same_pass and not other.meant and _pair(other) == _pair(last)
+
+
+def _pair(crossing: UserMove) -> frozenset[DeviceId]:
+    return frozenset((crossing.source, crossing.target))
+
+
+def _misplaced_births(trace: Trace) -> set[Site | None]:
+    births: set[Site | None] = set()
+    for fault in trace.faults:
+        births.update(operand.birth for operand in fault.operands if operand.stray)
+    return births - {None}
 
 
 def _make_finding(chain: list[UserMove]) -> Found:
     sites = [crossing.site for crossing in chain]
-    fault = max(reversed(sites), key=sites.count)  # the last one, if two lines transfer equally often
+    line = max(reversed(sites), key=sites.count)  # the last one, if two lines transfer equally often
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
-    pair = tuple(sorted((first.source, first.target)))
+    pair = sorted((first.source, first.target))
     facts = {"names": listed(map(str, pair)), "count": len(chain), "total": total}
     return Found(
-        next(crossing for crossing in chain if crossing.site == fault),
+        chain[sites.index(line)],
         Message("one forward pass transfers its data {count} times between {names}, {total} bytes in total", **facts),
-        birth=chain[0].site if chain[0].site != fault else None,
+        birth=first.site if first.site != line else None,
         birth_moves=True,
         fixes=(_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")),
         no_edit=Message("no edit: no line was found that assigns layers to devices in turn"),
-        cause=f"{pair[0]}, {pair[1]} at {fault}",
+        cause=f"{pair[0]}, {pair[1]} at {line}",
     )
 
 
@@ -75,45 +96,53 @@ def _grouped(chain: list[UserMove]) -> Fix | None:
     at = code_at(chain[-1].site)
     if at is None:
         return None
-    draft = Draft(at[0])
-    for node in ast.walk(at[0].tree):
-        place = _dealt(at[0], node) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) else None
-        if place is not None and isinstance(node, ast.BinOp):
-            index, many = ast.unparse(node.left), ast.unparse(node.right)
-            draft.replace(node, f"{index} * {many} // {ast.unparse(place)}")
+    code, _ = at
+    draft = Draft(code)
+    for node in ast.walk(code.tree):
+        match node:
+            case ast.BinOp(left=ast.Name(id=index), op=ast.Mod(), right=many) if _chooses_device(code, node):
+                depth = _count_turns(code, node, index)
+                if depth:
+                    draft.replace(node, f"{index} * {ast.unparse(many)} // {depth}")
     return fix(_GROUP, draft, "likely")
 
 
-def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
-    """The number of layers in a loop, `depth`, if this remainder chooses the device: `cuda:{i % 2}`, `devices[i % n]`."""
-    around = code.parents.get(node)
-    if isinstance(around, ast.FormattedValue):
-        words = code.text(code.parents.get(around) or around)
-    else:
-        words = ""
-    chosen_by = isinstance(around, ast.Subscript) and around.slice is node and "device" in ast.unparse(around.value)
-    if not isinstance(node.left, ast.Name) or not (chosen_by or "cuda:{" in words.replace(" ", "")):
-        return None
-    for outer in code.around(node):
-        for loop in [outer] if isinstance(outer, ast.For) else getattr(outer, "generators", []):
-            index = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-            if not isinstance(index, ast.Name) or index.id != node.left.id or not isinstance(loop.iter, ast.Call):
-                continue
-            (first, *more), by = loop.iter.args or (None,), ast.unparse(loop.iter.func)
-            if by == "range" and not more:
-                return first
-            if by == "enumerate" and not more and first is not None:
-                return ast.Call(ast.Name("len"), [first], [])
-    return None
+def _chooses_device(code: Code, remainder: ast.BinOp) -> bool:
+    """Whether the remainder is part of `cuda:{i % 2}` or `devices[i % n]`."""
+    match code.parents.get(remainder):
+        case ast.FormattedValue() as part:
+            text = code.text(code.parents.get(part) or part)
+            return "cuda:{" in text.replace(" ", "")
+        case ast.Subscript(value=items, slice=index):
+            return index is remainder and "device" in ast.unparse(items)
+    return False
+
+
+def _count_turns(code: Code, node: ast.BinOp, index: str) -> str:
+    """`depth` for `i` of `for i in range(depth)`, `len(layers)` for `i` of `for i, layer in enumerate(layers)`; else ""."""
+    for loop in loops_around(code, node):
+        counter = loop.target
+        if isinstance(counter, ast.Tuple):
+            counter = counter.elts[0]
+        if not isinstance(counter, ast.Name) or counter.id != index:
+            continue
+        match loop.iter:
+            case ast.Call(func=ast.Name(id="range"), args=[depth]):
+                return ast.unparse(depth)
+            case ast.Call(func=ast.Name(id="enumerate"), args=[layers]):
+                return f"len({ast.unparse(layers)})"
+    return ""
 
 
 def _stay(chain: list[UserMove]) -> Fix | None:
     """If the data passes through the host: remove `.cpu()` from the lines that leave the GPU."""
     drafts: dict[str, Draft] = {}
     for crossing in chain:
-        at = code_at(crossing.site) if str(crossing.target) == "cpu" else None
-        if at is not None:
-            leave_out(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing.target)
+        at = code_at(crossing.site)
+        if at is not None and crossing.target == CPU:
+            code, statement = at
+            draft = drafts.setdefault(code.file, Draft(code))
+            leave_out(draft, statement, crossing.target)
     if len(drafts) == 1:
-        return fix(Message("keep it on the GPU"), next(iter(drafts.values())), "likely")
+        return fix(Message("keep it on the GPU"), drafts.popitem()[1], "likely")
     return None
