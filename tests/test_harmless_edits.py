@@ -28,7 +28,7 @@ def test_an_edit_that_sends_the_batch_of_a_replica_to_another_gpu_is_refuted():
         trace = devwidget.trace(model, torch.ones(4, 2, device="cuda"), verify=True)
     (finding,) = [each for each in trace.findings if each.severity == "error"]
     assert [fix for fix in finding.fixes if fix.edits] == []
-    assert "computes on cuda:0, and has to on cuda:1" in " ".join(finding.notes)
+    assert "computes on cuda:0 instead of cuda:1" in " ".join(finding.notes)
 
 
 TABLE = """

@@ -93,7 +93,7 @@ def test_edits_of_a_recording_can_be_tried_as_long_as_its_batch_is_there(heal):
     assert (first.verified, tried.verified, tried.confidence, tried.runs) == (False, True, "likely", 2)
     if heal:
         del x
-        with pytest.raises(DevwidgetError, match="cannot be tried any more"):
+        with pytest.raises(DevwidgetError, match="can no longer be tried"):
             first.try_it()
 
 

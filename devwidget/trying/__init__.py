@@ -1,1 +1,1 @@
-"""Trying fixes: the edited code itself is put in place, and the step is run once more."""
+"""Run a step again with the edited code in place, to verify fixes."""

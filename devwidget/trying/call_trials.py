@@ -1,4 +1,4 @@
-"""A call of a model that a program has made: run again, if somebody asks, to try the edits of what was found of it."""
+"""Offer to run a module call of the program again, to verify the fixes of its findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 def offer_explained(told: Explanation, error: BaseException) -> Explanation:
-    """An explanation whose edits can be tried on the call of a module that has failed, which its frames still hold."""
+    """Return the explanation with fixes that can be verified on the module call that failed, if its frames still hold it."""
     call = outermost_call(error)
     if call is None:
         return told
@@ -33,7 +33,7 @@ def offer_explained(told: Explanation, error: BaseException) -> Explanation:
 
 
 def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
-    """A recorded trace whose edits can be tried on the calls that were seen, that of the exception first."""
+    """Return the trace with fixes that can be verified on the recorded calls, starting with the one that raised `error`."""
     run, failed = functools.partial(_try_alone, trace.findings), None
     if error is not None:
         call = outermost_call(error)
@@ -47,7 +47,7 @@ def _live_parts(call: Call) -> LiveParts:
 
 
 def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
-    """A healed trace in which what was found of the call stands for what the run has found at the same line."""
+    """Replace the findings of a repaired trace by the findings of the call at the same lines."""
     waiting, there = list(findings), []
     for each in healed.findings:
         same = next((finding for finding in waiting if _is_same(each, finding)), None)
@@ -70,7 +70,7 @@ def _line_of(finding: Finding) -> tuple[str, int] | None:
 
 
 def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:
-    """What `Fix.try_it` does: the forward pass alone, which is not all of a step that trains."""
+    """Verify a fix on the forward pass alone. A step that trains does more, so its fixes are at most likely."""
     step = Step(model, Arguments(args, kwargs))
     healed, left = heal_step(step)
     trace = _put_in_place(healed, findings)

@@ -1,4 +1,4 @@
-"""Code that functions have, and the code that an edited text of their file would have given them."""
+"""The code objects of functions, and the ones that the edited text of their file defines."""
 
 from __future__ import annotations
 import __future__
@@ -12,7 +12,7 @@ from devwidget.capture.undo import Undo
 
 Pair = tuple[FunctionType, CodeType]
 Codes = dict[tuple[str, int], CodeType]
-"""By the qualified name of a function, and the how manieth of that name it is."""
+"""Code objects by qualified name, and by the position among functions of that name."""
 _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 
@@ -30,9 +30,9 @@ class CodeSwap:
         self._codes: dict[tuple[int, bool], tuple[Codes, Codes]] = {}
 
     def find_pairs(self, functions: Iterable[FunctionType]) -> list[Pair]:
-        """The functions that the edits change, each with its new code.
+        """Return the functions that the edits change, each with its new code.
 
-        One that is not what the text before says, or would need other variables around it, stays as it is.
+        Skips a function that does not match the text before the edits, or whose new code needs other closure variables.
 
         Raises:
             SyntaxError: if one of the texts cannot be compiled.
@@ -58,7 +58,7 @@ class CodeSwap:
         return None
 
     def _compile_both(self, flags: int, is_whole: bool) -> tuple[Codes, Codes]:
-        """As a file is compiled, or statement by statement as IPython does: such a one knows no names of another one."""
+        """Compile both versions as one file, or statement by statement as IPython does."""
         key = flags, is_whole
         if key not in self._codes:
             before = _compile_functions(self._before, self._file, *key)
@@ -86,7 +86,7 @@ def _count_named(codes: Codes, name: str) -> int:
 
 
 def _list_inner(code: CodeType) -> Iterator[CodeType]:
-    """Code of functions and classes, outer ones before those inside them."""
+    """Yield the code of functions and classes, outer ones first."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield constant
@@ -94,7 +94,7 @@ def _list_inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def put_codes_in_place(pairs: Iterable[Pair], undo: Undo) -> None:
-    """Give functions other code."""
+    """Replace the code of functions until it is undone."""
     for function, code in pairs:
         # The function stays the same object: hooks, partials and variables that hold it run the new code too.
         undo.add_step(setattr, function, "__code__", function.__code__)

@@ -1,6 +1,6 @@
-"""Edited code: a file before and after some edits, where these stand in it, and which of them were reached.
+"""Edit the source of a file, find where each edit is, and note which edits were reached.
 
-Each line that stands in both versions has its old number, so that findings of the edited step stand where they stood before.
+A line of both versions keeps its old number, so findings of the edited step refer to the original lines.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NotTried(Exception):
-    """The edits cannot be put in place of what they replace."""
+    """The edits cannot be applied to code that is already loaded."""
 
 
 class EditPlace(NamedTuple):
-    """Where an edit is: before which statement of which block, in which class and function, if any."""
+    """Position of an edit: index in a statement list, and the enclosing function and class."""
 
     block: list[ast.stmt]
     number: int
@@ -34,15 +34,15 @@ def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int]) -> tuple
     """Apply edits to a file.
 
     Args:
-        file: its name, or that of a cell.
-        edits: of this file.
-        numbers: under which each is marked when it is reached.
+        file: its name, or the name of a cell.
+        edits: edits of this file.
+        numbers: number that marks each edit when it is reached.
 
     Returns:
-        The code of both versions, and where each edit stands in the new one.
+        The code of both versions, and the place of each edit in the new one.
 
     Raises:
-        NotTried: if one of the versions is no program, or the file is not what the edits were made for.
+        NotTried: if one of the versions does not parse, or the file has changed since the edits were made.
     """
     rows = [row.rstrip("\n") for row in linecache.getlines(file)]
     if not all(edit.fits(rows) for edit in edits):
@@ -63,13 +63,13 @@ def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int]) -> tuple
 
 
 def _numbers(edit: Edit) -> list[tuple[int, Edit | None]]:
-    """Of each new line of an edit the old number that it goes by."""
+    """For each new line of an edit, return the old line number that it gets."""
     last = max(edit.first, edit.last)
     return [(min(edit.first + index, last), edit) for index in range(len(edit.new_lines))]
 
 
 def _span(edit: Edit, numbering: Sequence[tuple[int, Edit | None]]) -> tuple[int, int]:
-    """First and last new line of an edit; the line before a removal."""
+    """Return the first and last new line of an edit; for a removal, the line before it."""
     before, mine = 1, []
     for line, (number, source) in enumerate(numbering, 1):
         if source is edit:
@@ -92,7 +92,7 @@ def _renumber(tree: ast.Module, numbering: Sequence[tuple[int, Edit | None]]) ->
 
 
 def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
-    """The innermost block that some lines stand in, and the statement that they begin with."""
+    """Return the innermost block that contains some lines, and the index of its first statement there."""
     place = EditPlace(tree.body, 0, None, None)
     while True:
         number = _first_ending_at(place.block, first)
@@ -113,7 +113,6 @@ def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
 
 
 def _first_ending_at(block: list[ast.stmt], line: int) -> int:
-    """The number of the first statement that does not end before a line."""
     for number, node in enumerate(block):
         if (node.end_lineno or 0) >= line:
             return number
@@ -121,7 +120,7 @@ def _first_ending_at(block: list[ast.stmt], line: int) -> int:
 
 
 def _find_block(node: ast.stmt, first: int, last: int) -> list[ast.stmt] | None:
-    """The block inside a statement that some lines stand in."""
+    """Return the block inside a statement that contains some lines."""
     for block in _blocks(node):
         if _first(block[0]) <= last and (block[-1].end_lineno or 0) >= first:
             return block
@@ -129,7 +128,7 @@ def _find_block(node: ast.stmt, first: int, last: int) -> list[ast.stmt] | None:
 
 
 def runs_in_constructor(place: EditPlace) -> bool:
-    """Whether a method is called by the constructor of its class."""
+    """Return whether the constructor of the class calls this method."""
     if place.function is None or place.owner is None or place.function not in place.owner.body:
         return False
     for node in place.owner.body:
@@ -162,22 +161,22 @@ _seen: set[int] = set()
 
 
 def mark_reached(number: int) -> None:
-    """Note that the edit with that number is about to run: the edited code calls this right before each."""
+    """Note that an edit is about to run. The edited code calls this before each edit."""
     _seen.add(number)
 
 
 def forget_reached() -> None:
-    """A new trial begins."""
+    """Forget which edits were reached, before a new trial."""
     _seen.clear()
 
 
 def reached_edits() -> frozenset[int]:
-    """Numbers of the edits that have run."""
+    """Return the numbers of the edits that have run."""
     return frozenset(_seen)
 
 
 def make_marker(number: int, place: ast.stmt) -> ast.stmt:
-    """The statement that calls `mark_reached`, at the line of another."""
+    """Return a statement that calls `mark_reached`, at the location of another statement."""
     # `__import__` is reached from any namespace, and leaves no name of ours in the user's.
     call = ast.parse(f"__import__({__name__!r}, fromlist=['mark_reached']).mark_reached({number})").body[0]
     for node in ast.walk(call):

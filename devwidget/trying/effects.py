@@ -1,7 +1,7 @@
-"""Effects: what edited constructors would have done, done to the modules of a step.
+"""Apply the effect of edited constructors to modules that already exist.
 
-A model that is there cannot be built again: what its classes were given is gone, and its weights and hooks are what the step is
-tried on. All of this is put back with the step.
+A trial cannot build the model again: the constructor arguments are gone, and the step needs the current weights and hooks. All
+effects are undone after the step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PLACES = {"device", *PLACING_METHODS}
 
 
 def apply_effects(effects: Sequence[Effect], step: Step) -> None:
-    """Register what edited constructors would have registered, and move it where the module was moved.
+    """Register what the edited constructors register, and move it to the device of the module.
 
     Raises:
-        NotTried: if there is no such module, or it is not certain where it was moved after it had been built.
+        NotTried: if there is no such module, or its device after construction is uncertain.
     """
     modules, applied = step.list_modules(), set[Effect]()
     for module in modules:
@@ -47,7 +47,7 @@ def apply_effects(effects: Sequence[Effect], step: Step) -> None:
 
 
 def _is_made_by(module: nn.Module, effect: Effect) -> bool:
-    """Whether the edited class is that of the module, or a base of it."""
+    """Return whether the module is an instance of the edited class."""
     kinds = (kind for kind in mro_of(type(module)) if class_name(kind) == effect.class_name)
     return any(_is_of_file(kind, effect.file) for kind in kinds)
 
@@ -71,13 +71,13 @@ def _apply_effect(effect: Effect, module: nn.Module) -> None:
 
 def _take_attribute(module: nn.Module, attribute: str) -> Any:
     if attribute not in own(module):
-        raise NotTried(f"`{attribute}` is no plain attribute by now")
+        raise NotTried(f"`{attribute}` is no longer a plain attribute")
     return own(module).pop(attribute)
 
 
 def _register_buffer(module: nn.Module, attribute: str, value: Any) -> None:
     if value is not None and not is_tensor(value):
-        raise NotTried(f"`{attribute}` is no tensor by now")
+        raise NotTried(f"`{attribute}` is no longer a tensor")
     nn.Module.register_buffer(module, attribute, value)
 
 
@@ -85,7 +85,7 @@ def _make_parameters(value: Any, is_trained: bool) -> Any:
     if is_tensor(value):
         return nn.Parameter(value, requires_grad=is_trained)
     if type(value) not in (dict, list, tuple) or not all(map(is_tensor, parts_of(value))):
-        raise NotTried("it holds other things than tensors by now")
+        raise NotTried("it no longer holds only tensors")
     parameters = [nn.Parameter(part, requires_grad=is_trained) for part in parts_of(value)]
     if type(value) is dict:
         return nn.ParameterDict(dict(zip(value, parameters, strict=True)))
@@ -98,11 +98,11 @@ def _make_module(value: Any) -> nn.Module:
             return nn.ModuleDict(value)
         return nn.ModuleList(value)
     except (TypeError, KeyError) as error:
-        raise NotTried("it holds other things than modules by now") from error
+        raise NotTried("it no longer holds only modules") from error
 
 
 def _find_device(module: nn.Module, model: nn.Module) -> torch.device:
-    """Where the module went after it had been built without a word of a device: as its own tensors, else all of the model."""
+    """Return the device that the module was moved to. Constructors that choose a device are refused."""
     for root in (module, model):
         for code in _constructors_below(root):
             if not _PLACES.isdisjoint(_names_in(code)):
@@ -116,7 +116,7 @@ def _find_device(module: nn.Module, model: nn.Module) -> torch.device:
 
 
 def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
-    """The code of the constructors of a module and all modules below it, but for torch's."""
+    """Yield the constructors of a module and its submodules, except torch constructors."""
     for _, module in walk_modules(root):
         for kind in type(module).__mro__:
             init = vars(kind).get("__init__")
@@ -125,7 +125,7 @@ def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
 
 
 def _names_in(code: CodeType) -> set[str]:
-    """Names and keywords that some code uses, with the code inside it."""
+    """Return names and keywords in some code, and in the code nested in it."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -159,7 +159,7 @@ def _move_registered(root: nn.Module, before: set[int], device: torch.device) ->
 
 
 def _add_to_optimizer(module: nn.Module, before: set[int], step: Step) -> None:
-    """What `model.parameters()` would have given the optimizer."""
+    """Add the new parameters to the optimizer, as `model.parameters()` would have."""
     parameters = [tensor for _, tensor in named_tensors(module, "_parameters") if tensor.requires_grad]
     new = [tensor for tensor in parameters if id(tensor) not in before]
     if step.optimizer is None or not new:

@@ -1,4 +1,4 @@
-"""The edits of a trial in place: new code for functions, and the effects of edited constructors."""
+"""Put the edits of a trial in place: new function code, and the effects of edited constructors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Placed:
     """A trial under way.
 
     Attributes:
-        step: what is run.
-        numbers: of the edits.
-        effects: by number, of the edits that have one.
+        step: the step that runs.
+        numbers: numbers of the edits.
+        effects: effect of each edit that has one, by number.
     """
 
     step: Step
@@ -31,10 +31,10 @@ class Placed:
     effects: Mapping[int, Effect]
 
     def make_inputs(self) -> Arguments:
-        """The arguments of the step, once what has run already has been made up for; all of that is to be put back.
+        """Apply the effects of code that already ran, and return the arguments of the step. Undone after the trial.
 
         Raises:
-            NotTried: if that cannot be done.
+            NotTried: if an effect cannot be applied.
         """
         apply_effects(list(dict.fromkeys(self.effects.values())), self.step)
         for number in self.effects:
@@ -42,7 +42,7 @@ class Placed:
         return self.step.inputs
 
     def all_ran(self) -> bool:
-        """Whether every edit has run so far."""
+        """Return whether every edit has run."""
         return reached_edits() >= self.numbers
 
 
@@ -53,16 +53,16 @@ def place_edits(
     known: LiveFunctions | None = None,
     effects: Mapping[Edit, Effect] | None = None,
 ) -> Iterator[Placed]:
-    """Run the block with some edits.
+    """Run the block with some edits in place.
 
     Args:
-        edits: of any files.
-        step: what is run.
-        known: the functions that there are, if they have been looked for.
-        effects: of edits whose lines have run already.
+        edits: edits of any number of files.
+        step: the step that runs in the block.
+        known: the functions of the files, if they were already searched.
+        effects: effects of edits whose lines have already run.
 
     Raises:
-        NotTried: if they cannot be put in place.
+        NotTried: if an edit cannot be put in place.
     """
     effects = effects or {}
     pairs = _pair_functions(edits, known or find_functions({edit.file for edit in edits}), effects)
@@ -92,5 +92,5 @@ def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapp
 
 
 def _has_run(place: EditPlace) -> bool:
-    """Whether lines ran before the step: those of a file, a class or a constructor."""
+    """Return whether an edit is in code that runs before the step: a module, a class body or a constructor."""
     return place.function is None or place.function.name == "__init__"

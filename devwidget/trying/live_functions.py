@@ -1,4 +1,4 @@
-"""The functions of some files that are alive."""
+"""Find the functions of some files that are alive."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class LiveFunctions(NamedTuple):
     """The functions of some files.
 
     Attributes:
-        by_file: those that were found.
-        is_whole: False where the program holds too many objects to be looked through.
+        by_file: the functions that were found.
+        is_whole: False if the search stopped because the program has too many objects.
     """
 
     by_file: dict[str, list[FunctionType]]
@@ -26,11 +26,11 @@ class LiveFunctions(NamedTuple):
 
 
 def find_functions(files: Collection[str], roots: Iterable[Any] = ()) -> LiveFunctions:
-    """The functions of some files that these objects, the calls under way and the variables of the files can reach.
+    """Find the functions of some files that are reachable from `roots`, the call stack and the globals of the files.
 
     Args:
-        files: their names.
-        roots: what is looked through first: where there is too much, what is nearest to them is found.
+        files: names of the files.
+        roots: objects to search first. If the search stops early, it has covered what is nearest to them.
     """
     found: dict[str, list[FunctionType]] = {file: [] for file in files}
     first = list(roots)
@@ -45,7 +45,9 @@ def find_functions(files: Collection[str], roots: Iterable[Any] = ()) -> LiveFun
 
 
 def _list_variables(files: Collection[str], roots: Iterable[Any]) -> Iterator[Any]:
-    """Values of the global variables of some files; functions of the roots know modules that are not in `sys.modules`."""
+    """Yield values of the global variables of some files. Functions among the roots may belong to modules outside of
+    `sys.modules`.
+    """
     namespaces: dict[int, dict[str, Any]] = {}
     for module in list(sys.modules.values()):
         if type(module) is ModuleType and _is_of(module, files):
@@ -59,7 +61,7 @@ def _list_variables(files: Collection[str], roots: Iterable[Any]) -> Iterator[An
 
 
 def _list_functions(roots: Iterable[Any]) -> Iterator[FunctionType]:
-    """Those among the roots, and in the bodies of classes among them."""
+    """Yield the functions among the roots, and in the bodies of classes among them."""
     for root in roots:
         members = [root]
         if is_a(root, type):

@@ -1,4 +1,4 @@
-"""Offers: how a fix that was not tried is tried later, on what the step ran on, as long as somebody else keeps that."""
+"""Let a fix be verified later, as long as the program still holds what the step ran on."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Part = Callable[[], Any]
 
 
 class _Gone(Exception):
-    """Nobody else has kept it."""
+    """A part of the step no longer exists."""
 
 
 class LiveParts:
-    """What a step ran on, by name, held weakly.
+    """What a step ran on, by name, as weak references.
 
     Args:
-        parts: model, batch, loss and so on.
+        parts: model, batch, loss and other objects.
     """
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
         self._parts = {name: _hold_weakly(part) for name, part in parts.items()}
 
     def find_all(self) -> dict[str, Any]:
-        """All of them.
+        """Return all parts.
 
         Raises:
-            DevwidgetError: if one is gone.
+            DevwidgetError: if a part no longer exists.
         """
         return {name: self._find_part(name) for name in self._parts}
 
@@ -50,15 +50,15 @@ class LiveParts:
             return self._parts[name]()
         except _Gone:
             part = "batch" if name in ("args", "kwargs") else name
-            raise _refuse_trial(Message("its {part} is gone: a trace keeps nothing alive", part=part)) from None
+            raise _refuse_trial(Message("its {part} no longer exists: a trace keeps nothing alive", part=part)) from None
 
 
 class LiveStep:
-    """How a fix is tried on a step.
+    """Verifies a fix on a step.
 
     Args:
         parts: what the step ran on.
-        run: tries a fix on them.
+        run: verifies a fix on these parts.
     """
 
     def __init__(self, parts: LiveParts, run: Callable[..., Fix]) -> None:
@@ -70,25 +70,25 @@ class LiveStep:
 
 
 class SeenCalls:
-    """The last call of each module that a program has called itself, held weakly."""
+    """The last call of each module that the program calls itself, as weak references."""
 
     def __init__(self) -> None:
         self._calls: dict[int, LiveParts] = {}
 
     def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A module has returned what it was called for."""
+        """Remember the arguments of a call that has returned."""
         self._calls.pop(id(module), None)
         while len(self._calls) >= _MOST_CALLS:
             self._calls.pop(next(iter(self._calls)))
         self._calls[id(module)] = LiveParts({"model": module, "args": args, "kwargs": kwargs})
 
     def offer_trials(self, trace: Trace, run: Callable[..., Fix], failed: LiveParts | None) -> Trace:
-        """The trace with edits that can be tried on one of the calls.
+        """Return the trace with edits that can be verified on one of the calls.
 
         Args:
-            trace: what was recorded.
-            run: tries a fix on a model and its arguments.
-            failed: those of the call that has ended the recording.
+            trace: the recording.
+            run: verifies a fix on a model and its arguments.
+            failed: the call whose exception ended the recording.
         """
         steps = [LiveStep(each, run) for each in self._calls.values()]
         if failed is not None:
@@ -97,7 +97,7 @@ class SeenCalls:
 
 
 class _AnyStep:
-    """Tries a fix on the first of some steps that has its fault."""
+    """Verifies a fix on the first of some steps that still has the fault."""
 
     def __init__(self, steps: Sequence[LiveStep]) -> None:
         self._steps = steps
@@ -111,22 +111,22 @@ class _AnyStep:
             except DevwidgetError as error:
                 troubles.append(error)
         if not troubles:
-            raise _refuse_trial(Message("no call of a module was seen"))
+            raise _refuse_trial(Message("no module call was recorded"))
         raise troubles[0]
 
 
 def _refuse_trial(why: str) -> DevwidgetError:
-    return DevwidgetError(Message("this fix cannot be tried any more"), why=why, instead=AGAIN)
+    return DevwidgetError(Message("this fix can no longer be tried"), why=why, instead=AGAIN)
 
 
 def offer_step(trace: Trace, step: Attempt) -> Trace:
-    """The trace with edits that can be tried."""
+    """Return the trace with edits that can be verified on `step`."""
     attempt: ProcessLocal[Attempt] = ProcessLocal(step)
     return dataclasses.replace(trace, findings=tuple(_change_edits(each, _attempt=attempt) for each in trace.findings))
 
 
 def mark_untried(trace: Trace, why: str) -> Trace:
-    """The trace with edits that were not tried for a reason; hints never are."""
+    """Return the trace with a reason why its edits were not verified. Hints have no verification."""
     findings = []
     for finding in trace.findings:
         if finding.severity == "info":
@@ -137,7 +137,6 @@ def mark_untried(trace: Trace, why: str) -> Trace:
 
 
 def _change_edits(finding: Finding, **fields: Any) -> Finding:
-    """The finding with other fields in its fixes that are edits."""
     fixes = []
     for fix in finding.fixes:
         if fix.edits:
@@ -148,7 +147,7 @@ def _change_edits(finding: Finding, **fields: Any) -> Finding:
 
 
 def _hold_weakly(value: Any) -> Part:
-    """Finds a value again without keeping it; its containers are made anew, which hold nothing else."""
+    """Return a function that finds a value again without keeping it alive. Containers are rebuilt."""
     kind = type(value)
     if is_scalar(value) or is_a(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
@@ -165,7 +164,7 @@ def _hold_weakly(value: Any) -> Part:
 
 
 def _holds_nothing(value: Any) -> bool:
-    """A function without anything of its own: its names are those of its file."""
+    """Return whether a value is a function without closure, defaults or attributes."""
     if type(value) is not types.FunctionType:
         return False
     return not any((value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__))

@@ -1,4 +1,4 @@
-"""Whether a step with an edit did what the same step does with everything on one device."""
+"""Compare a step with an edit to the same step with everything on one device."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _RANDOM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a step has left.
+    """Outputs, buffers and gradients of a step.
 
     Attributes:
-        output: tensors of the output of the model, then the loss.
-        buffers: by name.
-        gradients: the length of that of each parameter that has one, by name; in the dtype of the gradient.
-        left: the lengths of all other tensors in what is not as it was before; None where that cannot be told.
+        output: tensors of the model output, then the loss.
+        buffers: buffers of the model by name.
+        gradients: norm of each gradient by parameter name, in the dtype of the gradient.
+        left: norms of all other tensors in objects that the step changed; None if unknown.
     """
 
     output: tuple[torch.Tensor, ...]
@@ -41,20 +41,20 @@ class Results:
     left: tuple[torch.Tensor, ...] | None
 
     def leaves_as_much(self, other: Results) -> bool:
-        """Whether two steps that began alike are known to have left the same, but for their gradients."""
+        """Return whether two steps with the same start are known to have left the same state, gradients excluded."""
         return self.left is not None and other.left is not None and are_equal(self.left, other.left, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A step of a trial."""
+    """One step of a trial."""
 
     trace: Trace
     results: Results
 
 
 def results_of(seen: Mapping[str, Any], model: nn.Module, changed: list[Any] | None) -> Results:
-    """What a step has left, without what it was computed from, which would stay in memory; `changed` is all that it changed."""
+    """Return the results of a step, detached from their graphs. `changed` lists all objects that it changed."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
     found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
@@ -67,7 +67,7 @@ def results_of(seen: Mapping[str, Any], model: nn.Module, changed: list[Any] | N
 
 
 def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
-    """One number for each tensor: a copy of all would take the memory of the model once more."""
+    """Return the norm of a tensor. Copies of all tensors would need the memory of the model again."""
     plain = tensor.detach()
     if plain.layout != torch.strided:
         if plain.layout == torch.sparse_coo:
@@ -78,13 +78,13 @@ def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def modules_that_cut(modules: Iterable[nn.Module]) -> list[nn.DataParallel[Any]]:
-    """Those that cut a batch for several devices."""
+    """Return the `DataParallel` modules that split a batch over several devices."""
     return [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
 
 
 @contextlib.contextmanager
 def on_one_device(parallel: Iterable[nn.DataParallel[Any]]) -> Iterator[None]:
-    """Let each use its first device alone. Healing brings the rest of a step together."""
+    """Let each `DataParallel` module use only its first device in the block."""
     with Undo() as undo:
         for each in parallel:
             undo.add_step(setattr, each, "device_ids", each.device_ids)
@@ -94,14 +94,14 @@ def on_one_device(parallel: Iterable[nn.DataParallel[Any]]) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The step with everything on one device.
+    """The step on one device, which trials are compared with.
 
     Attributes:
-        runs: one, or two if the first has left anything but gradients that those who are held against it have not left too.
-        is_exact: its values are those that the user's step has to give: no batch is cut for several devices, or that changes
-            nothing, as no random number is drawn, no weight is updated, and no statistics are taken of a share of the batch.
-        is_cut: a `DataParallel` cuts the batch in the user's step.
-        moves: where tensors may be instead.
+        runs: one run; two if the first changed state that the compared trial may have changed differently.
+        is_exact: the user's step must give the same values. False if a split batch makes a difference: random numbers are
+            drawn, weights are updated, or statistics are taken per part.
+        is_cut: a `DataParallel` splits the batch in the user's step.
+        moves: pairs of devices that may replace each other.
     """
 
     runs: Sequence[Run]
@@ -110,7 +110,7 @@ class Reference:
     moves: Collection[tuple[str, str]]
 
     def find_difference(self, tried: Sequence[Run], *, is_random: bool) -> str:
-        """How the results of a trial differ from these; "" where they do not."""
+        """Return how the results of a trial differ; "" if they do not."""
         for mine, other in zip(self.runs, tried, strict=False):
             if words := find_displaced_call(mine.trace, other.trace, self.moves):
                 return words
@@ -125,25 +125,25 @@ class Reference:
         return ""
 
     def tells_values(self, tried: Sequence[Run]) -> bool:
-        """Whether nothing more could differ: inexact values may be others than those that a trial gave."""
+        """Return whether the values were compared, or are equal anyway."""
         return self.is_exact or not replace(self, is_exact=True).find_difference(tried, is_random=False)
 
     def _find_difference(self, mine: Results, other: Results, values: bool) -> str:
         if len(mine.output) != len(other.output):
             return Message(
-                "it returns {count} tensors, and {right} on one device", count=len(other.output), right=len(mine.output)
+                "it returns {count} tensors instead of {right}", count=len(other.output), right=len(mine.output)
             )
         for a, b in zip(mine.output, other.output, strict=True):
             if (a.shape, a.dtype) != (b.shape, b.dtype):
-                return Message("it gives {result}, and {right} on one device", result=_kind_of(b), right=_kind_of(a))
+                return Message("it returns {result} instead of {right}", result=_kind_of(b), right=_kind_of(a))
         if not are_equal(mine.output, other.output, self.moves, values=values):
-            return Message("it gives other values than on one device")
+            return Message("its output differs from the output on one device")
         if values:
             buffer = _find_unequal(mine.buffers, other.buffers)
         else:
             buffer = ""
         if buffer:
-            return Message("`{name}` holds other values than on one device", name=buffer)
+            return Message("`{name}` has different values than on one device", name=buffer)
         lost = min(mine.gradients.keys() - other.gradients.keys(), default="")
         if lost:
             return Message("`{name}` gets no gradient", name=lost)
@@ -152,12 +152,12 @@ class Reference:
         else:
             gradient = ""
         if gradient:
-            return Message("the gradient of `{name}` is another than on one device", name=gradient)
+            return Message("the gradient of `{name}` differs from its gradient on one device", name=gradient)
         return ""
 
 
 def _find_unequal(mine: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:
-    """The first name under which both have a tensor, and not the same; "" for none."""
+    """Return the first name under which both have different tensors; "" for none."""
     for name in sorted(mine.keys() & other.keys()):
         if not are_equal([mine[name]], [other[name].to(mine[name].device)], ()):
             return name
@@ -169,12 +169,13 @@ def _kind_of(tensor: torch.Tensor) -> str:
 
 
 def find_displaced_call(reference: Trace, tried: Trace, moves: Collection[tuple[str, str]]) -> str:
-    """The module that computes on another device than in the step on one device; "" for none.
+    """Return a message on the module that computes on another device than in the step on one device; "" for none.
 
     Args:
         reference: the step on one device.
-        tried: a step with an edit. What the reference computes on the first GPU a replica has to compute on its own.
-        moves: where a call outside of replicas may be instead, in either direction: an edit may move either side of a fault.
+        tried: a step with an edit. What the reference computes on the first GPU, a replica computes on its own GPU.
+        moves: pairs of devices that may replace each other outside of replicas, in both directions: an edit may move either
+            side of a fault.
     """
     homes = {replica.number: replica.device for replica in tried.replicas}
     expected = {event.path: set(event.outputs) for event in reference.modules}
@@ -189,7 +190,7 @@ def find_displaced_call(reference: Trace, tried: Trace, moves: Collection[tuple[
             wrong = [device for device in wrong if not _is_allowed(device, right, moves)]
         if wrong:
             return Message(
-                "`{module}` computes on {device}, and has to on {right}",
+                "`{module}` computes on {device} instead of {right}",
                 module=event.path or event.class_name,
                 device=wrong[0],
                 right=in_row(sorted(map(str, right))),
@@ -205,12 +206,12 @@ def _is_allowed(device: DeviceId, right: Iterable[DeviceId], moves: Collection[t
 def make_reference(
     runs: Sequence[Run], modules: Iterable[nn.Module], is_cut: bool, moves: Collection[tuple[str, str]]
 ) -> Reference:
-    """What healed steps on one device say.
+    """Build the reference from repaired steps on one device.
 
     Args:
-        runs: one or two, of a batch that is cut two.
-        modules: of the model and its loss.
-        is_cut: the user's step cuts its batch for several devices.
+        runs: one or two runs; two if the batch is split.
+        modules: modules of the model and its loss.
+        is_cut: the user's step splits its batch over several devices.
         moves: see `cured_moves`.
     """
     is_steady = are_equal(runs[0].results.output, runs[-1].results.output, ())
@@ -219,14 +220,14 @@ def make_reference(
 
 
 def is_random(edits: Sequence[Edit]) -> bool:
-    """Whether edited lines draw random numbers: each device has a generator of its own, so that others come out."""
+    """Return whether edited lines draw random numbers. Each device has its own generator, so the values differ."""
     return any(_RANDOM.search(edit.text) for edit in edits)
 
 
 def cured_moves(trace: Trace) -> set[tuple[str, str]]:
-    """Where a stray that is itself a part of the output was left by healing, and where an edit may have put it instead.
+    """Return pairs of devices: where the repair left a misplaced tensor of the output, and where an edit may have put it.
 
-    What is written into on the cpu stays there when its call is healed, so that the other operands are moved.
+    A tensor that is written in place on the cpu stays there when its call is repaired; the other operands are moved.
     """
     moves = set()
     for fault in trace.faults:
@@ -243,7 +244,9 @@ def cured_moves(trace: Trace) -> set[tuple[str, str]]:
 def are_equal(
     healed: Sequence[torch.Tensor], edited: Sequence[torch.Tensor], moves: Collection[tuple[str, str]], *, values: bool = True
 ) -> bool:
-    """Whether two outputs hold equal tensors, or such of equal shape and dtype, on the same devices but for these moves."""
+    """Return whether two outputs have equal shapes, dtypes and devices, and equal values if asked. `moves` lists devices that
+    may differ.
+    """
     return len(healed) == len(edited) and all(
         a.shape == b.shape
         and a.dtype == b.dtype
@@ -263,7 +266,7 @@ def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def key_of(finding: Finding) -> tuple[Any, ...]:
-    """What a finding has in common with itself in another run."""
+    """Return what identifies a finding in another run: kind and line."""
     site = finding.fault or finding.birth
     if site is None:
         return finding.kind, "", 0

@@ -1,4 +1,4 @@
-"""Who could notice a trial, which threads are its own, and what a step does to files, processes and the network."""
+"""Who could notice a trial: other ranks and threads, files, processes and the network."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
 MOST_SECONDS = 5.0
-"""A step that took longer is not run again unless somebody asks: a trial, and what it is held against, may take two each."""
+"""A step that took longer is not run again unless you ask: a trial and its reference may take two runs each."""
 
 
 def reasons_around() -> Iterator[str]:
-    """Why trials could be noticed in this process now: by other ranks of a job, or by other threads."""
+    """Yield why a trial could be noticed in this process: by other ranks of a job, or by other threads."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        yield Message("in a job of several processes")
+        yield Message("the job has several processes")
     if thread := running_thread():
-        yield Message("another thread runs, `{name}`", name=thread)
+        yield Message("another thread is running: `{name}`", name=thread)
 
 
 def reasons_against_trial(trace: Trace, effects: Iterable[str]) -> Iterator[str]:
-    """Why another run of a step could be noticed, or would take long.
+    """Yield why another run of a step could be noticed, or would take long.
 
     Args:
-        trace: of its first run.
-        effects: that this has left.
+        trace: the first run.
+        effects: side effects of the first run.
     """
     yield from reasons_around()
     yield from effects
     if trace.not_restored:
-        yield Message("not all that the step changed could be put back")
+        yield Message("some changes of the step could not be undone")
     if trace.seconds > MOST_SECONDS:
         yield Message("the step took {seconds} s", seconds=f"{trace.seconds:.0f}")
 
 
 Inside = Callable[[], contextlib.AbstractContextManager[None]]
-"""Makes what a thread of a step enters."""
+"""Makes the context that a thread of a step enters."""
 
 
 class OwnThreads:
-    """Which threads work for a step; others are never counted, silenced or held up."""
+    """The threads that work for a step. Other threads are never counted, silenced or delayed."""
 
     def __init__(self) -> None:
         self._idents: list[int] = []  # as often as a thread has entered
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[None]:
-        """For this time the calling thread is one of them."""
+        """Count the calling thread as one of them in the block."""
         ident = get_ident()
         self._idents.append(ident)
         try:
@@ -72,25 +72,25 @@ class OwnThreads:
             self._idents.remove(ident)
 
     def are_here(self) -> bool:
-        """Whether the calling thread is one of them."""
+        """Return whether the calling thread is one of them."""
         return get_ident() in self._idents
 
 
 class TrialWatch:
-    """Around a step: what it does outside of the process's memory.
+    """Watches what a step does outside of the process's memory.
 
-    Python's audit events would tell of the same, but their hook stays for ever and makes each `id` six times as slow.
+    Python's audit events would report the same, but their hook cannot be removed and makes each `id` six times as slow.
 
     Attributes:
-        own: threads that work for the step; each of them is to enter it.
-        effects: sentences on what the step has done, each once.
+        own: threads that work for the step. Each of them must enter it.
+        effects: messages on what the step did, each once.
     """
 
     def __init__(self) -> None:
         self.own, self.effects = OwnThreads(), list[str]()
 
     def begin_step(self, undo: Undo) -> None:
-        """The step begins."""
+        """Watch until it is undone."""
         for owner, name, describe in _CALLS:
             listen(self.own.are_here, owner, name, functools.partial(self._note_call, describe), undo)
 

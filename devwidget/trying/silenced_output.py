@@ -1,4 +1,4 @@
-"""What a step prints, warns of, logs and displays has been printed, warned of, logged and displayed once already."""
+"""Suppress what a trial prints, warns, logs and displays: the first run has already shown it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from devwidget.trying.side_effects import OwnThreads
 
 @contextlib.contextmanager
 def silence_trial() -> Iterator[OwnThreads]:
-    """Drop what the threads of a trial write, and nothing of others; an error that a warning has become is raised as before.
+    """Suppress the output of a trial's threads. A warning that is turned into an error is still raised.
 
-    The streams stay what they are, wherever somebody holds them: only their methods that write are replaced.
+    Only the write methods are replaced, so references to the streams stay valid.
 
     Raises:
-        NotTried: if a stream is of a kind whose methods cannot be replaced.
+        NotTried: if the methods of a stream cannot be replaced.
     """
     own = OwnThreads()
     with Undo() as undo, own.inside():
@@ -33,13 +33,13 @@ def silence_trial() -> Iterator[OwnThreads]:
 
 
 def _drop_output(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Stands in for what would write."""
+    """Replacement for a function that writes."""
 
 
 def _list_writers() -> Iterator[tuple[Any, str]]:
     for stream in (sys.stdout, sys.stderr):
         if not hasattr(stream, "__dict__"):
-            raise NotTried(Message("what it prints cannot be kept back from a `{kind}`", kind=type(stream).__name__))
+            raise NotTried(Message("its output to a `{kind}` cannot be suppressed", kind=type(stream).__name__))
         yield stream, "write"
     yield warnings, "showwarning"
     yield logging.Logger, "handle"

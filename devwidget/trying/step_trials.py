@@ -1,4 +1,4 @@
-"""The steps that trials run, and which trials a trace has."""
+"""Run the steps of trials, and decide which trials a trace gets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from devwidget.trying.silenced_output import silence_trial
 from devwidget.trying.trials import Again, try_alone, try_fixes
 
 Verify = Literal["auto"] | bool
-"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
+"""Whether fixes are verified: `"auto"` if that is harmless, else always or never."""
 
 
 class TrialRecording(StepRecording):
-    """A step that is run for a trial: nobody needs the cures of its findings, or sees its memory."""
+    """A step that runs for a trial: its findings need no fixes, and its memory is not recorded."""
 
     _watches_memory = False
 
@@ -36,7 +36,7 @@ class TrialRecording(StepRecording):
 
 
 def repeat_step(step: Step) -> Again:
-    """Runs a step for a trial, and once more if that may do something else."""
+    """Return a function that runs a step for a trial, and a second time if that may give something else."""
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside, twice: bool) -> list[Run]:
         first = TrialRecording(heal=heal, allow=step.allow)
@@ -60,7 +60,7 @@ def repeat_step(step: Step) -> Again:
 
 
 def heal_step(step: Step, progress: Callable[[str], None] | None = None) -> tuple[Trace, Results | None]:
-    """One run of a step with each fault healed, and what it has left."""
+    """Run a step with each fault repaired; return its trace and its results."""
     recording = StepRecording(heal=True, allow=step.allow)
     with silence_trial() as own:
         found, _ = record_step(
@@ -76,7 +76,7 @@ def heal_step(step: Step, progress: Callable[[str], None] | None = None) -> tupl
 
 
 def verify_fixes(found: Trace, left: Results | None, step: Step, effects: Iterable[str], verify: Verify) -> Trace:
-    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
+    """Return the trace with its fixes verified if that is harmless or asked for, else with the reason why not."""
     why = tuple(reasons_against_trial(found, effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return mark_untried(found, why[0])
@@ -94,7 +94,7 @@ def try_fix(
     progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Fix:
-    """What `Fix.try_it` does, on a step that is as for `trace`; options are those of `Step`."""
+    """Verify one fix for `Fix.try_it`. The arguments are the ones of `trace` and `Step`."""
     inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = Step(model, inputs, loss_fn, **options)
     found, left = heal_step(step, progress)

@@ -1,4 +1,4 @@
-"""Trials: which fixes are tried, in which order, and what becomes of those that fail."""
+"""Decide which fixes are verified, in which order, and what happens to those that fail."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ from devwidget.trying.side_effects import Inside, reasons_around
 from devwidget.trying.silenced_output import silence_trial
 
 Again = Callable[[bool, Callable[[], Arguments], Inside, bool], list[Run]]
-"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters; and,
-if that has left anything but gradients or it is asked for, once more before anything is put back."""
+"""Runs the step with or without repair, in the given context for its threads. The inputs are made once all state is saved. It
+runs a second time before the state is restored if it changed more than gradients, or if asked.
+"""
 
 MOST_TRIALS = 8
-"""Steps that one trace may run to try its fixes."""
+"""Number of step runs that one trace may use to verify its fixes."""
 LAST_BEGIN_SECONDS = 30.0
-"""After so long no further trial begins: a slow step is run once more, not eight times."""
+"""No trial begins after this time, so a slow step is run once more and not eight times."""
 _one_at_a_time = threading.RLock()
-"""Trials edit functions, names of files and classes, which all threads see."""
+"""Trials change functions, file names and classes, which all threads share."""
 _NOT_ALL_SEEN = Message(
-    "the program holds more than {count} objects, and what the edit changes was not among those looked at", count=MOST_OBJECTS
+    "the program holds more than {count} objects, and the edited function was not found among them", count=MOST_OBJECTS
 )
-_IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
+_IMPOSSIBLE = Message("its lines cannot replace code that has already run")
 
 
 def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, is_asked: bool = False) -> Trace:
-    """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
+    """Return the trace with verified fixes first, and without fixes that a run has shown to be wrong.
 
     Args:
-        trace: of the healed step.
-        left: what that has left, if another one would leave the same.
-        step: what was run.
-        again: runs it once more.
-        is_asked: try them also where another thread runs by now.
+        trace: the repaired step.
+        left: results of that step, if another run would leave the same.
+        step: the step that was run.
+        again: runs the step again.
+        is_asked: verify fixes even while other threads run.
     """
     trials = _Trials(trace, left, step, again, is_asked)
     with _one_at_a_time:
@@ -68,10 +69,10 @@ def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, i
 
 
 def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix: Fix) -> Fix:
-    """A fix of a trace with what came of running it.
+    """Return a fix of a trace with the result of running it.
 
     Raises:
-        DevwidgetError: if another trace of the step has no such fix.
+        DevwidgetError: if the trace has no such fix.
     """
     trials = _Trials(trace, left, step, again, is_asked=True)
     with _one_at_a_time:
@@ -87,8 +88,8 @@ class _Trials:
     """All trials of one trace.
 
     Attributes:
-        runs: how often they have run the step.
-        outcomes: fixes with what is known of them: that they work, or why they were not tried.
+        runs: number of times the step was run.
+        outcomes: fixes with their results: verified, or why they were not tried.
     """
 
     def __init__(self, trace: Trace, left: Results | None, step: Step, again: Again, is_asked: bool) -> None:
@@ -114,7 +115,7 @@ class _Trials:
         return find_functions(self._files, self._roots)
 
     def try_one(self, fix: Fix) -> bool | None:
-        """Whether the step runs with one fix, all other findings healed; None if that is not known.
+        """Run the step with one fix, all other findings repaired. Return whether it works; None if unknown.
 
         Raises:
             DevwidgetError: if no finding has that fix.
@@ -123,13 +124,13 @@ class _Trials:
             if any(each.edits == fix.edits for each in finding.fixes):
                 return self._works({number: fix})
         raise DevwidgetError(
-            Message("this fix cannot be tried any more"),
-            why=Message("the step has no such fault now: its code, its model or its batch has changed"),
+            Message("this fix can no longer be tried"),
+            why=Message("the step no longer has this fault: its code, model or batch has changed"),
             instead="devwidget.trace(model, batch, verify=True)",
         )
 
     def run(self) -> None:
-        """The first edits of all findings together; if that fails one finding after the other, with the rest healed."""
+        """Run the first edits of all findings together. If that fails, run one finding at a time with the others repaired."""
         edits = {n: [fix for fix in finding.fixes if fix.edits] for n, finding in enumerate(self._found)}
         first = {n: fixes[0] for n, fixes in edits.items() if fixes}
         if len(first) > 1 and self._works(first):
@@ -145,7 +146,7 @@ class _Trials:
                     self._wrong.add(fix)
 
     def judged(self, finding: Finding) -> Finding:
-        """A finding with the fix that works first, and without those that are wrong."""
+        """Return a finding with its working fix first, and without wrong fixes."""
         good = next((self._good.get(at) for at, each in enumerate(self._found) if each is finding), None)
         left = [fix for fix in finding.fixes if fix is not good and fix not in self._wrong]
         if good is not None:
@@ -155,7 +156,7 @@ class _Trials:
         return dataclasses.replace(finding, fixes=tuple(self.outcomes.get(fix, fix) for fix in left))
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
-        """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
+        """Return whether the step runs with these edits as it did repaired; None if unknown."""
         others = [finding for number, finding in enumerate(self._found) if number not in fixes]
         works = self._attempt(fixes, others, heal=bool(others))
         if works is False and not others and self._attempt(fixes, others, heal=True):
@@ -163,7 +164,7 @@ class _Trials:
         return works
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
-        """Whether the step runs with some fixes; None if that is not known. What is learnt is noted of each of them."""
+        """Run the step with some fixes and note the result of each. Return whether it works; None if unknown."""
         chosen = list(fixes.values())
         why = self._why_not_now()
         if why:
@@ -199,7 +200,7 @@ class _Trials:
         return False
 
     def _judge(self, fixes: dict[int, Fix], others: list[Finding], runs: Sequence[Run], is_random: bool) -> str | None:
-        """How a trial fails, held against the step with everything on one device; "" if it works, None if that is not known."""
+        """Compare a trial with the step on one device. Return how it fails; "" if it works, None if unknown."""
         if runs[0].trace.error:
             return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
         reference = self._find_reference(runs, others)
@@ -224,7 +225,7 @@ class _Trials:
                 self.outcomes[fix] = dataclasses.replace(fix, not_tried=why)
 
     def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, is_random: bool) -> str:
-        """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
+        """Return what is wrong with the runs of a trial, except new findings of the first; "" for nothing."""
         healed: Sequence[Run] = self._again_healed
         if reference is not None:
             healed = reference.runs
@@ -241,10 +242,10 @@ class _Trials:
         return ""
 
     def _find_reference(self, runs: Sequence[Run], others: list[Finding]) -> Reference | None:
-        """What a trial is held against: the step with everything on one device; None where that fails.
+        """Return the step on one device that a trial is compared with; None if that step fails.
 
-        A healed step was on one device, unless its batch is cut for several. Who has left what it has left goes on as it would:
-        of such a second step it is asked only whether it runs.
+        A repaired step ran on one device, unless its batch is split. If a trial left the same state as the repaired step, its
+        second run would be the same, so it only has to succeed.
         """
         if self._has_failed:
             return None
@@ -264,7 +265,7 @@ class _Trials:
         return runs_on and healed.results.leaves_as_much(runs[0].results)
 
     def _why_not_now(self) -> str:
-        """Why no further trial begins."""
+        """Return why no further trial may begin; "" if one may."""
         if not self._left:
             return Message("{count} trials were run before it", count=MOST_TRIALS)
         if clock() > self._end:
@@ -274,13 +275,13 @@ class _Trials:
         return next(reasons_around(), "")
 
     def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
-        """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
+        """Return whether the only new findings are syncs on data that was on the host before: neither verified nor wrong."""
         errors = all(self._found[number].severity == "error" for number in fixes)
         return errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
 
 
 def _verify(fix: Fix, why_not_compared: str) -> Fix:
-    """A fix that works: sure if its results were held against those of one device, and other designs are none."""
+    """Return a working fix: sure if its results were compared with one device and it is not one of several designs."""
     sure: Confidence = "sure"
     if why_not_compared or fix.confidence == "choice":
         sure = fix.confidence
@@ -292,17 +293,17 @@ def _why_not_compared(reference: Reference | None, runs: Sequence[Run]) -> str:
         return Message("the step cannot be run with everything on one device")
     if reference.tells_values(runs):
         return ""
-    return Message("on one device its values are others in each run")
+    return Message("on one device its values differ from run to run")
 
 
 def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
-    """The errors that the second step of a trial has, and healed steps have not."""
+    """Return errors of the second run that repaired steps do not have."""
     known = [*others, *(each for run in healed for each in run.trace.findings)]
     return [each for run in runs[1:] for each in _new_findings(run.trace, known) if each.severity == "error"]
 
 
 def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
-    """The findings but those of other causes that were healed, each as often as before."""
+    """Return findings in excess of the others that were repaired."""
     known, more = Counter(map(key_of, others)), []
     for finding in trace.findings:
         known[key_of(finding)] -= 1
@@ -323,9 +324,9 @@ def _first_line(text: str) -> str:
 
 
 def _without_fixes(finding: Finding, failures: Mapping[Fix, str]) -> Finding:
-    """A finding whose edits have all failed, with a note that says how, and none of them offered."""
+    """Remove the fixes of a finding whose edits have all failed, and add a note on how they fail."""
     tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
-    notes = [Message("tried, and the step still failed or gave another result: {edits}", edits=tried)]
+    notes = [Message("with these edits the step still fails or gives a different result: {edits}", edits=tried)]
     for fix in finding.fixes:
         if fix in failures:
             notes.append(Message("{edit}: {reason}", edit=fix.summary, reason=failures[fix]))

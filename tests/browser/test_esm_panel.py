@@ -275,7 +275,9 @@ def offering():
     trace = one_step()
     found, *others = trace.findings
     edits = (Edit("model.py", 41, 41, "hidden = hidden.to(x.device)", "hidden = hidden"),)
-    offered = replace(found.fixes[0], edits=edits, code="", verified=False, not_tried="another thread runs, `Thread-4 (train)`")
+    offered = replace(
+        found.fixes[0], edits=edits, code="", verified=False, not_tried="another thread is running: `Thread-4 (train)`"
+    )
     return replace(trace, findings=(replace(found, fixes=(offered, *found.fixes[1:])), *others), step_runs=1)
 
 

@@ -97,7 +97,7 @@ def offering():
     trace = one_step()
     found, *others = trace.findings
     offered = replace(
-        found.fixes[0], edits=(Edit("model.py", 1, 1, "b", "a"),), verified=False, not_tried="another thread runs, `t`"
+        found.fixes[0], edits=(Edit("model.py", 1, 1, "b", "a"),), verified=False, not_tried="another thread is running: `t`"
     )
     return replace(trace, findings=(replace(found, fixes=(offered, *found.fixes[1:])), *others), step_runs=1)
 

@@ -71,7 +71,7 @@ def test_a_fix_is_tried_beside_the_threads_of_the_kernel_and_shows_its_output_on
 
 
 def test_a_thread_of_the_notebook_has_it_offered(cells):
-    assert shown(cells[3]) == (["printed", "1 False another thread runs, `trainer`"], 1)
+    assert shown(cells[3]) == (["printed", "1 False another thread is running: `trainer`"], 1)
 
 
 def test_the_panel_tries_it_when_it_is_asked(cells):

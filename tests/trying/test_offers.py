@@ -70,7 +70,7 @@ def test_a_fix_keeps_nothing_alive_and_says_what_is_gone(gone):
     last = weakref.ref(parts.pop(gone))
     gc.collect()
     assert last() is None
-    with pytest.raises(DevwidgetError, match=f"its {gone} is gone"):
+    with pytest.raises(DevwidgetError, match=f"its {gone} no longer exists"):
         fix.try_it()
 
 
@@ -90,7 +90,7 @@ def test_a_fault_that_is_gone_says_so():
     model, given = counting(), batch()
     fix = first_fix(devwidget.trace(model, given))
     model.forward = lambda x: x
-    with pytest.raises(DevwidgetError, match="the step has no such fault now"):
+    with pytest.raises(DevwidgetError, match="the step no longer has this fault"):
         fix.try_it()
 
 

@@ -52,7 +52,7 @@ def train():
 def test_a_thread_of_the_program_has_fixes_offered(beside, act):
     beside(act)
     trace = traced(Faulty())
-    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "another thread runs, `beside`")
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "another thread is running: `beside`")
 
 
 def test_a_rank_of_a_job_has_fixes_offered(monkeypatch):
@@ -65,7 +65,7 @@ def test_a_rank_of_a_job_has_fixes_offered(monkeypatch):
         trace = traced(Faulty())
     finally:
         torch.distributed.destroy_process_group()
-    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "in a job of several processes")
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "the job has several processes")
 
 
 def test_idle_workers_of_pools_do_not_matter():

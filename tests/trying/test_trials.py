@@ -138,7 +138,9 @@ def test_edits_that_have_all_failed_are_not_offered():
     trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
     (found,) = judged(trace, error="RuntimeError: something else").findings
     assert found.fixes == ()
-    assert any(note.startswith("tried, and the step still failed or gave another result: make it") for note in found.notes)
+    assert any(
+        note.startswith("with these edits the step still fails or gives a different result: make it") for note in found.notes
+    )
     assert "make it on the right device: the step fails: RuntimeError: something else" in found.notes
 
 
