@@ -1,1 +1,1 @@
-"""READING: the only code that touches live modules and tensors."""
+"""The only code that reads live modules and tensors."""

@@ -1,6 +1,6 @@
-"""Births between recordings: a mode for every cell, for tensors that are made long before the batch that is traced.
+"""Remember where tensors are created between recordings, with a function mode in every cell.
 
-By themselves the first calls of each cell are watched, until something is compiled; who asks for it has every call watched.
+By default the mode watches the first calls of each cell, until something is compiled. On request it watches every call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from devwidget.capture.undo import Undo
 from devwidget.records.errors import DevwidgetError
 
 _LONG_AGO = -(1 << 60)
-"""The first number of a birth between recordings: below those of every recording."""
+"""Number of the first tensor created between recordings, below the numbers of every recording."""
 MOST_CALLS = 10_000
-"""Calls of a cell that are watched by themselves; each takes 5 to 25 us longer: see `benchmarks/births_cells.py`."""
+"""Calls of a cell that are watched by default. Each takes 5 to 25 us longer: see `benchmarks/births_cells.py`."""
 
 
 class Watching(Enum):
-    """Which calls of a cell are watched: by themselves the first ones, until something is compiled."""
+    """Which calls of a cell are watched. By default the first ones, until something is compiled."""
 
     FIRST = "first"
     EVERY = "every"
@@ -48,19 +48,19 @@ _undo, _undo_cell = Undo(), Undo()
 
 
 def get_background_births() -> Births | None:
-    """What has been seen between recordings; None if nobody has watched."""
+    """Return what was recorded between recordings; None if nothing was watched."""
     if _state is None:
         return None
     return _state.births
 
 
 def which_watched() -> Watching:
-    """Which calls are watched of each cell."""
+    """Return which calls of each cell are watched."""
     return _watching
 
 
 def begin_watching() -> None:
-    """Watch every call in this thread, until `pause_watching`; a second call changes nothing, and one that fails ends it."""
+    """Watch every call in this thread until `pause_watching`. Idempotent; an error ends the watch."""
     back = pause_watching if _watching is Watching.EVERY else end_watching
     try:
         if _watching is not Watching.EVERY:
@@ -85,7 +85,7 @@ def _watch_every_call() -> None:
 
 
 def begin_cell() -> None:
-    """Watch the first calls of a cell, in this thread and until `pause_watching`; every one of them if that was asked for."""
+    """Watch the first calls of a cell in this thread until `pause_watching`, or every call if that was requested."""
     if _watching is Watching.EVERY:
         begin_watching()
     elif _watching is not Watching.COMPILED and _mode is None:
@@ -111,7 +111,7 @@ def _install_patches(state: RecordingState, undo: Undo) -> None:
 
 
 def _compiling_function() -> tuple[Any, str]:
-    """What torch calls before compiled code runs; where the compiler is not loaded yet, what loads it."""
+    """Return the function that torch calls before compiled code runs, or the one that loads the compiler."""
     if torch_internals.DYNAMO in sys.modules and torch_internals.has_name("callback_from_stance"):
         return torch_internals.find_target("callback_from_stance")
     return torch, "compile"
@@ -145,7 +145,7 @@ def _enter_mode(mode: BirthMode) -> None:
 
 
 def pause_watching() -> None:
-    """Stop watching, and keep what is known."""
+    """Stop watching and keep what is known."""
     global _mode
     if _mode is not None:
         _mode.leave_mode()
@@ -154,7 +154,7 @@ def pause_watching() -> None:
 
 
 def end_watching() -> None:
-    """Stop watching, and forget; called again, do what an exception has kept it from."""
+    """Stop watching and forget. A second call finishes what an exception interrupted."""
     global _state, _watching
     pause_watching()
     _undo.run_steps()
@@ -162,7 +162,7 @@ def end_watching() -> None:
 
 
 class _FirstCalls(BirthMode):
-    """Leaves after so many calls."""
+    """Leaves after a number of calls."""
 
     def __init__(self, state: RecordingState) -> None:
         super().__init__(state)

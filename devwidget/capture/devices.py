@@ -1,4 +1,4 @@
-"""Which devices there are and how full, asked without creating a context, allocating or waiting; cheap enough to poll."""
+"""List devices and their memory without creating a context, allocating or syncing; cheap enough to poll."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from devwidget.records.schema.message import Message
 
 
 def accelerator_here() -> torch.device | None:
-    """The accelerator of this torch, without an index."""
+    """Return the accelerator type of this torch, without an index."""
     return torch.accelerator.current_accelerator()
 
 
 def kind_here() -> str:
-    """The device type that a bare number means; CUDA where there is no accelerator, as in torch's own documentation."""
+    """Return the device type that a bare number refers to; CUDA without an accelerator, as in torch's documentation."""
     found = accelerator_here()
     if found is None:
         return CUDA.type
@@ -32,13 +32,13 @@ def kind_here() -> str:
 
 
 def count_of(kind: str) -> int:
-    """How many devices of a kind are visible."""
+    """Return how many devices of a kind are visible."""
     module = getattr(torch, kind, None)
     return module.device_count() if isinstance(module, ModuleType) else 0
 
 
 def is_built_for(kind: str) -> bool:
-    """Whether this build of torch can use devices of a kind at all."""
+    """Return whether this build of torch supports devices of a kind."""
     if kind in ("cuda", "mps"):
         return bool(getattr(torch.backends, kind).is_built())
     module = getattr(torch, kind, None)
@@ -46,12 +46,12 @@ def is_built_for(kind: str) -> bool:
 
 
 def list_devices() -> tuple[str, ...]:
-    """Every device that exists here, `cpu` last."""
+    """Return every device of this machine, `cpu` last."""
     return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")
 
 
 def default_device() -> torch.device:
-    """Where factories put their tensors; before torch 2.9 it does not tell once a default was taken back with None."""
+    """Return the device of factory functions. Before torch 2.9 it is unknown after a default was reset with None."""
     try:
         return torch.get_default_device()
     except AttributeError:
@@ -59,14 +59,14 @@ def default_device() -> torch.device:
 
 
 def set_default_device(device: torch.device | str | None) -> None:
-    """None leaves nothing behind, for that reason."""
+    """Set the default device. None resets it without a trace, for the same reason."""
     torch.set_default_device(device)
     if device is None:
         vars(torch_internals.default_device).pop("device_context", None)
 
 
 def awake_module() -> Any:
-    """The accelerator's module, such as `torch.cuda`, once it has been used; None before, and where it does not say so."""
+    """Return the accelerator's module, such as `torch.cuda`, once it was used; None before, or if it is unknown."""
     module = torch.get_device_module(kind_here())
     if getattr(module, "is_initialized", bool)():
         return module
@@ -74,7 +74,7 @@ def awake_module() -> Any:
 
 
 class Card(NamedTuple):
-    """One card: its name, its memory in bytes over all processes, and its number in the machine."""
+    """A GPU: its name, its memory in bytes over all processes, and its number in the machine."""
 
     name: str
     total: int
@@ -83,7 +83,7 @@ class Card(NamedTuple):
 
 
 def card_by_uuid(uuid: str) -> Card | None:
-    """The card of `torch.cuda.get_device_properties(i).uuid`; the ordinals of CUDA and NVML differ, the UUID does not."""
+    """Return the card with this `torch.cuda.get_device_properties(i).uuid`. Ordinals of CUDA and NVML differ, UUIDs do not."""
     library = _load_library()
     if library is None or not uuid:
         return None
@@ -94,9 +94,9 @@ def card_by_uuid(uuid: str) -> Card | None:
 
 
 def cards_in_cuda_order(count: int) -> list[Card]:
-    """All cards, if `cuda:i` is surely the i-th of them; [] otherwise.
+    """Return all cards if `cuda:i` is certainly the i-th one; [] otherwise.
 
-    CUDA numbers the fastest card first, NVML goes by the PCI bus: they agree if told so or if all cards are alike.
+    CUDA numbers the fastest card first, NVML by PCI bus. They agree if CUDA is set to PCI order or if all cards are equal.
     """
     library = _load_library()
     if library is None or "CUDA_VISIBLE_DEVICES" in os.environ:
@@ -125,7 +125,7 @@ def _read_card(library: ModuleType, handle: Any) -> Card:
 
 @functools.cache
 def _load_library() -> ModuleType | None:
-    """The initialised library; None without the package or without a driver."""
+    """Return the initialised library; None without the package or a driver."""
     try:
         import pynvml
     except ImportError:
@@ -138,13 +138,13 @@ def _load_library() -> ModuleType | None:
 
 
 def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
-    """One entry for each visible accelerator, then `cpu`.
+    """Return the memory of each visible accelerator, then of `cpu`.
 
-    All live tensors of this process are one figure, `activations`; `memory.accounting` tells the model's from the others.
-    The total of `cpu` is 0: what a model holds there is no part of a card.
+    All live tensors of this process are one figure, `activations`; `memory.accounting` separates the model's tensors. The
+    total of `cpu` is 0, because host memory is not part of a card.
 
     Args:
-        virtual_gpus: how many virtual GPUs are active; `torch.cuda`, or the module of what they play, answers for them.
+        virtual_gpus: number of active virtual GPUs; `torch.cuda`, or the module of the simulated type, reports their memory.
     """
     played = accelerator_here() if virtual_gpus else None
     if played is not None:
@@ -158,12 +158,12 @@ def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
 def compose_memory(
     device: DeviceId, name: str, total: int, *, allocated: int, reserved: int, used: int, peak: int = 0, virtual: bool = False
 ) -> DeviceMemory:
-    """The parts of a bar, in bytes; they add up to `total`.
+    """Return the parts of a memory bar, in bytes; they add up to `total`.
 
     Args:
-        allocated: live tensors of this process.
-        reserved: what its allocator holds, `allocated` included.
-        used: what is taken by all processes, as far as known.
+        allocated: bytes of live tensors of this process.
+        reserved: bytes that its allocator holds, `allocated` included.
+        used: bytes used by all processes, if known.
     """
     allocated = min(allocated, total)
     cache = min(max(0, reserved - allocated), total - allocated)
@@ -175,7 +175,7 @@ def compose_memory(
 
 
 def _cuda_devices() -> list[DeviceMemory]:
-    """Before CUDA is initialised nothing but NVML is asked: a query would create a context and take hundreds of MB."""
+    """Return CUDA devices. Before CUDA is initialised only NVML is asked: a query would create a context of hundreds of MB."""
     count = torch.cuda.device_count()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return [_used_bytes("cuda", index, virtual=False) for index in range(count)]
@@ -215,7 +215,7 @@ def _used_bytes(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
 
 
 def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[int, int, int | None]:
-    """Total and used bytes of a card over all processes, and its number; from CUDA only where a context exists already."""
+    """Return total and used bytes of a card over all processes, and its number. CUDA is asked only if a context exists."""
     card = card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
@@ -230,7 +230,7 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
 
 
 def _has_context(index: int) -> bool:
-    """Whether CUDA runs on a card already; of a number that the driver does not know torch 2.8 does not say no, but raises."""
+    """Return whether CUDA already runs on a card. For an unknown number torch 2.8 raises instead of returning False."""
     try:
         return torch_internals.cuda_has_context is not None and bool(torch_internals.cuda_has_context(index))
     except RuntimeError:
@@ -238,7 +238,7 @@ def _has_context(index: int) -> bool:
 
 
 def _free_and_total(module: Any, index: int) -> tuple[int, int] | None:
-    """Bytes of a card; None where a kernel that stopped at an assertion has taken the context of this process with it."""
+    """Return free and total bytes of a card; None after a device-side assert has destroyed the context."""
     try:
         return module.mem_get_info(index)  # type: ignore[no-any-return]
     except RuntimeError:
@@ -246,7 +246,7 @@ def _free_and_total(module: Any, index: int) -> tuple[int, int] | None:
 
 
 def _other_accelerator() -> list[DeviceMemory]:
-    """Apple's memory; that of Intel's and other devices is not read."""
+    """Return Apple's memory. Memory of Intel and other devices is not read."""
     accelerator = accelerator_here()
     if accelerator is None or accelerator.type == "cuda":
         return []

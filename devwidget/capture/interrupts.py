@@ -1,4 +1,4 @@
-"""Interrupts: signals wait while something is put in or taken out."""
+"""Delay signals while patches and hooks are installed or removed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class _Leavable(Protocol):
 _Left = TypeVar("_Left", bound=_Leavable)
 _Handler = Callable[[int, types.FrameType | None], Any]
 _NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: number != signal.SIGINT)
-"""The most likely one is held first, and handed back last."""
+"""The most likely signal is held first and released last."""
 _held: dict[int, _Handler] = {}
-"""The user's handlers, while ours stand in their place. Only the main thread is ever interrupted, and holds any.
+"""The user's handlers while ours replace them. Only the main thread is ever interrupted, and holds any.
 
-Handlers are exchanged and no signals are blocked: a blocked signal goes to another thread of the process, and Python runs its
-handler in the main thread all the same.
+Handlers are replaced instead of blocking signals: a blocked signal goes to another thread of the process, and Python runs its
+handler in the main thread anyway.
 """
 _waiting: list[int] = []
 
@@ -48,7 +48,7 @@ def _note_signal(number: int, frame: types.FrameType | None) -> None:
 
 
 def _hold_signals() -> None:
-    """Put ours in the place of the user's handlers, of all even if one of them strikes meanwhile."""
+    """Replace the user's handlers. All are replaced even if a signal arrives meanwhile."""
     try:
         for number in _NUMBERS:
             handler = getsignal(number)
@@ -61,7 +61,7 @@ def _hold_signals() -> None:
 
 
 def _release_signals() -> None:
-    """Put the user's handlers back, but where the code inside has set another, and give each what has waited for it."""
+    """Restore the user's handlers, except where the code inside has set another, and deliver delayed signals."""
     try:
         while _held:
             number = next(reversed(_held))
@@ -87,7 +87,7 @@ def _is_main_thread() -> bool:
 
 
 def is_from_handler(error: BaseException) -> bool:
-    """Whether the handler of a signal has raised it, wherever the main thread was."""
+    """Return whether the handler of a signal raised it, wherever the main thread was."""
     if not _is_main_thread():
         return False
     users = [*map(getsignal, _NUMBERS), *_held.values()]
@@ -99,7 +99,7 @@ def is_from_handler(error: BaseException) -> bool:
 class uninterrupted:
     """`with uninterrupted(): ...`: signals take effect at the end of the outermost such block.
 
-    A class and not a generator: a generator that is dropped half-way would hold signals when it is collected.
+    This is a class because a dropped generator would hold signals when it is collected.
     """
 
     def __enter__(self) -> None:
@@ -117,7 +117,7 @@ class uninterrupted:
 
 
 class interruptible:
-    """The user's own code inside an `uninterrupted` block: signals, and those that have waited, take effect at once."""
+    """User code inside an `uninterrupted` block: new and delayed signals take effect at once."""
 
     def __enter__(self) -> None:
         self._releases = bool(_held) and _is_main_thread()
@@ -130,10 +130,10 @@ class interruptible:
 
 
 class sure_exit:
-    """An `__exit__` that is made up for where a signal strikes before its first line.
+    """An `__exit__` that is completed even if a signal arrives before its first line.
 
-    A `with` statement looks its `__exit__` up before it calls `__enter__`, and lets go of what it found in the end, whatever
-    became of the call. Its class has an attribute `_is_open`, true while there is something to end.
+    A `with` statement looks up `__exit__` before it calls `__enter__`, and releases it at the end, whatever happened. The
+    class has an attribute `_is_open`, true while there is something to end.
     """
 
     def __init__(self, leave: Callable[..., Any]) -> None:
@@ -154,7 +154,7 @@ class sure_exit:
 
 
 def all_or_nothing(enter: Callable[[_Left], None]) -> Callable[[_Left], _Left]:
-    """Make an `__enter__` that calls `__exit__` if it fails or is interrupted, of a method that puts things in."""
+    """Return an `__enter__` that calls `__exit__` if it fails or is interrupted."""
 
     @functools.wraps(enter)
     def enter_whole(self: _Left) -> _Left:
@@ -171,7 +171,7 @@ def all_or_nothing(enter: Callable[[_Left], None]) -> Callable[[_Left], _Left]:
 
 
 class no_gradients:
-    """`with no_gradients(): ...`, which function modes do not see."""
+    """`with no_gradients(): ...`, invisible to function modes."""
 
     def __enter__(self) -> None:
         self._before = torch.is_grad_enabled()

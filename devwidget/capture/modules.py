@@ -1,4 +1,4 @@
-"""Modules as they are stored: parameters and buffers, whatever their class overrides, and the walk over their tree."""
+"""Read modules by their stored parameters and buffers, whatever their class overrides, and walk over the tree."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ Group = Literal["_parameters", "_buffers", "_modules"]
 TENSOR_GROUPS: tuple[Group, Group] = "_parameters", "_buffers"
 
 own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
-"""The `__dict__` of a module, also of one that overrides `__getattribute__`."""
+"""The `__dict__` of a module, even if it overrides `__getattribute__`."""
 
 
 class ModuleSet:
-    """Modules by identity, held weakly; asked at each outermost call, where torch's own keys ask a module three questions."""
+    """Modules by identity, as weak references. Checked at each outermost call, where torch's weak keys would ask a module
+    three questions.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[nn.Module]] = {}
@@ -42,7 +44,7 @@ class ModuleSet:
         self._known[key] = weakref.ref(module, forget)
 
     def clear(self) -> None:
-        """Forget them all."""
+        """Forget all modules."""
         self._known.clear()
 
     def __contains__(self, module: nn.Module) -> bool:
@@ -51,22 +53,22 @@ class ModuleSet:
 
 
 def is_module(value: object) -> TypeIs[nn.Module]:
-    """True for modules by their true class; a proxy of one is none."""
+    """Return whether the true class is a module; False for a proxy."""
     return issubclass(type(value), nn.Module)
 
 
 def registered_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
-    """What is registered in one of a module's groups, without the names that stand for nothing."""
+    """Return what is registered in one of a module's groups, without names that are None."""
     return [pair for pair in all_entries(module, group) if pair[1] is not None]
 
 
 def all_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
-    """What is in one of a module's groups, where a name may stand for nothing; asked three times for each module."""
+    """Return what is in one of a module's groups, None values included. Called three times per module."""
     return entries_in(own(module), group)
 
 
 def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
-    """`registered_entries`, of the `__dict__` of a module."""
+    """Return `registered_entries` for the `__dict__` of a module."""
     held: Any = fields.get(group)
     if type(held) is dict:
         if held:
@@ -82,7 +84,7 @@ def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
 
 
 def walk_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Each module of a tree once, with its path: what `named_modules` gives where nobody has overridden it."""
+    """Yield each module of a tree once, with its path: as `named_modules`, whatever the class overrides."""
     seen: set[int] = set()
     waiting = [("", root)]
     while waiting:
@@ -95,7 +97,7 @@ def walk_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
-    """Each parameter or buffer of a tree once: what `named_parameters` gives where nobody has overridden it."""
+    """Yield each parameter or buffer of a tree once: as `named_parameters`, whatever the class overrides."""
     known: set[int] = set()
     for path, module in walk_modules(root):
         for name, tensor in registered_entries(module, group):
@@ -105,12 +107,12 @@ def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Te
 
 
 def all_tensors(root: nn.Module) -> list[torch.Tensor]:
-    """Every parameter of a tree, then every buffer."""
+    """Yield every parameter of a tree, then every buffer."""
     return [tensor for group in TENSOR_GROUPS for _, tensor in named_tensors(root, group)]
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
+    """Yield parameters and buffers of one module. A DataParallel replica keeps them as plain attributes."""
     values: dict[str, Any] = {**own_parameters(module), **dict(registered_entries(module, "_buffers"))}
     if own(module).get("_is_replica") is True:
         values |= own(module)
@@ -118,12 +120,12 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
+    """Yield registered parameters, without the tensors that `torch.func.functional_call` swaps in for one call."""
     return {name: value for name, value in registered_entries(module, "_parameters") if is_parameter(value)}
 
 
 Visit = tuple[nn.Module, str, int, int]
-"""One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
+"""One module: its dotted path, the index of its parent in the walk (-1 for the root), and its depth."""
 
 
 class ModuleTree:
@@ -131,8 +133,8 @@ class ModuleTree:
 
     Attributes:
         visits: each module once, at its first path.
-        index: place in `visits` by `id(module)`; the visits keep the modules, and so the ids, alive.
-        also: the further paths of modules that are registered more than once, by place.
+        index: index in `visits` by `id(module)`. The visits keep the modules alive, so ids stay valid.
+        also: further paths of modules that are registered more than once, by index.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -160,12 +162,12 @@ class ModuleTree:
                 waiting += reversed(found)  # the last in is the first out
 
     def registers(self, value: object) -> bool:
-        """True for the modules of this tree and for their registered parameters."""
+        """Return whether an object is a module of this tree or one of its registered parameters."""
         return id(value) in (self.index if is_module(value) else self.parameter_paths)
 
     @cached_property
     def parameter_paths(self) -> dict[int, str]:
-        """First path of each registered parameter, by `id(parameter)`."""
+        """Return the first path of each registered parameter, by `id(parameter)`."""
         paths: dict[int, str] = {}
         for module, path, _, _ in self.visits:
             for name, parameter in registered_entries(module, "_parameters"):

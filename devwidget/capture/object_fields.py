@@ -1,7 +1,7 @@
-"""What an object is and holds, as Python stores it.
+"""Read what an object is and holds, as Python stores it.
 
-No property, `__getattr__`, `__class__`, `__iter__`, `__eq__` or `__hash__` of anybody is run, and none of a metaclass:
-`isinstance` asks an object for its `__class__` before it says no, and a set or a dict of types asks their metaclass.
+No user-defined property, `__getattr__`, `__class__`, `__iter__`, `__eq__` or `__hash__` is run, and none of a metaclass:
+`isinstance` asks an object for its `__class__` before it returns False, and a set or a dict of types asks their metaclass.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 mro_of: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
 names_of: Callable[[type], types.MappingProxyType[str, Any]] = vars(type)["__dict__"].__get__
-"""What the body of a class has defined."""
+"""Names that the body of a class defines."""
 _name: Callable[[type], str] = vars(type)["__name__"].__get__
 _qualname: Callable[[type], str] = vars(type)["__qualname__"].__get__
 _module: Callable[[type], object] = vars(type)["__module__"].__get__
@@ -30,44 +30,44 @@ SCALAR_IDS = frozenset(map(id, SCALARS))
 
 
 def is_a(value: object, kinds: type[T] | tuple[type[T], ...]) -> TypeIs[T]:
-    """`isinstance` by the true class alone; for the classes of Python and torch, not for abstract ones."""
+    """Return `isinstance` by the true class alone. For classes of Python and torch, not for abstract ones."""
     return issubclass(type(value), kinds)
 
 
 def is_exactly(value: object, kinds: tuple[type, ...]) -> bool:
-    """Whether the true class is one of these; `type(value) in kinds` asks the metaclass of a user, whose `__eq__` may raise."""
+    """Return whether the true class is one of these. `type(value) in kinds` could call `__eq__` of a user's metaclass."""
     kind = type(value)
     return any(kind is each for each in kinds)
 
 
 def is_among(value: object, values: Iterable[object]) -> bool:
-    """Whether it is one of these objects; `in` would compare them, tensors among them."""
+    """Return whether a value is one of these objects. `in` would compare them, and tensors do not compare to a bool."""
     return any(value is each for each in values)
 
 
 def is_scalar(value: object) -> bool:
-    """True for numbers, texts and None, not for subclasses of them."""
+    """Return whether a value is a number, a text or None, not of a subclass."""
     return id(type(value)) in SCALAR_IDS
 
 
 def class_name(kind: type) -> str:
-    """The name of a class."""
+    """Return the name of a class."""
     return str.__str__(_name(kind))
 
 
 def qualified_name(kind: type) -> str:
-    """The name of a class with those of the classes and functions around it."""
+    """Return the name of a class, qualified by the classes and functions around it."""
     return str.__str__(_qualname(kind))
 
 
 def module_name(kind: type) -> str:
-    """Where a class says that it is from; "" if it says nothing that is text."""
+    """Return the module that a class names; "" if that is not text."""
     found = _module(kind)
     return found if type(found) is str else ""
 
 
 def dict_of(value: object) -> dict[str, Any]:
-    """The object's own `__dict__`, also behind a class that shows another one; empty if it has none."""
+    """Return the object's own `__dict__`, even if its class shows another one; empty if it has none."""
     kind = type(value)
     for base in reversed(mro_of(kind)) if _has_dict(kind) else ():
         getter = names_of(base).get("__dict__")
@@ -78,7 +78,7 @@ def dict_of(value: object) -> dict[str, Any]:
 
 
 def fields_of(value: object) -> Iterator[tuple[str, Any]]:
-    """Name and value of what is in the object's `__dict__` and slots."""
+    """Yield name and value of each field in the object's `__dict__` and slots."""
     yield from copy_items(dict_of(value))
     for base in mro_of(type(value)):
         for name, member in names_of(base).items():
@@ -90,7 +90,7 @@ def fields_of(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def field_of(value: object, name: str) -> Any:
-    """What is under one name in the object's `__dict__` or slots; None for nothing."""
+    """Return the field of a name in the object's `__dict__` or slots; None if there is none."""
     found = dict.get(dict_of(value), name)
     if found is not None or name == "__dict__":
         return found
@@ -105,7 +105,7 @@ def field_of(value: object, name: str) -> Any:
 
 
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
-    """What a class and its bases below `stop` define, the nearest definition of a name first."""
+    """Return what a class and its bases below `stop` define, the nearest definition of a name first."""
     seen: set[str] = set()
     for base in mro_of(kind):
         if base is stop:
@@ -117,12 +117,12 @@ def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
 
 
 def find_class_attribute(kind: type, name: str, default: Any = None) -> Any:
-    """What a class or the nearest of its bases defines under a name, as it is stored."""
+    """Return the stored value of a name in a class or the nearest of its bases."""
     return next((names_of(base)[name] for base in mro_of(kind) if name in names_of(base)), default)
 
 
 def items_of(value: object) -> list[tuple[Any, Any]] | None:
-    """Keys and values of a dict, of a subclass of one, or in the `data` of a `UserDict`; None for all else."""
+    """Return keys and values of a dict, of a subclass of one, or of the `data` of a `UserDict`; None for all else."""
     if is_user_dict(type(value)):
         value = dict_of(value).get("data")
     if is_a(value, dict):
@@ -131,7 +131,7 @@ def items_of(value: object) -> list[tuple[Any, Any]] | None:
 
 
 def copy_items(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """The items of a dict of any class, copied at once: other threads may write meanwhile."""
+    """Return the items of a dict of any class, copied at once: other threads may write meanwhile."""
     while True:
         try:
             return list(dict.items(values))
@@ -144,7 +144,7 @@ is_user_dict: Callable[[type], bool] = functools.partial(type.__subclasscheck__,
 
 
 def parts_of(value: object) -> Iterable[Any]:
-    """What a container holds: lists, tuples, dicts, subclasses of them, `UserDict`s and data classes."""
+    """Return what a container holds: lists, tuples, dicts, their subclasses, `UserDict`s and data classes."""
     kind = type(value)
     if id(kind) in SCALAR_IDS:
         return ()
@@ -161,7 +161,7 @@ def parts_of(value: object) -> Iterable[Any]:
 
 
 def format_value(value: object) -> str:
-    """A value as text: what Python's and torch's own classes write, of others the name of the class."""
+    """Return a value as text: the repr for Python's and torch's own classes, else the name of the class."""
     if is_a(value, str):
         return str.__str__(value)
     plain = is_scalar(value) or module_name(type(value)) == "torch"
@@ -171,7 +171,7 @@ def format_value(value: object) -> str:
 
 
 def key_text(key: object) -> str:
-    """A key as one would write it; `repr` of other kinds could run the user's code."""
+    """Return a key as code would write it. `repr` of other kinds could run the user's code."""
     if is_scalar(key):
         return repr(key)
     return f"<{class_name(type(key))}>"

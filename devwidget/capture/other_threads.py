@@ -1,4 +1,4 @@
-"""Other threads of the process: which of them runs code of the program, which could notice what we do."""
+"""Find other threads of the process that run code of the program and could notice a trial."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.stack import is_users_code
 
 _SERVES = "/torch/utils/data/_utils/", "/torch/_inductor/compile_worker/"
-"""Threads of a DataLoader, and of a pool of compilers, only carry what somebody else has asked for."""
+"""Threads of a DataLoader and of compiler pools, which only do what other code requests."""
 
 
 def running_thread() -> str:
-    """The name of another thread that runs code of the program; "" if all others wait for work.
+    """Return the name of another thread that runs code of the program; "" if all others are idle.
 
-    A thread runs it if a function of the program, or of a library that has imported torch, is among its frames: also when it
-    waits just now, for a batch or for the interpreter's lock, since nobody knows when it goes on. All others stand in library
-    code that knows nothing of torch: those of a kernel (heartbeat, output, history, subshells), of tqdm, pytest-timeout,
-    tensorboard and debuggers, and the idle workers of pools.
-    Threads that run no Python, such as those of torch's kernels, have no frames and notice nothing.
+    A thread runs it if one of its frames belongs to the program or to a library that has imported torch. A thread that is
+    blocked, on a batch or on the interpreter's lock, counts too, since it may continue at any time. All other threads are in
+    library code without torch: a kernel's (heartbeat, output, history, subshells), tqdm, pytest-timeout, tensorboard,
+    debuggers, and idle pool workers. Threads that run no Python, such as torch's kernels, have no frames and notice nothing.
     """
     known, frames = {thread.ident: thread for thread in threading.enumerate()}, sys._current_frames()
     frames.pop(threading.get_ident(), None)  # a frame that refers to itself lives until the collector comes

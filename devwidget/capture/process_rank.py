@@ -1,4 +1,4 @@
-"""Which rank of a job this process is, if any; nothing of torch is loaded to ask."""
+"""Find which rank of a job this process is, without loading torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NUMBERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COM
 
 
 def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return rank and number of ranks, as torchrun, Slurm or MPI has set them."""
+    """Return rank and world size, as set by torchrun, Slurm or MPI."""
     for rank, size in _NUMBERS:
         if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
             return int(environ[rank]), int(environ[size])
@@ -19,7 +19,7 @@ def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, i
 
 
 def rank_of_torch() -> tuple[int, int] | None:
-    """Return rank and number of ranks, as `torch.distributed` has them; nothing is loaded to ask."""
+    """Return rank and world size of `torch.distributed`; nothing is loaded."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None

@@ -1,4 +1,4 @@
-"""The recorder: installs hooks and modes, and takes every one of them out again, whatever happens."""
+"""The recorder: installs hooks and modes, and removes every one of them, whatever happens."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ EVERY_SECONDS = 0.2
 
 
 class Progress:
-    """A hook for modules that begin, for whoever waits before a screen.
+    """A module hook that reports progress to a waiting user.
 
     Args:
-        state: of the recording.
-        model: whose modules count as the whole.
+        state: state of the recording.
+        model: its modules count as 100 %.
         told: called with words such as `forward of encoder.layer.3, 40 %`.
     """
 
@@ -69,7 +69,7 @@ class Progress:
         self._whole, self._begun, self._last = max(1, sum(1 for _ in walk_modules(model))), 0, 0.0
 
     def report_module(self, module: nn.Module, args: Any) -> None:
-        """A module begins."""
+        """Report that a module begins."""
         if self._state.is_elsewhere():
             return
         self._begun += 1
@@ -80,14 +80,13 @@ class Progress:
 
 
 class Recorder:
-    """Watches the code inside its `with` block.
+    """Records the code inside its `with` block.
 
-    Never swallows an exception: one that leaves the block is written down and goes on.
+    An exception that leaves the block is recorded and propagates.
 
     Args:
-        heal: repair each fault in passing and go on, so that one run shows all of them. Without it the code behaves
-            exactly as outside.
-        allow: hops and waits that are meant.
+        heal: repair each fault and continue, so that one run shows all faults. Without it behaviour is unchanged.
+        allow: transfers and syncs that are intentional.
         verify_hops: compare both ends of every copy between GPUs.
     """
 
@@ -109,15 +108,15 @@ class Recorder:
         self._facts: Trace | None = None
 
     def attach_model(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
-        """Say which module is the root; without it the outermost module called is.
+        """Set the root module. Without it the outermost called module is the root module.
 
         Args:
             model: the root.
             optimizer: its optimizer.
-            name: how the user's code calls the model, for the texts.
+            name: name of the model in the user's code, for messages.
 
         Raises:
-            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
+            DevwidgetError: if `model` is not a module, or `optimizer` not an optimizer.
         """
         refuse_model(model)
         if find_class_attribute(type(optimizer), "step") is None:  # whoever has one may be an optimizer written by hand
@@ -126,25 +125,24 @@ class Recorder:
         self._state.tracker.attach_model(model, name)
 
     def set_phase(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
-        """Name the phase of the step that the block is."""
+        """Set the phase of the step in the block."""
         return self._state.tracker.set_phase(phase)
 
     def watch_memory(self, source: MemorySource) -> None:
-        """Follow every allocation on the devices of a source, until the recording ends."""
+        """Follow every allocation on the devices of a source until the recording ends."""
         from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
 
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
 
     def follow_living(self, index: int) -> LivingBytes | None:
-        """The bytes that were allocated on a device so far and live now, to be looked at later; None where no allocator can be
-        asked."""
+        """Return the bytes allocated so far and still in use, to be read later; None without an allocator."""
         if self._memory is not None:
             return self._memory.follow_living(index)
         return None
 
     def register_inputs(self, batch: Any, target: Any) -> None:
-        """These tensors are the batch and the target."""
+        """Register the tensors of the batch and the target."""
         inputs = batch, target
         for field, value in (("target", target), ("batch", batch)):
             for tensor in tensors_in(value):
@@ -155,21 +153,21 @@ class Recorder:
             self._memory.register_inputs(inputs)
 
     def stand_in(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
-        """A tensor was born where another was, whose memory it has."""
+        """Give a tensor the creation site of another one, whose memory it shares."""
         birth = self._state.births.find_birth(original)
         if birth is not None:
             self._state.births.put_birth(tensor, birth)
 
     def add_note(self, text: str) -> None:
-        """Something that the trace cannot tell, and why."""
+        """Add a note on something that the trace cannot show."""
         self._state.log.add_note(text)
 
     def mark_phase(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]], *, ran: bool = True) -> None:
-        """Note how full each device is at the end of a phase.
+        """Record how full each device is at the end of a phase.
 
         Args:
-            held: what the model and its optimizer hold; only asked where there is no allocator to ask.
-            ran: whether anything ran in that phase; if not, they hold what they held at the end of the one before.
+            held: returns what the model and its optimizer hold; only called for devices without an allocator.
+            ran: whether anything ran in that phase. If not, the figures of the previous phase still hold.
         """
         if self._memory is not None:
             self._memory.mark_devices()
@@ -177,11 +175,13 @@ class Recorder:
             self._held.append((self._state.log.number(), phase, held() if ran or not self._held else self._held[-1][2]))
 
     def report_progress(self, model: nn.Module, told: Callable[[str], None]) -> None:
-        """Tell from time to time which module runs, until the recording ends."""
+        """Report from time to time which module runs, until the recording ends."""
         MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
 
     def report_calls(self, told: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
-        """Tell of each module that the program calls itself and that returns, with its arguments, until the recording ends."""
+        """Call back for each module that the program calls itself, with its arguments, when it returns, until the recording
+        ends.
+        """
 
         def ended(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
             here = self._state.tracker.threads.place
@@ -191,7 +191,7 @@ class Recorder:
         MODULE_ENDS.call_hook(ended, self._undo)
 
     def enter_beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
-        """Enter these modes too in every further thread that is watched, outside the recorder's own."""
+        """Enter these context managers in every further watched thread, outside of the recorder's own."""
         ours = self._state.watching
 
         @contextlib.contextmanager
@@ -204,7 +204,7 @@ class Recorder:
         self._state.watching = enter_both
 
     def collect_trace(self) -> Trace:
-        """All that was recorded, without findings."""
+        """Return the recording as a trace without findings."""
         return self._facts or self._read_trace()
 
     def _read_trace(self) -> Trace:
@@ -221,14 +221,14 @@ class Recorder:
         )
 
     def refuse_again(self) -> None:
-        """Say that the recording begins.
+        """Mark the recording as begun.
 
         Raises:
-            DevwidgetError: if it has begun before; nothing is changed then.
+            DevwidgetError: if it has already begun; nothing is changed then.
         """
         if not self._once.acquire(blocking=False):
             raise DevwidgetError(
-                Message("a recording can be entered once"), instead="with devwidget.record() as recording: ..."
+                Message("a recording can only be entered once"), instead="with devwidget.record() as recording: ..."
             )
 
     def __enter__(self) -> Recorder:
@@ -261,7 +261,7 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Take out what is in; called again, do what an exception has kept it from."""
+        """Remove what was installed. A second call finishes what an exception interrupted."""
         with Undo() as last:
             last.add_step(forget_sites)
             last.add_step(self._undo.run_steps)

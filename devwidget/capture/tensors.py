@@ -1,4 +1,4 @@
-"""The tensors inside arguments and results, found and read without running anybody's code."""
+"""Find and read tensors inside arguments and results, without running user code."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 DEEPEST = 6
 _Tensor, _Parameter = torch.Tensor, nn.Parameter
 DEVICE = torch.device
-"""The class itself, for which virtual GPUs have a stand-in while they run."""
+"""The class itself. Virtual GPUs replace it while they run."""
 
 
 def is_tensor(value: object) -> TypeIs[torch.Tensor]:
-    """True for tensors of every class."""
+    """Return True for tensors of every class."""
     kind = type(value)
     return kind is _Tensor or kind is _Parameter or issubclass(kind, _Tensor)
 
 
 def is_parameter(value: object) -> TypeIs[nn.Parameter]:
-    """True for parameters, and for tensors of other classes that `nn.Parameter(...)` made one of."""
+    """Return True for parameters, and for tensors of other classes that `nn.Parameter(...)` made one."""
     kind = type(value)
     if kind is _Parameter:  # the question of a class costs a microsecond: parameters have a metaclass
         return True
@@ -48,17 +48,17 @@ def is_parameter(value: object) -> TypeIs[nn.Parameter]:
 
 
 def read_attribute(tensor: torch.Tensor, name: str) -> Any:
-    """An attribute of a tensor as `torch.Tensor` has it, whatever its own class or a mode of the user would say."""
+    """Return an attribute as `torch.Tensor` has it, whatever its own class or a mode of the user would return."""
     with torch_internals.DisableTorchFunction():
         return getattr(torch.Tensor, name).__get__(tensor)
 
 
 node_of: Callable[[torch.Tensor], Any] = torch_internals.TensorBase.grad_fn.__get__
-"""The node of autograd behind a tensor. Virtual GPUs have their own `grad_fn`, which makes each node ready for hooks."""
+"""Returns the autograd node behind a tensor. Virtual GPUs have their own `grad_fn`, which prepares each node for hooks."""
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
-    """Where a tensor is, as `read_attribute`."""
+    """Return the device of a tensor, as `read_attribute`."""
     device: torch.device = read_attribute(tensor, "device")
     return device
 
@@ -67,7 +67,7 @@ _IS_NESTED, _SHAPE = torch_internals.TensorBase.is_nested.__get__, torch_interna
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Its shape, as `read_attribute`; () for a nested tensor, which has none."""
+    """Return the shape, as `read_attribute`; () for a nested tensor, which has none."""
     with torch_internals.DisableTorchFunction():  # once for both: a recording asks for each operator and each call
         if _IS_NESTED(tensor):
             return ()
@@ -75,14 +75,16 @@ def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The gradient of a leaf; to read that of others raises a warning."""
+    """Return the gradient of a leaf. Reading it on others raises a warning."""
     if is_leaf(tensor):
         return tensor.grad
     return None
 
 
 def is_leaf(tensor: torch.Tensor) -> bool:
-    """As torch says; False for a view whose base was changed in place, as FSDP1 and broadcasts keep them, where it raises."""
+    """Return torch's `is_leaf`; False where that raises: for a view whose base was changed in place, as FSDP1 and broadcasts
+    keep.
+    """
     try:
         return tensor.is_leaf
     except RuntimeError:
@@ -90,7 +92,7 @@ def is_leaf(tensor: torch.Tensor) -> bool:
 
 
 def viewed_base(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The tensor that another is a view of; () for one that is no view."""
+    """Return the tensor that another is a view of; () if it is not a view."""
     base = read_attribute(tensor, "_base")
     if is_tensor(base):
         return (base,)
@@ -98,7 +100,7 @@ def viewed_base(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def wrapped_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor that another stands for under `torch.func`; None for one that stands for itself."""
+    """Return the tensor that another wraps under `torch.func`; None for a plain one."""
     found = None
     while torch_internals.is_functorch_wrapped(tensor):
         found = tensor = torch_internals.get_unwrapped(tensor)
@@ -106,7 +108,7 @@ def wrapped_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The dense tensors that a sparse one is made of; () for all others."""
+    """Return the dense tensors of a sparse one; () for all others."""
     base = torch_internals.TensorBase
     match read_attribute(tensor, "layout"):
         case torch.sparse_coo:
@@ -119,7 +121,7 @@ def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
-    """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
+    """Yield tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
     kind = type(value)
     if kind is _Tensor or kind is _Parameter or issubclass(kind, _Tensor):
         yield value
@@ -133,9 +135,9 @@ def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
 
 
 def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
-    """A copy of nested containers in which every tensor is changed.
+    """Return a copy of nested containers in which every tensor is changed.
 
-    Containers are made anew where nothing but their content makes them what they are; others stay the same object.
+    Containers that are defined by their content are rebuilt; others stay the same object.
     """
     if is_tensor(value):
         return change(value)
@@ -150,9 +152,9 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
 
 
 def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
-    """A copy of nested containers in which every tensor is changed, data classes and containers of other classes included.
+    """Return a copy of nested containers in which every tensor is changed, data classes and other container classes included.
 
-    What holds no tensor that changes stays the same object.
+    Objects without a changed tensor stay the same object.
     """
     if is_tensor(value):
         return change(value)
@@ -166,7 +168,7 @@ def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]
 
 
 def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
-    """An object with other parts, made and filled by Python's own methods."""
+    """Return an object with other parts, created and filled by Python's own methods."""
     kind = type(value)
     base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
     parts = () if base in (dict, OrderedDict, object) else map(change, parts_of(value))
@@ -188,7 +190,7 @@ def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _find_builder(value: Any) -> Callable[[list[Any]], Any] | None:
-    """How to make such a container of other parts, without its class having a say; None where that is not known."""
+    """Return how to build such a container from other parts without its class's methods; None if unknown."""
     kind = type(value)
     if kind is list:
         return list

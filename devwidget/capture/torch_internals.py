@@ -1,7 +1,8 @@
-"""The private names of torch that reading and recording stand on: found when they are first used, never at import.
+"""Private names of torch that devwidget depends on, looked up on first use, never at import.
 
-A name is private if a part of its path, from `torch` on, begins with an underscore. Attributes of single objects that do
-(`module._parameters`, `parameter._version`, `operator._schema`) are fields of the user's data, read where they are needed.
+A name is private if a part of its path, from `torch` on, begins with an underscore. Private attributes of single objects
+(`module._parameters`, `parameter._version`, `operator._schema`) are fields of the user's data, and are read where they are
+needed.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     },
 }
-"""What for -> our name -> the path in torch, and others that do as well, best first."""
+"""Purpose -> our name -> the path in torch, and alternatives, best first."""
 
 OPTIONAL: Mapping[str, str] = {
     "BatchIterator": "torch.utils.data.dataloader._BaseDataLoaderIter",
@@ -140,7 +141,7 @@ OPTIONAL: Mapping[str, str] = {
     "outer_module_call": "torch.nn.Module._wrapped_call_impl.__code__",
     "set_versions": "torch._C._autograd._unsafe_set_version_counter",
 }
-"""Names that not every build has, and that are None there."""
+"""Names that not every build has. They are None there."""
 FIELDS = frozenset(
     """
     _backend_fns _backoff_factor _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _data
@@ -150,7 +151,7 @@ FIELDS = frozenset(
     _torchdynamo_orig_backend _type _use_count _version _warn_once
     """.split()
 )
-"""Fields and methods of single objects, of the user's, of torch or of Python, which are read where they are needed."""
+"""Fields and methods of single objects of the user, torch or Python, read where they are needed."""
 
 DYNAMO = "torch._dynamo.eval_frame"
 EXPORT = "torch.export._trace"
@@ -162,19 +163,19 @@ LOADER_ITERATOR = "torch.utils.data.dataloader._BaseDataLoaderIter"
 TENSOR_METHODS = "torch._tensor"
 COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"
 SCRIPTED_MODULE = "torch.jit._script.RecursiveScriptModule"
-"""Modules and classes that are only compared by name: where one has moved, nothing is taken for it."""
+"""Modules and classes that are only compared by name. If one has moved, nothing matches it."""
 
 PRECISION_PAIR = "_get_fp32_precision_getter", "_set_fp32_precision_setter"
-"""Of `torch._C`: what reads and what sets how products of float32 are computed."""
+"""Names in `torch._C`: getter and setter of how float32 products are computed."""
 _checked: set[str] = set()
 
 
 def find_path(path: str) -> Any:
-    """What is at a path, with the modules on it loaded.
+    """Return what is at a path, loading the modules on it.
 
     Raises:
-        AttributeError: if there is nothing.
-        ImportError: the same, of a module.
+        AttributeError: if it does not exist.
+        ImportError: if a module does not exist.
     """
     found: Any = torch
     names = path.split(".")
@@ -187,7 +188,7 @@ def find_path(path: str) -> Any:
 
 
 def find_first(paths: str) -> Any:
-    """What is at the first of these paths that exists.
+    """Return what is at the first of these paths that exists.
 
     Raises:
         LookupError: if none does.
@@ -203,7 +204,7 @@ def find_first(paths: str) -> Any:
 
 
 def list_absent(table: Mapping[str, str]) -> Iterator[str]:
-    """The paths of a table that lead nowhere."""
+    """Return the paths of a table that do not exist."""
     for paths in table.values():
         try:
             find_first(paths)
@@ -212,10 +213,10 @@ def list_absent(table: Mapping[str, str]) -> Iterator[str]:
 
 
 def check_names(*purposes: str) -> None:
-    """Refuse what this torch lacks names for, before anything is changed; asked again, it costs a look-up.
+    """Check that this torch has all names, before anything is changed. Repeated calls are cheap.
 
     Raises:
-        DevwidgetError: with the version, and all that is missing.
+        DevwidgetError: with the version and all missing names.
     """
     for purpose in purposes:
         if purpose not in _checked:
@@ -226,23 +227,23 @@ def check_names(*purposes: str) -> None:
 
 
 def find_target(name: str) -> tuple[Any, str]:
-    """The owner of a name in torch and what it is called there, for who replaces it."""
+    """Return the owner of a name in torch and the attribute name there, to replace it."""
     return owner_and_name(next(table[name] for table in (*NEEDED.values(), OPTIONAL) if name in table))
 
 
 def has_name(name: str) -> bool:
-    """Whether this torch has a name that not all of them have."""
+    """Return whether this torch has an optional name."""
     return not any(list_absent({name: OPTIONAL[name]}))
 
 
 def owner_and_name(path: str) -> tuple[Any, str]:
-    """The last part of a path, and what it belongs to."""
+    """Return the last part of a path, and its owner."""
     owner, _, last = path.rpartition(".")
     return find_path(owner), last
 
 
 def find_optional(name: str) -> Any:
-    """The thing of this name, None where this torch lacks it: `check_names` refuses before it is needed."""
+    """Return the object of this name, None if this torch lacks it: `check_names` refuses before it is needed."""
     try:
         return __getattr__(name)
     except DevwidgetError:
@@ -250,7 +251,7 @@ def find_optional(name: str) -> Any:
 
 
 def group_in(value: Any) -> Any:
-    """The process group that an operator is given: by its name, or boxed for C++."""
+    """Return the process group passed to an operator: by name, or boxed for C++."""
     if isinstance(value, str):
         return __getattr__("resolve_group")(value)
     known = __getattr__("ProcessGroup")
@@ -264,12 +265,12 @@ def _refuse_torch(purpose: str, missing: list[str]) -> DevwidgetError:
     return DevwidgetError(
         Message("torch {version} has no {names}, which {purpose} needs", version=torch.__version__, **facts),
         why=Message("private parts of torch differ from version to version"),
-        instead=Message("torch {tested}, with which this is tested", tested=TESTED),
+        instead=Message("use torch {tested}, which is tested", tested=TESTED),
     )
 
 
 def __getattr__(name: str) -> Any:
-    """The thing of this name, kept as a global of this file: asked a second time, it is an ordinary attribute.
+    """Return the object of this name and store it as a global of this file, so that it is looked up once.
 
     Raises:
         DevwidgetError: if this torch does not have it.

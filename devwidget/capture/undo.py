@@ -1,4 +1,4 @@
-"""Undo: steps that put back what was put in, all of which are run, whatever strikes any of them."""
+"""Undo steps that are all run, even if some of them fail."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _T = TypeVar("_T")
 
 
 class Undo:
-    """Steps, the last one run first; a `with` block that runs them at its end.
+    """Undo steps, the last one run first; a `with` block runs them at its end.
 
-    A step is added before that is done which it undoes, so it must bear that there is nothing to undo.
+    A step is added before the change that it undoes, so it must work if nothing was changed.
     """
 
     def __init__(self) -> None:
         self._steps: list[functools.partial[object]] = []
 
     def add_step(self, step: Callable[..., object], *args: Any) -> None:
-        """What is done next is undone by `step(*args)`."""
+        """Add `step(*args)`, which undoes the next change."""
         self._steps.append(functools.partial(step, *args))
 
     def enter_context(self, context: contextlib.AbstractContextManager[_T]) -> _T:
-        """Enter a context, and leave it in the end; its `__exit__` bears what a step must."""
+        """Enter a context, and leave it at the end. Its `__exit__` must work if nothing was changed."""
         self.add_step(context.__exit__, None, None, None)
         return context.__enter__()
 
     def run_steps(self) -> None:
-        """Undo everything; called again, undo what is left.
+        """Undo everything; a second call undoes the rest.
 
         Raises:
-            BaseException: the first that a step has raised, with the others as notes.
+            BaseException: the first exception of a step, with the others as notes.
         """
         with uninterrupted():
             errors = self._run_all()
@@ -64,7 +64,7 @@ class Undo:
 
 @contextlib.contextmanager
 def paused_gc() -> Iterator[None]:
-    """Switch Python's collector off for the duration, unless the user has it off already."""
+    """Switch garbage collection off in the block, unless it is already off."""
     if not gc.isenabled():
         yield
         return

@@ -1,4 +1,4 @@
-"""What is no model, no optimizer, no loss, no list of words and no call, with what would have been right."""
+"""Reject invalid models, optimizers, losses, word lists and callables, with a valid example."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from devwidget.records.schema.message import Message
 
 
 def refuse_model(model: object) -> None:
-    """Pass modules.
+    """Accept modules.
 
     Raises:
-        DevwidgetError: for everything else, and for a module whose `__init__` never called `super().__init__()`.
+        DevwidgetError: for anything else, and for a module whose `__init__` never called `super().__init__()`.
     """
     if not is_module(model):
         raise DevwidgetError(
@@ -27,16 +27,16 @@ def refuse_model(model: object) -> None:
     if own(model).keys().isdisjoint(("_modules", "_actual_script_module")):
         raise DevwidgetError(
             Message("this {kind} is not initialised", kind=class_name(type(model))),
-            why=Message("its `__init__` has not called `super().__init__()`"),
+            why=Message("its `__init__` did not call `super().__init__()`"),
             instead=Message("call `super().__init__()` first in `__init__`"),
         )
 
 
 def refuse_optimizer(optimizer: object) -> None:
-    """Pass optimizers and None.
+    """Accept optimizers and None.
 
     Raises:
-        DevwidgetError: for everything else.
+        DevwidgetError: for anything else.
     """
     if optimizer is not None and not is_a(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(
@@ -46,28 +46,28 @@ def refuse_optimizer(optimizer: object) -> None:
 
 
 def refuse_loss(loss_fn: object) -> None:
-    """Pass what can be called, and None.
+    """Accept callables and None.
 
     Raises:
-        DevwidgetError: for everything else.
+        DevwidgetError: for anything else.
     """
     if is_a(loss_fn, type) and issubclass(loss_fn, nn.Module):
         raise DevwidgetError(
             Message("the loss is {given}", given=_with_article(loss_fn)),
-            instead=Message("make an instance first: `{kind}()`", kind=class_name(loss_fn)),
+            instead=Message("create an instance first: `{kind}()`", kind=class_name(loss_fn)),
         )
     if loss_fn is not None and not callable(loss_fn):
         raise DevwidgetError(
-            Message("the loss is {given}, which cannot be called", given=_with_article(loss_fn)),
+            Message("the loss is {given}, which is not callable", given=_with_article(loss_fn)),
             instead=Message("pass `torch.nn.CrossEntropyLoss()`"),
         )
 
 
 def refuse_flags(**flags: object) -> None:
-    """Pass True and False.
+    """Accept True and False.
 
     Raises:
-        ArgumentError: for the first that is neither.
+        ArgumentError: for the first other value.
     """
     for name, value in flags.items():
         if not is_a(value, bool):
@@ -78,10 +78,10 @@ def refuse_flags(**flags: object) -> None:
 
 
 def refuse_counts(**counts: object) -> None:
-    """Pass whole numbers from 1 on.
+    """Accept integers from 1 on.
 
     Raises:
-        ArgumentError: for the first that is none.
+        ArgumentError: for the first other value.
     """
     for name, value in counts.items():
         if not (is_a(value, int) and value >= 1):
@@ -92,50 +92,53 @@ def refuse_counts(**counts: object) -> None:
 
 
 def refuse_verify(verify: object) -> None:
-    """Refuse what says neither whether nor when fixes are tried.
+    """Accept values of `verify`.
 
     Raises:
-        DevwidgetError: with the three values that do.
+        DevwidgetError: with the three valid values.
     """
     if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
         raise DevwidgetError(
-            Message("verify={value} says not when fixes are tried", value=_format_argument(verify)),
+            Message("verify={value} does not say when fixes are verified", value=_format_argument(verify)),
             instead='verify="auto", verify=True or verify=False',
         )
 
 
 def refuse_text(name: str, value: object, example: str) -> None:
-    """Pass a text.
+    """Accept a text.
 
     Raises:
-        ArgumentError: for everything else.
+        ArgumentError: for anything else.
     """
     if not is_a(value, str):
-        raise ArgumentError(Message("`{name}` is {given}, not a text", name=name, given=_with_article(value)), instead=example)
+        raise ArgumentError(
+            Message("`{name}` is {given}, not a string", name=name, given=_with_article(value)), instead=example
+        )
 
 
 def refuse_call_back(name: str, value: object, example: str) -> None:
-    """Pass what can be called, and None.
+    """Accept callables and None.
 
     Raises:
-        ArgumentError: for everything else.
+        ArgumentError: for anything else.
     """
     if value is not None and not callable(value):
         raise ArgumentError(
-            Message("`{name}` is {given}, which cannot be called", name=name, given=_with_article(value)), instead=example
+            Message("`{name}` is {given}, which is not callable", name=name, given=_with_article(value)), instead=example
         )
 
 
 def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
-    """One text, or several: as a tuple.
+    """Return one text, or several, as a tuple.
 
     Raises:
-        DevwidgetError: if it is neither.
+        DevwidgetError: for anything else.
     """
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(word, str) for word in words):
         raise DevwidgetError(
-            Message("`{name}` is {given}, not a text or several", name=name, given=_with_article(value)), instead=example
+            Message("`{name}` is {given}, not a string or several strings", name=name, given=_with_article(value)),
+            instead=example,
         )
     return tuple(word for word in words if isinstance(word, str))
 
@@ -154,9 +157,9 @@ def _with_article(value: object) -> str:
 
 def _instead_of_model(value: object) -> str:
     if is_a(value, type):
-        return Message("make an instance first: `{kind}(...)`", kind=class_name(value))
+        return Message("create an instance first: `{kind}(...)`", kind=class_name(value))
     if is_a(value, dict) and any(map(is_tensor, parts_of(value))):
-        return Message("a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model")
+        return Message("a state_dict is not a model: load it with `model.load_state_dict(...)` and pass the model")
     if is_a(value, (list, tuple)) and any(map(is_module, parts_of(value))):
         return Message("put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`")
     inner = dict_of(value).get("model")
@@ -167,7 +170,7 @@ def _instead_of_model(value: object) -> str:
 
 def _instead_of_optimizer(value: object) -> str:
     if is_a(value, type) and issubclass(value, torch.optim.Optimizer):
-        return Message("make an instance first: `{kind}(model.parameters())`", kind=class_name(value))
+        return Message("create an instance first: `{kind}(model.parameters())`", kind=class_name(value))
     if is_a(dict_of(value).get("optimizer"), torch.optim.Optimizer):
         return Message("pass its `.optimizer`")
     return Message("pass something like `torch.optim.Adam(model.parameters())`")

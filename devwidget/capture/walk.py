@@ -1,4 +1,4 @@
-"""The walk over objects: what an object holds, as Python stores it, and everything that some objects lead to."""
+"""Walk over objects: what an object holds, as Python stores it, and everything that some objects reach."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from devwidget.capture.tensors import is_tensor
 
 _SEQUENCES: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 _BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType, functools.partial)
-"""Classes whose own objects have no fields beside what they hold."""
+"""Classes whose instances have only their content, and no fields."""
 _PARTS_OF: dict[int, tuple[str, ...]] = {
     id(FunctionType): ("__code__", "__defaults__", "__kwdefaults__", "__dict__"),
     id(MethodType): ("__self__", "__func__"),
@@ -35,20 +35,20 @@ _PARTS_OF: dict[int, tuple[str, ...]] = {
     id(staticmethod): ("__func__",),
     id(property): ("fget", "fset", "fdel"),
 }
-"""Attributes of callables that lead to other objects, by the id of the class: its hash may be the user's."""
+"""Attributes of callables that lead to other objects, by id of the class: its hash may be the user's."""
 _GROUPS = ("_parameters", "_buffers", "_modules")
 
 
 class TooManyObjects(LookupError):
-    """There is more than can be looked at."""
+    """There are more objects than the limit."""
 
 
 class Place(NamedTuple):
-    """An object that a walk has come to.
+    """An object in a walk.
 
     Attributes:
-        path: as the program writes it, such as `self.cache['a'][0]`.
-        before: the object that holds it; None for a root.
+        path: expression of the program, such as `self.cache['a'][0]`.
+        before: place of the object that holds it; None for a root.
     """
 
     value: Any
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     before: Place | None
 
     def way(self) -> Iterator[Place]:
-        """This place, and those that led to it, back to the root."""
+        """Yield this place and its parents, up to the root."""
         place: Place | None = self
         while place is not None:
             yield place
@@ -71,14 +71,14 @@ def walk(
     deepest: int,
     most_items: int = sys.maxsize,
 ) -> Iterator[Place]:
-    """Breadth first, each object once, at the nearest path; numbers, texts and None are left out. No code of the user runs.
+    """Walk breadth first, each object once, at the nearest path. Skips numbers, texts and None; runs no user code.
 
     Args:
-        roots: where it begins, each with its path.
-        enter: whether what an object holds is looked at too.
-        most: objects that are looked at.
-        deepest: objects between a root and another one.
-        most_items: of one container, the last ones.
+        roots: start objects, each with its path.
+        enter: returns whether the content of an object is searched too.
+        most: maximum number of objects.
+        deepest: maximum number of objects between a root and another one.
+        most_items: maximum number of items per container, the last ones.
 
     Raises:
         TooManyObjects: if there are more than `most`.
@@ -100,9 +100,9 @@ def walk(
 
 
 def children(value: object, most_items: int = sys.maxsize) -> Iterator[tuple[str, Any]]:
-    """What an object holds, each part with what is written behind the object's name to reach it.
+    """Yield what an object holds, each part with the suffix that reaches it.
 
-    Nothing of files of Python and of tensors. Of containers not the numbers and texts, which may be many.
+    Skips the content of Python's files and of tensors, and numbers and texts in containers, which may be many.
     """
     kind = type(value)
     if is_a(value, ModuleType) or is_tensor(value):
@@ -118,7 +118,7 @@ def children(value: object, most_items: int = sys.maxsize) -> Iterator[tuple[str
 
 
 def _items(value: Any, most: int) -> Iterator[tuple[str, Any]]:
-    """What is in a container, copied at once: other threads may change it meanwhile."""
+    """Return the content of a container, copied at once: other threads may change it meanwhile."""
     items = items_of(value)
     if items is not None:
         for key, part in items[-most:]:
@@ -160,7 +160,7 @@ def _read_cell(cell: CellType) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(value: object) -> Iterator[tuple[str, Any]]:
-    """Attributes; the parts of a module as its attributes, which they look like."""
+    """Return attributes; for a module, its parts as the attributes that they look like."""
     is_parent = is_module(value)
     for name, part in fields_of(value):
         if is_parent and name in _GROUPS and is_a(part, dict):

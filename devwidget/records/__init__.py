@@ -1,1 +1,1 @@
-"""Facts: frozen dataclasses that hold no live tensor, module or widget, and import nothing but the standard library."""
+"""Frozen dataclasses without live tensors, modules or widgets. They import only the standard library."""

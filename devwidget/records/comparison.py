@@ -13,19 +13,19 @@ from devwidget.records.site import Phase
 
 @dataclass(frozen=True, slots=True)
 class HopChange:
-    """Crossings of one source text between the same two devices, in both traces.
+    """Transfers of one source text between the same two devices, in both traces.
 
     Attributes:
-        source: the device that was left.
-        target: the device that was gone to.
+        source: the device copied from.
+        target: the device copied to.
         cause: as in Move.
         phase: part of the step.
-        module: path of the module that asked for it, None outside the model.
-        text: the line, without its number, which moves as the file is edited.
-        before: crossings in the first trace.
-        after: crossings in the second.
-        before_bytes: bytes of all of them.
-        after_bytes: bytes of all of them.
+        module: path of the module that requested it, None outside of the model.
+        text: the line without its number, which changes as the file is edited.
+        before: number of transfers in the first trace.
+        after: number of transfers in the second.
+        before_bytes: bytes of the transfers in the first trace.
+        after_bytes: bytes of the transfers in the second.
     """
 
     source: DeviceId
@@ -54,14 +54,14 @@ class Comparison(Record):
     """Two traces, before and after a change.
 
     Attributes:
-        fixed: findings of the first that the second has no more.
-        new: findings of the second that the first had not.
+        fixed: findings of the first that the second no longer has.
+        new: findings of the second that the first did not have.
         left: findings of both.
-        hops: those that differ, most bytes first.
-        peaks: of each device that has an allocator.
-        hops_before: crossings of all lines in the first trace.
+        hops: transfers that differ, most bytes first.
+        peaks: peaks of each device with an allocator.
+        hops_before: transfers of all lines in the first trace.
         hops_after: the same in the second.
-        bytes_before: bytes of all crossings in the first.
+        bytes_before: bytes of all transfers in the first.
         bytes_after: the same in the second.
         error_before: the exception that ended the first, "" if none did.
         error_after: the same of the second.

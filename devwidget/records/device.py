@@ -1,4 +1,4 @@
-"""Devices as programs and messages name them: one, such as `cuda:1`, and the kinds of accelerators as data."""
+"""Devices as programs and messages name them, such as `cuda:1`, and the kinds of accelerators as data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from devwidget.records.schema.fields import Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorKind:
-    """What tells one kind from another.
+    """One kind of accelerators.
 
     Attributes:
         type: torch's device type, `cuda`: also the names of the module `torch.cuda`, of `Tensor.cuda` and `Tensor.is_cuda`.
         visible_variable: the environment variable that hides and renumbers devices; "" if there is none.
-        block_bytes: every allocation is a multiple of this; 1 where that is not known.
+        block_bytes: every allocation is a multiple of this; 1 if unknown.
     """
 
     type: str
@@ -28,7 +28,7 @@ CUDA = AcceleratorKind(type="cuda", visible_variable="CUDA_VISIBLE_DEVICES", blo
 """Source: `kMinBlockSize` in PyTorch's caching allocator."""
 
 SIMULATE_VARIABLE = "DEVWIDGET_SIMULATE"
-"""The environment variable that says which virtual GPUs a process has."""
+"""The environment variable that defines the virtual GPUs of a process."""
 
 KINDS = {
     kind.type: kind
@@ -39,7 +39,7 @@ KINDS = {
         AcceleratorKind(type="hpu", visible_variable="HABANA_VISIBLE_DEVICES"),
     )
 }
-"""Torch's types of devices with memory of their own."""
+"""Device types with their own memory."""
 
 PLACING_METHODS = frozenset({"to", "cpu", *KINDS})
 """Methods of a tensor and of a module that put it on a device."""
@@ -47,14 +47,14 @@ PLACING_METHODS = frozenset({"to", "cpu", *KINDS})
 HOST_CONSTRUCTORS = frozenset(
     f"{kind}Tensor" for kind in ("", "Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool")
 )
-"""Torch's constructors of old, which take no device and make a tensor on the host; `torch.cuda` has namesakes."""
+"""Old tensor constructors of torch, which take no device and create a tensor on the host; `torch.cuda` has namesakes."""
 
 CURRENT_SETTERS = frozenset({"set_device", "set_device_index"})
 """Functions of torch that make a device the current one, by its number."""
 
 
 def has_own_memory(device_type: str) -> bool:
-    """True for a type of accelerators; False for cpu and meta."""
+    """Return True for accelerator types; False for cpu and meta."""
     return device_type not in ("cpu", "meta")
 
 
@@ -76,7 +76,7 @@ class DeviceId:
 
     @classmethod
     def parse(cls, text: str) -> DeviceId:
-        """`"cuda:1"` -> `DeviceId("cuda", 1)`.
+        """Parse `"cuda:1"` as `DeviceId("cuda", 1)`.
 
         Raises:
             ValueError: if the text is empty or its ordinal is not a number of zero or more.
@@ -85,11 +85,11 @@ class DeviceId:
 
     @property
     def is_accelerator(self) -> bool:
-        """True for every device with memory of its own; False for cpu and meta."""
+        """Return True for devices with their own memory; False for cpu and meta."""
         return has_own_memory(self.kind)
 
     def __lt__(self, other: DeviceId) -> bool:
-        """By type and ordinal, one without an ordinal first."""
+        """Compare by type and index, devices without an index first."""
         return (self.kind, -1 if self.index is None else self.index) < (other.kind, -1 if other.index is None else other.index)
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class DeviceId:
 def _parse(text: str) -> DeviceId:
     kind, colon, index = text.partition(":")
     if not kind or (colon and not index.isdigit()):
-        raise ValueError(f"{text!r} is no device name; expected a form such as 'cpu', 'cuda:0' or 'mps:0'")
+        raise ValueError(f"{text!r} is not a device name; expected a form such as 'cpu', 'cuda:0' or 'mps:0'")
     return DeviceId(kind, int(index) if colon else None)
 
 

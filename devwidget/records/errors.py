@@ -1,4 +1,4 @@
-"""The exceptions that devwidget raises for misuse, and the words of any other."""
+"""The exceptions that devwidget raises for misuse, and the text of any other exception."""
 
 from __future__ import annotations
 
@@ -25,30 +25,28 @@ class SimulationError(DevwidgetError):
 
 
 class UnreadableError(DevwidgetError, ValueError):
-    """A file is not what it was taken for."""
+    """A file does not have the expected content."""
 
     def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
         super().__init__(what, why=why, instead=instead or _OPENED)
 
 
-_OPENED = Message(
-    "what `.save(path)` has written; a memory snapshot, a profile or dumps of the flight recorder, written by torch"
-)
+_OPENED = Message("a file from `.save(path)`, or torch's memory snapshot, profile or flight-recorder dumps")
 
 
 class UnknownNameError(DevwidgetError, ValueError):
-    """A name that is none of those that there are."""
+    """A name is unknown."""
 
 
 class MissingPackageError(DevwidgetError, ImportError):
-    """A part of devwidget needs a package that is not installed; torch alone is enough for all others."""
+    """A part of devwidget needs a package that is not installed. All other parts need torch alone."""
 
 
 class PlacementError(DevwidgetError):
-    """`check`, or a trainer that is watched, found something; the message is the report.
+    """`check`, or a watched trainer, found something. The message is the report.
 
     Attributes:
-        trace: the whole trace, also what does not fail; None for a trainer, and after the error was pickled.
+        trace: the whole trace, including what does not fail; None for a trainer, and after the error was pickled.
         run: the whole run of a trainer, as a `WatchedRun`; None for `check`, and after the error was pickled.
     """
 
@@ -57,10 +55,10 @@ class PlacementError(DevwidgetError):
 
 
 def require_package(name: str, purpose: str) -> str:
-    """Where a package is, found without loading it.
+    """Return where a package is installed, without loading it.
 
     Args:
-        name: as it is imported, and as pip calls it.
+        name: its name for `import` and for pip.
         purpose: what needs it.
 
     Raises:
@@ -74,7 +72,7 @@ def require_package(name: str, purpose: str) -> str:
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package can be loaded; found without loading it."""
+    """Return whether a package is installed, without loading it."""
     return _find_origin(name) is not None
 
 
@@ -86,18 +84,18 @@ def _find_origin(name: str) -> str | None:
 
 
 def error_text(error: BaseException) -> str:
-    """`ErrorType: message` of any exception, also of one whose `__str__` raises: the user's own is never run.
+    """Return `ErrorType: message` of any exception. A user's `__str__`, which may raise, is never run.
 
-    The message is made of what Python itself has kept, the arguments, where anything but Python would have to write it.
+    If a class outside of Python defines the text, the message is built from the stored arguments.
     """
     name = str.__str__(vars(type)["__name__"].__get__(type(error)))
     return f"{name}: {message(error)}"
 
 
 def of_worker(text: str) -> tuple[str, str]:
-    """`ErrorType: message` of an error that DataParallel brought home with its whole traceback, and where it was raised.
+    """Return `ErrorType: message` of an error that DataParallel re-raised from a worker, and where it was raised.
 
-    `("ValueError: too few rows", "in replica 1 on device 1")`; of another error the text itself, and "".
+    `("ValueError: too few rows", "in replica 1 on device 1")`; for another error the text itself, and "".
     """
     place, told, trace = text.partition("Original Traceback (most recent call last):")
     caught = re.search(r"Caught \w+ (in replica \d+ on device \d+)", place)
@@ -109,7 +107,7 @@ def of_worker(text: str) -> tuple[str, str]:
 
 
 def message(error: BaseException) -> str:
-    """What an exception says, as for `error_text`."""
+    """Return the message of an exception, as `error_text` does."""
     kind = type(error)
     args: tuple[object, ...] = _args(error)
     writer = next(names["__str__"] for names in map(_names, _mro(kind)) if "__str__" in names)

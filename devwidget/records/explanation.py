@@ -1,4 +1,4 @@
-"""The exception that ended a program: where it was raised, and what it tells about devices and dtypes without another run."""
+"""The exception that ended a program: where it was raised, and what it shows about devices and dtypes without another run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Failure:
 
     Attributes:
         kind: class name of the exception, such as `ValueError`.
-        message: its own words.
+        message: its text.
         site: the innermost line of user code, None if the traceback has none.
-        module: path of the innermost module that the exception left, None outside the model.
+        module: path of the innermost module that raised it, None outside of the model.
         frames: `file:line in function: source` for each frame of the traceback, outermost first, without the frames
             that virtual GPUs add.
-        out_of_memory: whether a device had no room.
+        out_of_memory: whether a device was out of memory.
     """
 
     kind: str
@@ -38,10 +38,10 @@ class Value:
     """One tensor on the failing line.
 
     Attributes:
-        name: how the code of that line calls it, else the operator's name for it.
-        shape: as it is now.
-        dtype: as it is now.
-        device: where it is now.
+        name: its expression on that line, else the operator's name for it.
+        shape: current shape.
+        dtype: current dtype.
+        device: current device.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Explanation(Record):
         site: the user's line that failed.
         module: path of the innermost registered module running; None outside the model.
         values: the tensors on that line.
-        notes: what cannot be known without a run.
+        notes: what only a run could show.
     """
 
     error: str

@@ -1,4 +1,4 @@
-"""What is known of a fault of one family only: a record for each kind of problem."""
+"""Details of faults of one family: a record for each kind of problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MissingReason = Literal["", "frozen", "younger", "loss", "another model"]
 
 @dataclass(frozen=True, slots=True)
 class Compared(OneOf):
-    """The program itself compares the devices of its tensors, and refuses."""
+    """The program itself compares the devices of its tensors and raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class NoKernel(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class WrongDtype(OneOf):
-    """Types that do not mix: the dtype of the others, or of a tensor that cannot hold a constant."""
+    """Dtypes that do not mix: the dtype of the others, or of a tensor that cannot hold a constant."""
 
     wanted: str
     is_constant: bool = False
@@ -35,14 +35,14 @@ class WrongDtype(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class NotBuilt(OneOf):
-    """A device of a kind that this version of torch cannot use."""
+    """A device of a kind that this torch build does not support."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class WrappedElsewhere(OneOf):
-    """A wrapper names other devices than those on which its model was found."""
+    """A wrapper names other devices than its model's."""
 
     device_ids: tuple[int, ...]
     found: tuple[DeviceId, ...]
@@ -50,21 +50,21 @@ class WrappedElsewhere(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class LostWrite(OneOf):
-    """An attribute that a replica wrote, and lost."""
+    """An attribute that a replica wrote and lost."""
 
     attribute: str
 
 
 @dataclass(frozen=True, slots=True)
 class NoParameters(OneOf):
-    """A replica has no parameters; one that it has by name."""
+    """A replica has no parameters; the name of one that the model has."""
 
     attribute: str
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarOutputs(OneOf):
-    """The class of a module whose replicas each return a number, and the line that goes backward from what they gave."""
+    """The class of a module whose replicas each return a number, and the line that calls backward on the gathered vector."""
 
     owner: str
     replicas: Size
@@ -73,7 +73,7 @@ class ScalarOutputs(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class WrongAxis(OneOf):
-    """Inputs are cut along an axis along which the batch is so long."""
+    """Inputs are split along the wrong axis, and the axis that is as long as the batch."""
 
     batch: Size
     dim: int
@@ -81,7 +81,7 @@ class WrongAxis(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class NotCut(OneOf):
-    """An argument of `forward`, its class and its entries, which each replica is given whole; faults that follow from it."""
+    """An argument of `forward`, its class and its entries, which each replica gets whole; faults that follow from it."""
 
     owner: str
     name: str
@@ -92,7 +92,7 @@ class NotCut(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class TooFewSamples(OneOf):
-    """How many samples there are for how many replicas."""
+    """Number of samples and number of replicas."""
 
     samples: Size
     replicas: Size
@@ -100,10 +100,10 @@ class TooFewSamples(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class StrayState(OneOf):
-    """An optimizer's class and the name of the state that is elsewhere.
+    """An optimizer's class and the name of the misplaced state.
 
     Attributes:
-        history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
+        history: `moved` if the parameter moved after the state was allocated, `put` if the program placed it; "" if unknown.
     """
 
     optimizer: str
@@ -116,8 +116,7 @@ class MissingParameters(OneOf):
     """Why an optimizer of this class lacks parameters.
 
     Attributes:
-        reason: they were frozen; are younger than it; belong to the loss; or
-            it has none of the model, but those of another one.
+        reason: they were frozen; were created after it; belong to the loss; or it has only the parameters of another model.
     """
 
     optimizer: str
@@ -126,7 +125,7 @@ class MissingParameters(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class WrongPrefix(OneOf):
-    """A name in a checkpoint, and what the module of a class calls it; how many names of all miss by the prefix."""
+    """A name in a checkpoint, the module's name for it, and how many names have the wrong prefix."""
 
     owner: str
     key: str

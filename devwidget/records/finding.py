@@ -1,4 +1,4 @@
-"""Finding: one thing that is wrong, where, why, and the edit that mends it."""
+"""Finding: one problem, where and why it occurs, and the edit that fixes it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devwidget.records.site import Site
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""The worst first."""
+"""Worst first."""
 Confidence = Literal["sure", "likely", "choice"]
 RoleKind = Literal["answered", "waiting", "absent", "behind"]
 
@@ -27,15 +27,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class RankRole:
-    """What some ranks do, of those that a finding over ranks speaks of.
+    """What some ranks do, in a finding over ranks.
 
     Attributes:
-        kind: `answered` of those that were heard, `waiting` and `absent` of a collective, `behind` of those in another.
-        name: of the group of the collective.
+        kind: `answered` for ranks that reported, `waiting` and `absent` for a collective, `behind` for ranks in another one.
+        name: name of the collective's group.
         call: the collective.
-        how: why they are absent; "before" of those that waited earlier.
+        how: why they are absent; "before" for ranks that waited earlier.
         count: number of the collective in its group.
-        ranks: their numbers.
+        ranks: their rank numbers.
     """
 
     kind: RoleKind
@@ -48,7 +48,7 @@ class RankRole:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Whole lines of a file and what they become.
+    """Whole lines of a file and their replacement.
 
     Attributes:
         file: path, or the name that Python gave a notebook cell.
@@ -66,36 +66,36 @@ class Edit:
 
     @property
     def site(self) -> Site:
-        """Where it is."""
+        """Return where it is."""
         return Site(self.file, self.first)
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines that are replaced."""
+        """Return the replaced lines."""
         if self.last >= self.first:
             return self.was.split("\n")
         return []
 
     @property
     def new_lines(self) -> list[str]:
-        """The lines that stand in their place."""
+        """Return the new lines."""
         if self.text:
             return self.text.split("\n")
         return []
 
     def meets(self, other: Edit) -> bool:
-        """Whether both want one line."""
+        """Return whether both edits change the same line."""
         return self.file == other.file and max(self.first, other.first) <= min(self.last, other.last)
 
     def fits(self, lines: Sequence[str]) -> bool:
-        """Whether a file still has the lines that go, or has not yet those that are put in."""
+        """Return whether a file still has the old lines, or does not yet have the inserted ones."""
         if self.last < self.first:
             there = lines[self.first - 1 : self.first - 1 + len(self.new_lines)]
             return len(lines) >= self.last and list(there) != self.new_lines
         return list(lines[self.first - 1 : self.last]) == self.old_lines
 
     def diff(self) -> str:
-        """A unified diff, with some lines around it where the file still is as it was."""
+        """Return a unified diff, with context lines if the file still has the old lines."""
         lines = [line.rstrip("\n") for line in linecache.getlines(self.file)]
         known = self.fits(lines)
         if known:
@@ -107,12 +107,12 @@ class Edit:
 
 
 def apply_edits(lines: Iterable[str], edits: Iterable[Edit]) -> list[str]:
-    """The lines of a file after its edits, which name the lines of the file as it is."""
+    """Return the lines of a file after edits that refer to its current line numbers."""
     return splice_lines(lines, edits, lambda edit: edit.new_lines)
 
 
 def splice_lines(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable[[Edit], list[_T]]) -> list[_T]:
-    """What there is of each line of a file, after edits that bring something of each new line."""
+    """Return one value per line of a file after edits that provide values for their new lines."""
     result = list(of_lines)
     for edit in sorted(edits, key=lambda edit: (edit.first, edit.last), reverse=True):
         result[edit.first - 1 : edit.last] = of_new(edit)
@@ -120,7 +120,7 @@ def splice_lines(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable
 
 
 def _make_printable(record: object, *names: str) -> None:
-    """A name of the user's in a text can neither end its line nor colour what follows; paths and sites stay what they are."""
+    """Escape user text so that it cannot end a line or change colours. Paths and sites stay unchanged."""
     for name in names:
         text = getattr(record, name)
         safe = escape_sentence(text) if isinstance(text, str) else tuple(map(escape_sentence, text))
@@ -129,7 +129,7 @@ def _make_printable(record: object, *names: str) -> None:
 
 
 class Attempt(Protocol):
-    """Tries fixes of a trace, as long as what its step ran on is there; it keeps none of that alive."""
+    """Runs fixes of a trace while the objects of its step exist. Keeps none of them alive."""
 
     def __call__(self, fix: Fix) -> Fix:
         """See `Fix.try_it`."""
@@ -140,9 +140,9 @@ class RegisterBuffers:
     """Plain attributes become buffers.
 
     Attributes:
-        file: of the class.
-        class_name: whose constructor is edited.
-        attributes: that hold tensors, or None.
+        file: file of the class.
+        class_name: class whose constructor is edited.
+        attributes: attributes that hold tensors, or None.
     """
 
     file: str
@@ -155,10 +155,10 @@ class RegisterParameters:
     """A tensor becomes a parameter; a list or dict of tensors one of parameters.
 
     Attributes:
-        file: of the class.
-        class_name: whose constructor is edited.
-        attribute: that holds them.
-        is_trained: they ask for gradients.
+        file: file of the class.
+        class_name: class whose constructor is edited.
+        attribute: attribute that holds them.
+        is_trained: they require gradients.
     """
 
     file: str
@@ -172,9 +172,9 @@ class RegisterModules:
     """A list or dict of modules becomes a module.
 
     Attributes:
-        file: of the class.
-        class_name: whose constructor is edited.
-        attribute: that holds them.
+        file: file of the class.
+        class_name: class whose constructor is edited.
+        attribute: attribute that holds them.
     """
 
     file: str
@@ -183,24 +183,24 @@ class RegisterModules:
 
 
 Effect = RegisterBuffers | RegisterParameters | RegisterModules
-"""What an edit of a constructor does to the modules that it has made, said by the rule that wrote the edit."""
+"""What an edit of a constructor changes in existing modules, set by the rule that wrote the edit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A repair.
+    """A way to fix a finding.
 
     Attributes:
         summary: what to do, a phrase.
-        code: the new lines of an edit, dedented, or what to write where no edit can be made; "" for a cure in words.
-        confidence: `sure`, `likely`, or `choice` (one of several designs). Sure means tried: what is not verified is likely.
-        verified: the step ran twice with this edit and without the fault; at most other findings were healed.
-        edits: can be applied together as they are; () for a cure that is no edit.
-        warns: kind and place of a warning that the step gives with this edit, and not without: tried, and not verified.
-        not_tried: why no run has tried it, though it is an edit; "" if one has, or if nobody asked for that.
-        fails: the step with this edit failed, or gave another result; only `try_it` says so.
+        code: the new lines of an edit, dedented, or what to write if no edit can be made; "" for advice in words.
+        confidence: `sure`, `likely`, or `choice` (one of several designs). An edit is only sure if it was verified.
+        verified: the step ran twice with this edit and without the fault; only other findings were repaired.
+        edits: edits that are applied together; () for advice in words.
+        warns: kind and place of a warning that appears only with this edit, so that it is not verified.
+        not_tried: why the edit was not run; "" if it was, or if you did not ask for that.
+        fails: the step with this edit failed, or gave another result; set only by `try_it`.
         runs: how often `try_it` ran the step for this.
-        not_compared: why what it gives was not held against the same step with everything on one device; "" if it was.
+        not_compared: why its result was not compared with the same step on one device; "" if it was.
     """
 
     summary: str
@@ -222,32 +222,32 @@ class Fix:
             object.__setattr__(self, "confidence", "likely")
 
     def diff(self) -> str:
-        """The edits as a unified diff; "" without any."""
+        """Return the edits as a unified diff; "" without any."""
         return "\n".join(edit.diff() for edit in self.edits)
 
     def try_it(self) -> Fix:
-        """Run the step of the trace again, healed and on one device, and up to twice with this edit; all of it is put back.
+        """Run the step of the trace again, repaired and on one device, and up to twice with this edit. Everything is restored.
 
-        It runs wherever it is called: what the step writes, prints past Python, or sends is written, printed or sent once more
-        for each run, other threads run the edited functions meanwhile, and in a job this rank alone runs the step.
+        Each run repeats what the step writes to files, prints outside of Python, or sends. Other threads run the edited
+        functions meanwhile. In a distributed job only this rank runs the step.
 
         Returns:
-            This fix with what came of it: `verified`, or `warns`, `fails` or `not_tried`.
+            This fix with its result: `verified`, `warns`, `fails` or `not_tried`.
 
         Raises:
-            DevwidgetError: if it is no edit, the trace was loaded, copied to another process or has no step of its own, what
-                the step ran on is gone, or the step has this fault no longer.
+            DevwidgetError: if it has no edit, the trace was loaded, copied to another process or has no step of its own, an
+                object of the step no longer exists, or the step no longer has this fault.
         """
         if not self.edits:
             raise DevwidgetError(
                 Message("this fix cannot be tried"),
-                why=Message("it is a cure in words, and edits no line"),
+                why=Message("it is advice in words and has no edit"),
                 instead=Message("a fix with `edits`"),
             )
         if self._attempt.value is None:
             raise DevwidgetError(
                 Message("this fix cannot be tried"),
-                why=Message("it was loaded, made in another process or by hand, or found without a step that was run"),
+                why=Message("it was loaded, created in another process or by hand, or found without running a step"),
                 instead="devwidget.trace(model, batch, verify=True)",
             )
         return self._attempt.value(self)
@@ -263,16 +263,16 @@ class Finding(Record):
         module: dotted path of the innermost registered module running; "" for the root, None outside the model.
         headline: the fact, lower case, names in backticks, no full stop.
         why: the rule of PyTorch behind it.
-        also: further module paths in which the same cause strikes.
-        fault: the user's line that fails, waits or hops.
+        also: further module paths with the same cause.
+        fault: the user's line that fails, syncs or transfers.
         birth: the user's line that created or moved the tensor.
         birth_moves: True if that line moves it.
-        fixes: best first; edits before cures in words.
+        fixes: best first; edits before advice in words.
         notes: context, one sentence each.
-        operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
+        operands: the tensors of the call, for display (`input f32[8, 512] cuda:0`).
         explains: numbers of the trace's faults behind it.
-        cause: what two findings of one root cause share; "" for the line of birth, else of fault.
-        roles: what the ranks do that it speaks of; () for one of a single process.
+        cause: shared by findings of one root cause; "" for the line of birth, else of fault.
+        roles: what the ranks in it do; () for a single process.
     """
 
     kind: str

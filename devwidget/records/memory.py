@@ -1,4 +1,4 @@
-"""The bytes of one device: how they are used at one moment, and how what is allocated goes up and down over a recording."""
+"""Bytes of one device: their use at one moment, and how allocations change over a recording."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CATEGORIES = ("parameters", "buffers", "attributes", "gradients", "optimizer", "
 
 
 def in_blocks(requested_bytes: int, block_bytes: int) -> int:
-    """Bytes that one allocation takes where each is a multiple of `block_bytes`."""
+    """Return the bytes of one allocation, rounded up to a multiple of `block_bytes`."""
     return -(-requested_bytes // block_bytes) * block_bytes
 
 
 def allocated_bytes(requested_bytes: int, device_type: str) -> int:
-    """Bytes that one allocation takes on a type of device."""
+    """Return the bytes of one allocation on a type of device."""
     kind = KINDS.get(device_type)
     if kind is None:
         return requested_bytes
@@ -41,12 +41,12 @@ class DeviceMemory:
         gradients: bytes of gradients.
         optimizer: bytes of the optimizer's state.
         activations: other live tensors of this process.
-        cache: reserved by the allocator and not in use.
+        cache: reserved by the allocator and unused.
         others: other processes, driver and context.
         free: what is left.
         peak: the highest `allocated` so far (since reset), 0 when unknown.
-        card: number of the card in the machine, as `nvidia-smi` counts; torch counts what is visible. None when unknown.
-        uuid: what names the card in every process and at every start; "" when unknown.
+        card: number of the card in the machine as in `nvidia-smi`, while torch counts visible ones. None when unknown.
+        uuid: identifies the card across processes and restarts; "" when unknown.
     """
 
     device: DeviceId
@@ -73,10 +73,10 @@ ROLES = (
 )  # fmt: skip
 """The parts of a point, in drawing order; they add up to what is allocated."""
 HELD = ROLES[:5]
-"""Those that a model and its optimizer hold."""
+"""Roles that a model and its optimizer hold."""
 MOST_HOLDINGS = 8
 UNKNOWN = "unknown"
-"""What the allocator counts and nobody has seen; see `PeakShare`."""
+"""Bytes that the allocator counts and no tensor explains; see `PeakShare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +86,20 @@ class MemoryPoint:
     Attributes:
         number: place in the trace.
         phase: part of the step.
-        module: path of the module that ran, or, in backward, whose gradients were computed; "" the root; None outside.
+        module: path of the module that ran, or, in backward, whose gradients were computed; "" for the root; None outside.
         site: the user's line.
-        allocated: what the allocator says; the sum of the parts.
+        allocated: the allocator's figure; the sum of the parts.
         parameters: of the model, replicas included.
         buffers: of the model, replicas included.
         attributes: tensors that modules keep without registering them.
-        gradients: in `.grad` of parameters, from the moment when they are allocated.
+        gradients: `.grad` of parameters, from their allocation.
         optimizer: state of optimizers.
-        activations: what autograd keeps for backward, as long as it lives.
-        inputs: what the model and the loss were given.
+        activations: tensors that autograd keeps for backward.
+        inputs: inputs of the model and the loss.
         other: temporaries, and all else.
-        outputs: what a model, or a replica of it, gave back, where backward does not need it.
-        gathered: outputs of replicas, joined on one device.
-        foreign: what was there before the recording and is no part of the model: other models and tensors.
+        outputs: outputs of a model or a replica that backward does not need.
+        gathered: outputs of replicas, gathered on one device.
+        foreign: other models and tensors from before the recording.
     """
 
     number: int
@@ -122,13 +122,13 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one line in one module had allocated of the bytes that made the peak.
+    """Bytes at the peak that one line in one module allocated.
 
     Attributes:
-        role: what they were for.
-        bytes: live at the peak.
+        role: role of the bytes.
+        bytes: bytes in use at the peak.
         phase: part of the step in which they were allocated.
-        module: where, as for a point.
+        module: module path, as for a point.
         site: the line, as for a point.
     """
 
@@ -141,14 +141,14 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class PeakShare:
-    """A part of the bytes that were in use at the peak of a device. All shares of it add up to what the allocator said.
+    """A part of the bytes in use at the peak of a device. All shares add up to the allocator's figure.
 
     Attributes:
-        role: what they were for, of `ROLES`; `UNKNOWN` for what no tensor that was seen lives in.
-        bytes: live at the peak.
-        module: path of the module that has them, or whose gradients or optimizer state they are; for all else, of the one that
-            ran when they were allocated, or whose gradients were computed. None outside.
-        site: the line that allocated them; None for what was there before the recording.
+        role: one of `ROLES`; `UNKNOWN` for bytes that belong to no recorded tensor.
+        bytes: bytes in use at the peak.
+        module: path of the module that owns them, or whose gradients or optimizer state they are; else of the module that ran
+            when they were allocated, or whose gradients were computed. None outside.
+        site: the line that allocated them; None for bytes from before the recording.
     """
 
     role: str
@@ -163,13 +163,13 @@ class Refusal:
 
     Attributes:
         number: place in the trace.
-        bytes: what was asked for.
-        allocated: what was in use then.
+        bytes: requested bytes.
+        allocated: bytes in use then.
         phase: part of the step.
-        module: where, as for a point.
+        module: module path, as for a point.
         site: the line, as for a point.
-        live: what was in use then; None in files of older versions.
-        holdings: what was allocated during the recording and lived then, largest first; at most `MOST_HOLDINGS`.
+        live: use of the memory then; None in files of older versions.
+        holdings: allocations of the recording in use then, largest first; at most `MOST_HOLDINGS`.
     """
 
     number: int
@@ -187,14 +187,14 @@ class MemoryCurve:
     """One device through a recording.
 
     Attributes:
-        end: the device as it was at the end, its name and size among it.
-        source: `allocator` if each point is what the allocator says; `model` if only the tensors of the model and its
-            optimizer were counted, at the end of each phase, because the device has no allocator that can be asked.
-        points: in order; a long recording keeps highs and lows, and always the peak.
+        end: state of the device at the end, including its name and size.
+        source: `allocator` if each point is the allocator's figure; `model` if only tensors of the model and its optimizer were
+            counted, at the end of each phase, because the device has no allocator to query.
+        points: in order. A long recording keeps highs and lows, and always the peak.
         refused: allocations that did not fit.
-        holdings: what was allocated during the recording and lived at the peak, largest first; at most `MOST_HOLDINGS`.
-        shares: all that lived at the peak, largest first; () where no allocator was asked, or in files of older versions.
-        kept: the activations at the moment when there were most of them, largest first, as `shares`.
+        holdings: allocations of the recording in use at the peak, largest first; at most `MOST_HOLDINGS`.
+        shares: all bytes in use at the peak, largest first; () without an allocator, or in files of older versions.
+        kept: the activations at their own peak, largest first, as `shares`.
     """
 
     end: DeviceMemory
@@ -207,15 +207,15 @@ class MemoryCurve:
 
     @property
     def device(self) -> DeviceId:
-        """Which device."""
+        """Return the device."""
         return self.end.device
 
     @property
     def total(self) -> int:
-        """Bytes that it has; 0 when unknown."""
+        """Return its total bytes; 0 when unknown."""
         return self.end.total
 
     @property
     def peak(self) -> MemoryPoint | None:
-        """The first of the highest points; None without points."""
+        """Return the first of the highest points; None without points."""
         return max(self.points, key=lambda point: point.allocated, default=None)

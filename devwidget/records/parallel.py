@@ -1,4 +1,4 @@
-"""What runs in parallel: the calls of nn.DataParallel with their replicas, and collectives between processes."""
+"""What runs in parallel: calls of nn.DataParallel with their replicas, and collectives between processes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from devwidget.records.site import Phase, Site
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One tensor that a replica was given, or gave back.
+    """One tensor that a replica got or returned.
 
     Attributes:
-        name: what the signature or the container calls it: `input`, `args[1]`, `labels`, `batch['mask']`, `output['logits']`.
-        shape: of this replica's part.
-        dtype: of this replica's part.
-        bytes: of this replica's part.
-        start: where it begins in the whole, along the axis that is cut.
+        name: its name in the signature or container: `input`, `args[1]`, `labels`, `batch['mask']`, `output['logits']`.
+        shape: shape of this replica's part.
+        dtype: dtype of this replica's part.
+        bytes: bytes of this replica's part.
+        start: where it begins in the whole, along the split axis.
         stop: where it ends.
-        source: where it came from: the device of the whole for an input, of the replica for an output.
+        source: device of the whole for an input, of the replica for an output.
     """
 
     name: str
@@ -43,19 +43,19 @@ class Replica:
         samples: length of its inputs along the scatter dimension, 0 when it got no tensor.
         input_bytes: bytes of its part of the inputs.
         parameter_bytes: bytes of parameters and buffers copied to it (0 for the first).
-        output_bytes: bytes of its outputs, gathered afterwards.
+        output_bytes: bytes of its outputs, which are gathered afterwards.
         peak_bytes: `max_memory_allocated` of its device at the end of the call: the highest since it was last reset. 0 when
             unknown.
         seconds: wall time of its forward.
         gathered_on: where the outputs were collected; None if they never were.
         call: number of the DataParallelCall.
         buffer_bytes: how many of `parameter_bytes` are buffers.
-        gradient_bytes: bytes of gradients that were brought from it to the source in backward.
+        gradient_bytes: bytes of gradients reduced from it to the source in backward.
         started: seconds after the start of the recording.
         thread: name of the thread that ran it; "" if it never ran.
         failed: its forward raised.
-        inputs: its part of each tensor that went in.
-        outputs: its part of each tensor that came out.
+        inputs: its part of each input tensor.
+        outputs: its part of each output tensor.
     """
 
     wrapper: str
@@ -88,15 +88,15 @@ class DataParallelCall:
         class_name: the class that it wraps.
         device_ids: all devices that it may use; a short batch does not reach the last ones.
         output_device: where it gathers.
-        dim: the axis that is cut.
+        dim: the split axis.
         site: the line that called it.
         started: seconds after the start of the recording.
         seconds: wall time of the whole call.
-        scatter_seconds: time in the host that cutting the inputs took.
-        replicate_seconds: the same of copying the model.
-        forward_seconds: the same of the replicas' forward.
-        gather_seconds: the same of joining the outputs.
-        backward: gradients came back through it.
+        scatter_seconds: host time of splitting the inputs.
+        replicate_seconds: host time of copying the model.
+        forward_seconds: host time of the replicas' forward.
+        gather_seconds: host time of gathering the outputs.
+        backward: backward ran through it.
         with_grad: its outputs have a graph for backward.
     """
 
@@ -118,7 +118,7 @@ class DataParallelCall:
 
 
 UNKNOWN = -1
-"""The other end of a collective that has none, or of which nobody said so."""
+"""The peer of a collective, which has none, or of a message whose peer is unknown."""
 POINT_TO_POINT = frozenset({"send", "recv"})
 """Kinds with two ends."""
 
@@ -128,8 +128,8 @@ class ProcessGroup:
     """Processes that communicate.
 
     Attributes:
-        name: torch's own, by which all its ranks know it.
-        label: what it is called: `mesh_dp`, `default_pg`, else its name.
+        name: torch's name, the same on all its ranks.
+        label: its description: `mesh_dp`, `default_pg`, else its name.
         ranks: in the order of the group.
     """
 
@@ -139,7 +139,7 @@ class ProcessGroup:
 
 
 def group_label(name: str, description: str) -> str:
-    """What a process group is called: as whoever made it described it, else as torch counts it."""
+    """Return the label of a process group: its description, else torch's number."""
     if description not in ("", "undefined"):
         return description
     return name
@@ -151,16 +151,16 @@ class CollectiveCall:
 
     Attributes:
         kind: `all_reduce`, `all_gather`, `reduce_scatter`, `send`, ...
-        group: place of its process group among those of the recording.
-        sequence: how many of this group this process has begun in the recording, this one included; messages are counted
-            for each end and direction.
-        bytes: that this rank gives; of `recv` that it takes.
+        group: index of its process group in the recording.
+        sequence: how many of this group this process has begun in the recording, including this one. Messages are counted per
+            peer and direction.
+        bytes: bytes that this rank sends; for `recv`, receives.
         number: its place in the trace.
-        module: path of the module whose hooks or `forward` asked for it, or whose parameters it carries; None outside.
+        module: path of the module whose hooks or `forward` requested it, or whose parameters it contains; None outside.
         phase: part of the step.
         site: the user's line.
-        by: the part of torch that asked: `FSDP`, `DTensor`, `DDP`, ...; "" for the user's own call.
-        peer: of `send` and `recv` the rank at the other end.
+        by: the part of torch that requested it: `FSDP`, `DTensor`, `DDP`, ...; "" for the user's own call.
+        peer: for `send` and `recv`, the rank at the other end.
     """
 
     kind: str

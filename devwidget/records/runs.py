@@ -1,4 +1,4 @@
-"""Numbers of ranks, and other numbers in a row, told as runs."""
+"""Consecutive numbers, such as ranks, as runs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 
 Runs = tuple[tuple[Size, Size], ...]
-"""Numbers as first and last of each run: `((0, 7), (12, 12))`."""
+"""First and last number of each run: `((0, 7), (12, 12))`."""
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
-    """`0, 1, 2, 5` -> `((0, 2), (5, 5))`."""
+    """Return `((0, 2), (5, 5))` for `0, 1, 2, 5`."""
     found: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if found and found[-1][1] == number - 1:
@@ -23,12 +23,12 @@ def runs_of(numbers: Iterable[int]) -> Runs:
 
 
 def numbers_in(runs: Runs) -> Iterator[int]:
-    """The numbers of some runs, in order."""
+    """Yield the numbers of some runs, in order."""
     return (number for first, last in runs for number in range(first, last + 1))
 
 
 def format_runs(runs: Runs) -> Message:
-    """`rank 3`, `ranks 0-7, 12`."""
+    """Return `rank 3` or `ranks 0-7, 12`."""
     told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
     one = len(runs) == 1 and runs[0][0] == runs[0][1]
     if one:

@@ -1,4 +1,4 @@
-"""Where something happened: one line of somebody's source, and the part of a training step."""
+"""Where something happened: a line of source code, and the part of a training step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 _NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
-"""What IPython calls cells, in a terminal and in a kernel. A debugger may have written them to disk by these names."""
+"""IPython's names for cells, in a terminal and in a kernel. A debugger may have written files with these names."""
 _MARIMO = re.compile(r"(?:.*[/\\])?__marimo__cell_(.+?)_\w*\.py")
 _marimo_numbers: dict[str, int] = {}
-"""Each cell of marimo by the name that its file has, counted as the notebook had them when they were first asked for."""
+"""Numbers of marimo cells by their file name, in notebook order when first read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Site:
     Attributes:
         file: path, or the name that Python gave a notebook cell.
         line: 1-based.
-        text: the whole statement around that line, dedented; "" if the source is not at hand.
-        function: name of the function or class body that the line is in; `<module>` at top level.
-        library: where the innermost library stands that this line of the user has called, torch aside; None for their own
-            call. The same line for a library that no line of the user has called.
+        text: the whole statement around that line, dedented; "" without source.
+        function: name of the function or class body around the line; `<module>` at top level.
+        library: line of the innermost library other than torch that this user line called; None if there is none. The same line
+            for a library that no user line called.
     """
 
     file: str
@@ -49,17 +49,17 @@ class Site:
 
     @property
     def is_users(self) -> bool:
-        """Whether it is a line of the user; False for that of a library that no line of theirs has called."""
+        """Return whether it is a line of the user, not of a library that no user line called."""
         return self.library is None or (self.file, self.line) != (self.library.file, self.library.line)
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Which line it is, of the user and of the library."""
+        """Return the line of the user and of the library."""
         return self.file, self.line, self.library and (self.library.file, self.library.line)
 
     @property
     def line_id(self) -> str:
-        """The user's line, for what two findings share."""
+        """Return the user's line, to compare findings."""
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
@@ -71,12 +71,12 @@ class Site:
 
 
 def file_label(file: str) -> str:
-    """The file's name; the number of the cell for the names that IPython gives to cells."""
+    """Return the file's name; the number of the cell for an IPython cell."""
     return cell_label(file) or file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def cell_label(file: str) -> str:
-    """`In[5]` for the name of a notebook cell, `cell[5]` in marimo, `cell` for one of another session, "" for a file."""
+    """Return `In[5]` for a notebook cell, `cell[5]` in marimo, `cell` for one of another session, "" for a file."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
         label = shell.compile.format_code_name(file)
@@ -104,5 +104,5 @@ def _marimo_label(name: str) -> str:
 
 
 def cells() -> list[str]:
-    """The names of the cells whose source is known, in the order in which they first ran."""
+    """Return the names of the cells whose source is known, in the order of their first run."""
     return [file for file in list(linecache.cache) if cell_label(file)]

@@ -1,4 +1,4 @@
-"""Snapshot: the module tree and what is known of every tensor in it, at one moment."""
+"""Snapshot: the module tree and the facts of every tensor in it, at one moment."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ Role = Literal["parameter", "buffer", "attribute", "optimizer"]
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """One tensor, as it was when it was read.
+    """Facts of one tensor at the time of the snapshot.
 
     Attributes:
         name: the name in its owner; for containers the path inside (`anchors[0]`, `cache['key']`).
-        role: `attribute` is a tensor that `Module.to` does not reach.
+        role: `attribute` is a tensor that `Module.to` does not move.
         shape: sizes; None while the tensor is uninitialised (lazy).
-        dtype: torch's word without the prefix, such as `float32`.
-        device: where it lives; for offloaded weights, where the loader keeps them.
+        dtype: torch's name without the prefix, such as `float32`.
+        device: its device; for offloaded weights, where the loader keeps them.
         bytes: bytes of its elements on this process' device; 0 on meta and while lazy.
         storage: an id shared by all tensors of one storage within one snapshot, so that bytes are counted once.
         storage_bytes: bytes of that whole storage.
         requires_grad: whether autograd collects a gradient for it.
         grad_bytes: bytes of its `.grad`, 0 without one.
         grad_device: where its `.grad` lives.
-        tied_to: full path of the tensor that was met first with the same storage and the same shape; "" if none.
-        note: what a reader should know: `lazy`, `offloaded to disk`, `shard 0 of 4`, `packed`, ...
-        placements: how a DTensor lies over its mesh, such as `shard 0 of 4 along dim 0`; "" for all others.
-        kept: where a weight that is away between calls is kept, such as `offloaded to cpu`; "" for all others.
+        tied_to: full path of the first tensor with the same storage and shape; "" if none.
+        note: a remark: `lazy`, `offloaded to disk`, `shard 0 of 4`, `packed`, ...
+        placements: placements of a DTensor on its mesh, such as `shard 0 of 4 along dim 0`; "" for all others.
+        kept: where a weight is kept between calls, such as `offloaded to cpu`; "" for all others.
     """
 
     name: str
@@ -62,11 +62,11 @@ class ModuleFacts:
         class_name: name of its class, without the package.
         parent: index of its parent in `Snapshot.modules`, -1 for the root.
         depth: 0 for the root.
-        tensors: what the module itself holds, not its children.
-        defined: where its class is written, None for library classes and where the source is not at hand.
+        tensors: tensors of the module itself, without its children.
+        defined: where its class is defined, None for library classes and without source.
         training: its training flag.
-        wrapper: "" or what wraps it: `DataParallel`, `DistributedDataParallel`, `compiled`, `accelerate`, ...
-        note: what a reader should know, such as `also at decoder.embed` or `cuda:0, offloads to cpu`.
+        wrapper: its wrapper: `DataParallel`, `DistributedDataParallel`, `compiled`, `accelerate`, ...; "" if none.
+        note: a remark, such as `also at decoder.embed` or `cuda:0, offloads to cpu`.
         runs: where a hook of accelerate runs it, such as `runs on cuda:0`; "" without one.
         device_map: devices of its `hf_device_map` with the number of modules on each; "" without one.
     """
@@ -86,7 +86,7 @@ class ModuleFacts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(Record):
-    """Where everything is.
+    """The devices of a model, its optimizer and the machine's memory at one moment.
 
     Attributes:
         modules: in pre-order, the root first.

@@ -1,4 +1,4 @@
-"""The syntax tree of a piece of source, or nothing: what cannot be parsed, or is nested too deeply to be walked, has none."""
+"""Parse a piece of source. Returns nothing if it does not parse, or is nested too deeply."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 DEEPEST = 80
-"""Nesting up to which a tree is walked by functions that call themselves; a call in a chain takes two."""
+"""Maximum nesting of a tree for recursive functions. A call in a chain takes two."""
 
 LARGEST = 2**20
-"""Characters of source that is parsed: 20,000 lines, whose tree takes 200 MB for as long as it is read."""
+"""Maximum characters of parsed source: 20,000 lines, whose tree takes 200 MB while it is read."""
 
 _TRIES = 10
 
 
 def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
-    """The tree of whole statements; `deep` for those who do not call themselves."""
+    """Return the tree of whole statements; `deep` allows any nesting, for callers without recursion."""
     if len(text) > LARGEST:
         return None
     try:
@@ -31,7 +31,7 @@ def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
 
 
 def _parse_again(text: str) -> ast.Module | None:
-    """Python 3.11 and 3.12 count the depth of a tree for all threads at once, and fail if two of them parse: then again."""
+    """Parse again: Python 3.11 and 3.12 count the depth of a tree for all threads at once, and fail if two of them parse."""
     for _ in range(_TRIES):
         with contextlib.suppress(SystemError):
             return ast.parse(text)
@@ -39,7 +39,7 @@ def _parse_again(text: str) -> ast.Module | None:
 
 
 def parsed_statement(text: str, line: int = 1) -> ast.stmt | None:
-    """The one statement of a text, which begins at a line; None if there are none or several."""
+    """Return the single statement of a text that begins at a line; None for none or several."""
     tree = parsed(text)
     if tree is None or len(tree.body) != 1:
         return None
@@ -49,7 +49,7 @@ def parsed_statement(text: str, line: int = 1) -> ast.stmt | None:
 
 
 def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
-    """The expression that a text is, which stands at a line; columns are counted in the text without the spaces around it."""
+    """Return the expression of a text at a line. Columns count in the text without surrounding spaces."""
     text = text.strip()
     node = parsed_statement(text, line)
     if node is None and "\n" in text:  # a part of something in brackets may go on at the next line
@@ -60,12 +60,12 @@ def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
 
 
 def parsed_operation(text: str, line: int = 1) -> ast.AST | None:
-    """The expression that a text is, or its statement: `x += y` is an operation, too."""
+    """Return the expression of a text, or its statement: `x += y` is an operation too."""
     return parsed_expression(text, line) or parsed_statement(text.strip(), line)
 
 
 def is_shallow(node: ast.AST) -> bool:
-    """Whether a tree can be walked by functions that call themselves, `ast.unparse` among them."""
+    """Return whether recursive functions, such as `ast.unparse`, can process a tree."""
     level: list[ast.AST] = [node]
     for _ in range(DEEPEST):
         level = [child for parent in level for child in ast.iter_child_nodes(parent)]
@@ -75,24 +75,24 @@ def is_shallow(node: ast.AST) -> bool:
 
 
 def names_in(node: ast.AST) -> list[str]:
-    """The variables that stand in an expression."""
+    """Return the variables in an expression."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def arguments_in(call: ast.Call) -> list[ast.expr]:
-    """What a call is given, by position and by name."""
+    """Return the arguments of a call, by position and by name."""
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def name_of_called(node: ast.Call) -> str:
-    """`zeros` of `torch.zeros(3)` and of `zeros(3)`; "" for what is called without a name."""
+    """Return `zeros` for `torch.zeros(3)` and `zeros(3)`; "" for a call of an unnamed object."""
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return getattr(node.func, "id", "")
 
 
 def inner_statements(node: Any) -> Iterator[ast.stmt]:
-    """The statements directly inside a compound one, in order."""
+    """Yield the statements directly inside a compound one, in order."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from getattr(part, "body", ())
     for name in ("orelse", "finalbody"):
@@ -100,7 +100,7 @@ def inner_statements(node: Any) -> Iterator[ast.stmt]:
 
 
 def targets_of(node: ast.AST) -> list[ast.expr]:
-    """What a statement assigns to, tuples opened."""
+    """Return the targets of a statement, with tuples opened."""
     found: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         found = node.targets
@@ -110,18 +110,18 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
 
 
 def is_self_attribute(node: ast.AST | None, attribute: str = "", self_name: str = "self") -> bool:
-    """Whether a node is `self.attribute`, of any attribute if none is named, where a method calls its object `self_name`."""
+    """Return whether a node is `self.attribute` (any attribute if None), where the method calls its object `self_name`."""
     is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self_name
     return is_own and attribute in ("", getattr(node, "attr", ""))
 
 
 def assigns_self_attribute(node: ast.AST, attribute: str) -> bool:
-    """Whether a statement assigns `self.attribute`, alone or among others."""
+    """Return whether a statement assigns `self.attribute`, alone or among others."""
     return any(is_self_attribute(target, attribute) for target in targets_of(node))
 
 
 def can_name(name: ast.AST, attribute: str) -> bool:
-    """Whether `'scale0'` or `f'scale{i}'` is the name of an attribute."""
+    """Return whether an expression such as `'scale0'` or `f'scale{i}'` is the name of an attribute."""
     if isinstance(name, ast.JoinedStr):
         parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in name.values]
         return {*parts} != {".+"} and re.fullmatch("".join(parts), attribute) is not None
@@ -129,6 +129,6 @@ def can_name(name: ast.AST, attribute: str) -> bool:
 
 
 def is_inplace(name: str) -> bool:
-    """Whether an operation writes into its first operand, by its name: `add_`, `__iadd__`, `__setitem__`."""
+    """Return whether an operation writes into its first operand, by its name: `add_`, `__iadd__`, `__setitem__`."""
     is_special = name.startswith("__")
     return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not is_special)

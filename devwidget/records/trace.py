@@ -30,19 +30,19 @@ class Held:
 
     Attributes:
         module: path of the owning module; None if a global keeps it.
-        name: how the owner calls it: `mask`, `anchors[0]`, `RARE`.
+        name: its name there: `mask`, `anchors[0]`, `RARE`.
         how: `parameter`, `buffer`, `attribute` (of a module), `class attribute`, `optimizer state` or `global`.
         owner_class: class name of the owning module or optimizer.
-        assigned: the user's line that stored it there, if it can be found.
+        assigned: the user's line that stored it there, if found.
         shared: full paths under which other modules hold the same parameter.
         left_behind: for a parameter or buffer, the topmost module that is wholly on the same device; None for others.
         left_class: class name of that module.
-        left_root: it is the outermost one, of a program with several.
-        built: the user's line that built it, if the source tells.
-        model_devices: where the parameters and buffers of the model are, for what is none of them.
-        moves_along: the class of the owner has an `_apply` of its own, so that `.to` may take along what is not registered.
-        went: the user's line that moved those of them that are where the tensor is wanted, if it is known.
-        note: `of an unregistered Linear` for a tensor of a module that nobody registered; "".
+        left_root: it is an outermost module, and there are several.
+        built: the user's line that built it, if found in the source.
+        model_devices: devices of the model's parameters and buffers, for a tensor that is neither.
+        moves_along: the owner's class overrides `_apply`, so `.to` may move unregistered tensors.
+        went: the user's line that moved the parameters that are on the right device, if known.
+        note: `of an unregistered Linear` for a tensor of an unregistered module; "".
     """
 
     module: str | None
@@ -63,13 +63,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A tensor where it came in: an argument of the outermost function of the user that has one on the right device, too.
+    """The argument through which a tensor came in: of the outermost user function that also has a tensor on the right device.
 
     Attributes:
-        site: where that function stood; where its caller stood, for a module.
-        name: of the argument; its source, where a caller hands it to a module.
+        site: current line of that function; of its caller, for a module.
+        name: name of the argument; its source, if a caller passes it to a module.
         beside: names of arguments, or of variables there, that are on the right device.
-        kind: `module` for what a caller hands to a module that is on another GPU as a whole, which is then `beside`; "".
+        kind: `module` if a caller passes it to a module that is wholly on another GPU, which is then in `beside`; "".
     """
 
     site: Site | None
@@ -80,12 +80,12 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """An operator whose result has another dtype than what it was computed from, though nobody cast it.
+    """An operator whose result has another dtype than its operands, without a cast.
 
     Attributes:
         site: the user's line.
         call: the torch function.
-        dtype: of what it was computed from.
+        dtype: dtype of the operands.
     """
 
     site: Site | None
@@ -94,34 +94,34 @@ class Promotion:
 
 
 MOST_LETTERS = 40
-"""Of an expression that names a tensor in a sentence."""
+"""Maximum length of an expression that names a tensor in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One tensor that a faulty call was given.
+    """One tensor argument of a faulty call.
 
     Attributes:
         argument: the operator's name for it (`input`, `weight`), or its position.
-        expression: how the user's code names it in the failing frame (`h0`, `self.mask`); "" if it has no name there.
-        shape: as the call saw it.
-        dtype: as the call saw it, such as `float32`.
-        device: as the call saw it.
+        expression: its name in the failing frame (`h0`, `self.mask`); "" if it has none.
+        shape: shape in the call.
+        dtype: dtype in the call, such as `float32`.
+        device: device in the call.
         bytes: bytes of its elements.
-        stray: True if this is the tensor in the wrong place.
+        stray: True if this tensor is misplaced.
         birth: the user's line that decided where it is.
-        birth_call: source of the call on that line that made or moved it, such as `torch.zeros(1, batch)`; "" if unknown.
+        birth_call: source of the call on that line that created or moved it, such as `torch.zeros(1, batch)`; "" if unknown.
         birth_op: the torch function behind it, such as `zeros`.
         birth_direct: True if the user's line calls that function itself, so that `device=` can be added there.
-        birth_partner: name of a tensor on the right device, at hand in the birth's function; "".
-        birth_partners: all such names, those of tensors that `self` keeps too, the best first.
+        birth_partner: name of a tensor on the right device that is available in that function; "".
+        birth_partners: all such names, including tensors on `self`, best first.
         held: where it, or the tensor it was computed from, is kept.
-        from_move: True if the birth is a move (`.to`, `.cpu`), not a factory.
-        ineffective: the user's line that asked for a move and threw its result away.
-        source: what the failing call's own text writes for it, which may compute it: `x[0] + 1`; "".
-        given: where it, or what it was computed from, came in as an argument.
-        field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of that, or was computed from it; "".
-        promotion: what gave it its dtype, if that was an operator that was given another.
+        from_move: True if it was moved there (`.to`, `.cpu`), not created.
+        ineffective: the user's line that requested a move and discarded its result.
+        source: its expression in the failing call, which may compute it: `x[0] + 1`; "".
+        given: where it, or a tensor that it was computed from, came in as an argument.
+        field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of it or was computed from it; "".
+        promotion: the promotion that changed its dtype, if any.
     """
 
     argument: str
@@ -147,22 +147,22 @@ class Operand:
 
     @property
     def name(self) -> str:
-        """What the reader knows it by: the user's words for it if they are few, else the operator's."""
+        """Return the name for a reader: the user's expression if it is short, else the operator's name."""
         few = self.source if len(self.source) <= MOST_LETTERS and "\n" not in self.source else ""
         return self.expression or few or self.argument
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The variables of the outermost function of the user that has a stray tensor in one, as a loop took them.
+    """The variables of the outermost user function with a misplaced tensor in a variable, such as a loop's.
 
     Attributes:
-        site: where that function stood.
-        holding: the variables that have the stray.
-        kinds: variables that are where the stray is, with what they are: `tensor`, `dict`, `dict of more`, `list`, `tuple`,
-            `list of dicts`, `object` for one with a `to` of its own.
-        device: how the function writes the right device; "".
-        called: where its caller stood, which has not got a result yet.
+        site: current line of that function.
+        holding: the variables that hold the misplaced tensor.
+        kinds: variables on the device of the misplaced tensor, with their kind: `tensor`, `dict`, `dict of more`, `list`,
+            `tuple`, `list of dicts`, `object` for one with its own `to`.
+        device: the function's expression for the right device; "".
+        called: current line of its caller, which has no result yet.
     """
 
     site: Site | None
@@ -174,12 +174,12 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """What the function that failed has in its variables.
+    """Variables of the function that failed.
 
     Attributes:
-        tuples: names of tuples whose items the call was given, with their lengths.
+        tuples: names of tuples whose items are arguments of the call, with their lengths.
         at_hand: variables of the failing line that are on the right device.
-        taken: those that took the stray from a loader or the like.
+        taken: variables that got the misplaced tensor from a loader or similar.
     """
 
     tuples: tuple[tuple[str, Size], ...] = ()
@@ -192,7 +192,7 @@ NOTHING_NEARBY = Nearby()
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A call that failed, or would have failed without healing.
+    """A call that failed, or would have failed without a repair.
 
     Attributes:
         number: its place in the trace.
@@ -207,14 +207,14 @@ class Fault:
         site: the user's line that failed.
         error: `ErrorType: message` as PyTorch worded it.
         operands: the tensors of the call.
-        target: where the strays should have been.
-        healed: True if the call was repeated with the strays moved, and succeeded.
-        requested: for `what="device"`, the device asked for.
+        target: the device that the misplaced tensors should have been on.
+        healed: True if the call succeeded after moving the misplaced tensors.
+        requested: for `what="device"`, the requested device.
         available: for `what="device"`, the devices that exist.
-        expression: source of the failing call; for `what="device"` of the argument at fault.
+        expression: source of the failing call; for `what="device"`, of the wrong argument.
         birth: for faults without operands, the line that decided it.
-        model_name: how the user's code calls the root module; "" if unknown.
-        detail: what is known of faults of its family only; None for most, and in files of older versions.
+        model_name: name of the root module in the user's code; "" if unknown.
+        detail: details of its family; None for most, and in files of older versions.
         nearby: variables of the failing function.
         in_replica: it failed in a replica, whose device differs from call to call.
     """
@@ -241,24 +241,24 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One crossing, or several of one line folded (`count`).
+    """One transfer, or several of one line folded (`count`).
 
     Attributes:
-        source: the device that it left.
-        target: the device that it went to.
-        bytes: bytes of one crossing.
-        shape: of the tensor, of the first one if several went together.
-        dtype: of that tensor.
-        module: path of the module that asked for it, as for a fault.
+        source: the device copied from.
+        target: the device copied to.
+        bytes: bytes of one transfer.
+        shape: shape of the tensor, or of the first one copied together.
+        dtype: dtype of that tensor.
+        module: path of the module that requested it, as for a fault.
         phase: part of the step.
-        site: the user's line that asked for it.
+        site: the user's line that requested it.
         cause: `explicit` (.to, .cuda, copy_), `scatter`, `replicate`, `gather`, `reduce`, `healed` or `hook`
             (one of accelerate, which serves `module`).
-        seconds: time of the call in the host, not of the copy itself on a GPU; of the last one if folded. A step of
-            DataParallel makes all its copies in one call, whose time is shared out by bytes.
+        seconds: host time of the call, not of the copy on a GPU; of the last one if folded. DataParallel makes all copies of a
+            step in one call, whose time is divided by bytes.
         number: its place in the trace.
-        count: how often this line did this.
-        tensors: how many went together in one crossing.
+        count: number of transfers by this line.
+        tensors: number of tensors in one transfer.
     """
 
     source: DeviceId
@@ -277,18 +277,18 @@ class Move:
 
     @property
     def all_bytes(self) -> int:
-        """Bytes of all crossings."""
+        """Return the bytes of all transfers."""
         return self.bytes * self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How a tensor that a `DataLoader` handed out was copied to an accelerator.
+    """How a tensor from a `DataLoader` was copied to an accelerator.
 
     Attributes:
-        loader: the user's line that made the loader; None where it is older than the recording, or a library made it.
-        is_pinned: it lay in pinned memory.
-        is_asynchronous: the copy was asked for with `non_blocking=True`.
+        loader: the user's line that created the loader; None if it is older than the recording, or a library created it.
+        is_pinned: it was in pinned memory.
+        is_asynchronous: the copy used `non_blocking=True`.
     """
 
     loader: Site | None
@@ -298,30 +298,30 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class UserMove:
-    """A move that the user's own line asked for, or caused by writing into a tensor, with what its data had been through.
+    """A move that the user's line requested, or caused by writing into a tensor, with the history of its data.
 
     Attributes:
         number: its place in the trace.
-        source: the device that it left.
-        target: the device that it went to.
-        bytes: of the tensor.
-        shape: of the tensor.
-        module: path of the module that asked for it, as for a fault.
+        source: the device copied from.
+        target: the device copied to.
+        bytes: bytes of the tensor.
+        shape: shape of the tensor.
+        module: path of the module that requested it, as for a fault.
         phase: part of the step.
-        site: the user's line that asked for it.
+        site: the user's line that requested it.
         step: number of the forward pass it belongs to, -1 outside.
-        chain: numbers of the crossings that the data had behind it, oldest first.
-        computed: an operation read the data after it had arrived.
-        direct_from: number of the crossing that brought the data to `source`, if nothing was done with it there; -1.
-        held: who keeps the tensor that is copied anew at every call, None for activations and inputs.
+        chain: numbers of earlier transfers of the data, oldest first.
+        computed: an operation read the data after the transfer.
+        direct_from: number of the transfer that brought the data to `source`, if it was not used there; -1.
+        held: owner of a tensor that is copied again at every call, None for activations and inputs.
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
         unsafe_module: path of the module that this line, or the one that overwrote it, ran in.
         overwritten: the line that wrote into pinned memory before any synchronisation, while an asynchronous copy read it.
-        meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
+        meant: reason in `devwidget.allow`, "" without one. An allowed transfer is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
-        is_index: nobody asked for it: a tensor on `target` was read or written at this index.
-        loading: how a tensor of a `DataLoader` was copied to an accelerator; None for all else.
+        is_index: implicit: a tensor on `target` was read or written at this index.
+        loading: how a tensor of a `DataLoader` was copied to an accelerator; None for others.
     """
 
     number: int
@@ -349,21 +349,21 @@ class UserMove:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A line at which the host waits for a value of a device, or for a size that depends on values, folded over equal lines.
+    """A line at which the host syncs for a value on a device, or for a size that depends on values; equal lines are folded.
 
     Attributes:
         call: `item`, `__bool__`, `tolist`, `numpy`, `nonzero`, `__getitem__` (a mask, a slice), `cpu` (a copy), ...
-        device: whose value.
-        module: path of the module that waits, as for a fault.
+        device: device of the value.
+        module: path of the module that syncs, as for a fault.
         phase: part of the step.
-        site: the line that waits, of the user's or of a library; the user's line for what torch itself waits for.
+        site: the line that syncs, of the user or of a library; the user's line if torch itself syncs.
         library: library code makes the call.
         expression: source of the call.
         count: how often.
-        meant: why the author allows it, "" if nobody said so.
-        turns: between how many calls of the model and of `backward` it waited; 0 if nobody counted.
-        in_step: the model, its loss, `backward` or the optimizer waits, and not the program around them.
-        called: the user's line that called the library that waits; None where it was no line of the user's.
+        meant: reason in `devwidget.allow`, "" without one.
+        turns: number of intervals between calls of the model and of `backward` in which it synced; 0 if not counted.
+        in_step: the model, its loss, `backward` or the optimizer syncs, not the program around them.
+        called: the user's line that called the library that syncs; None if no user line called it.
     """
 
     call: str
@@ -381,7 +381,7 @@ class Wait:
 
     @property
     def asked_by(self) -> Site | None:
-        """The user's line behind it, with that of the library that waits; the line itself where no line of theirs is known."""
+        """Return the user's line behind it, with the library line that syncs; the line itself if no user line is known."""
         if self.called is None or self.site is None:
             return self.site
         return replace(self.called, library=LibraryLine(self.site.file, self.site.line, self.site.text))
@@ -389,15 +389,15 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class DeviceComparison:
-    """A comparison in the program that gives the same for every device that it can be about.
+    """A comparison in the program that gives the same result for every device.
 
     Attributes:
         site: the line that compares.
         expression: source of the comparison.
-        subject: source of what is compared with the name of a device.
-        value: what that was: a `torch.device` as text, or the text that it was.
-        kept: which of the two.
-        gives: what the comparison gives.
+        subject: source of the value that is compared with the name of a device.
+        value: its value: a `torch.device` as text, or a text.
+        kept: which of the two the value is.
+        gives: result of the comparison.
     """
 
     site: Site
@@ -414,15 +414,15 @@ class CopyCheck:
 
     Attributes:
         number: place of the first one in the trace.
-        source: the GPU that they left.
-        target: the GPU that they went to.
-        bytes: of one copy, as it arrived.
-        module: path of the module that asked for it, as for a fault.
+        source: the GPU copied from.
+        target: the GPU copied to.
+        bytes: bytes of one copy.
+        module: path of the module that requested it, as for a fault.
         phase: part of the step.
-        site: the user's line that asked for it.
-        count: how many were compared.
-        wrong: how many arrived changed.
-        peer_access: whether the driver lets these two copy directly.
+        site: the user's line that requested it.
+        count: number of compared copies.
+        wrong: number of copies that arrived changed.
+        peer_access: whether the driver lets the two GPUs copy directly.
     """
 
     number: int
@@ -449,8 +449,8 @@ class OpEvent:
         number: place of the first one in the trace.
         started: seconds after the start of the recording, of the first one.
         shape: of its first result, the first time.
-        seconds: time of the host from the end of the operator before in this thread to the end of this one, over all of them:
-            what Python did in between is in it.
+        seconds: host time from the end of the previous operator in this thread to the end of this one, summed up. Includes the
+            Python code in between.
     """
 
     name: str
@@ -473,17 +473,17 @@ class ModuleEvent:
     Attributes:
         path: which module.
         class_name: its class.
-        inputs: devices of the tensors that went in, over all calls.
-        outputs: devices of the tensors that came out, over all calls.
-        calls: how often it ran; replicas of one module count one each.
+        inputs: devices of the input tensors, over all calls.
+        outputs: devices of the output tensors, over all calls.
+        calls: number of calls; replicas of one module count one each.
         seconds: wall time of all calls, children included.
         failed: whether one of the calls raised.
         number: place of the first call in the trace.
         started: seconds after the start of the recording, of the first call.
         replica: number of the DataParallel replica, -1 for the module itself.
-        stopped: place in the trace at which the first call ended, -1 where that is not known.
-        input_shapes: of the tensors that went into the first call.
-        output_shapes: of those that came out of it.
+        stopped: place in the trace at which the first call ended, -1 if unknown.
+        input_shapes: shapes of the input tensors of the first call.
+        output_shapes: shapes of its output tensors.
     """
 
     path: str
@@ -506,14 +506,14 @@ class Trace(Record):
     """One recording.
 
     Attributes:
-        findings: what is wrong, worst first.
-        faults: the failing calls that findings were drawn from.
-        moves: data that went from device to device, in order.
+        findings: worst first.
+        faults: the failing calls that findings are based on.
+        moves: transfers between devices, in order.
         ops: operators below autograd, in order.
         modules: what ran, in order.
         replicas: the copies that DataParallel made, in order.
-        crossings: the moves that the user's own lines asked for, in order.
-        waits: lines at which the host waited for a device, in order of their first time.
+        crossings: transfers that the user's own lines requested, in order.
+        waits: lines at which the host synced with a device, by first time.
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
         copy_checks: copies between GPUs that were verified (`verify_hops`), in order.
@@ -521,17 +521,17 @@ class Trace(Record):
         failure: where it was raised; None if none was, or in files of older versions.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
-        not_restored: what the step changed and could not be put back, each with its reason.
+        not_restored: changes of the step that could not be undone, each with its reason.
         virtual_gpus: how many virtual GPUs were active, 0 for none.
         seconds: wall time of the recording.
-        collectives: what this process began with others, in order.
-        groups: the process groups of them.
-        samples: length of the batch, 0 where its tensors have several lengths or it is not known.
-        step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
-        steps: how often the program went back, or else called its model; 0 if nobody counted.
-        comparisons: those of the program's devices that say the same for each.
-        phases: parts of the step that ran, also those in which no operator was seen; () in files of older versions.
-        noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
+        collectives: collectives of this process, in order.
+        groups: their process groups.
+        samples: length of the batch, 0 if its tensors have several lengths or it is unknown.
+        step_runs: number of runs of the step: one, and one more for each trial of its fixes; 0 outside of `trace`.
+        steps: number of backward passes, or else of model calls; 0 if not counted.
+        comparisons: comparisons of devices that always give the same result.
+        phases: parts of the step that ran, including those without an operator; () in files of older versions.
+        noticed: side effects of the trials outside of the step, if they were requested anyway.
     """
 
     findings: tuple[Finding, ...] = ()

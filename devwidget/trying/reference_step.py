@@ -130,9 +130,7 @@ class Reference:
 
     def _find_difference(self, mine: Results, other: Results, values: bool) -> str:
         if len(mine.output) != len(other.output):
-            return Message(
-                "it returns {count} tensors instead of {right}", count=len(other.output), right=len(mine.output)
-            )
+            return Message("it returns {count} tensors instead of {right}", count=len(other.output), right=len(mine.output))
         for a, b in zip(mine.output, other.output, strict=True):
             if (a.shape, a.dtype) != (b.shape, b.dtype):
                 return Message("it returns {result} instead of {right}", result=_kind_of(b), right=_kind_of(a))

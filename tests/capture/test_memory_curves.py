@@ -208,7 +208,7 @@ def test_a_torch_that_does_not_tell_what_is_kept_counts_it_as_other_and_says_so(
         trace = devwidget.trace(*program("mlp", 1), loss_fn=lambda out: out.square().mean())
     (curve,) = trace.memory
     assert not any(point.activations for point in curve.points)
-    assert str(trace).count("torch before 2.9 does not tell what autograd keeps") == 1
+    assert str(trace).count("torch before 2.9 does not report what autograd keeps") == 1
 
 
 def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():

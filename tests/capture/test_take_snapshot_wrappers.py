@@ -134,7 +134,7 @@ def test_a_wrapper_subclass_counts_what_it_wraps() -> None:
 def test_data_parallel_without_an_accelerator_says_what_it_does() -> None:
     facts = facts_of(nn.DataParallel(nn.Linear(2, 2)))
     assert facts.wrapper == "DataParallel"
-    assert facts.note == "no accelerator was there: it calls the module directly"
+    assert facts.note == "no accelerator was available: it calls the module directly"
 
 
 def test_data_parallel_with_devices_names_them() -> None:
@@ -211,7 +211,7 @@ def test_weights_offloaded_to_the_cpu_are_shown_there() -> None:
     assert (facts.device, facts.bytes, facts.note) == (CPU, 32, "offloaded to cpu")
     assert model[0].weight.is_meta
     hooked = facts_of(model, "0")
-    assert (hooked.wrapper, hooked.note) == ("accelerate", "runs on cpu, offloaded in between")
+    assert (hooked.wrapper, hooked.note) == ("accelerate", "runs on cpu, offloaded between calls")
 
 
 def test_weights_offloaded_to_disk_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,7 @@ def test_a_wrong_value_is_refused_with_its_path(path: tuple[str | int, ...], val
 @pytest.mark.parametrize(("path", "value", "message"), [
     ((3, "parent"), 5, "modules[3].parent: expected the index of an earlier module"),
     ((0, "parent"), 0, "modules[0].parent: expected -1 for the root"),
-    ((2, "tensors", 0, "shape"), [2**40, 2**40], "modules[2].tensors[0].shape: expected less than 2**63 elements"),
+    ((2, "tensors", 0, "shape"), [2**40, 2**40], "modules[2].tensors[0].shape: expected fewer than 2**63 elements"),
 ])  # fmt: skip
 def test_a_tree_that_no_view_can_show_is_refused(path: tuple[str | int, ...], value: Any, message: str) -> None:
     assert refused(edited(split_model(), "data", "modules", *path, value=value)) == message

@@ -82,7 +82,7 @@ def test_a_fix_whose_edit_gives_another_result_fails(monkeypatch):
 
 
 def test_a_cure_in_words_cannot_be_tried():
-    with pytest.raises(DevwidgetError, match="it is a cure in words"):
+    with pytest.raises(DevwidgetError, match="it is advice in words"):
         Fix("think again").try_it()
 
 

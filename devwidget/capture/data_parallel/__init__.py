@@ -1,1 +1,1 @@
-"""nn.DataParallel: whether it can run, its four steps while it runs, and what is known of each call."""
+"""nn.DataParallel: check whether it can run, watch its four steps, and record each call."""

@@ -1,4 +1,4 @@
-"""Where DataParallel wrappers are built; and one whose module is not on `device_ids[0]`: it cannot run."""
+"""Find where DataParallel wrappers are built, and report a wrapper whose module is not on `device_ids[0]`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _construct(
 
 
 def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> None:
-    """Write down the first of these numbers, as DataParallel was given them, that no GPU of this machine has."""
+    """Record the first device number passed to DataParallel that no GPU of this machine has."""
     kind = devices.kind_here()
     absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= devices.count_of(kind)), None)
     if absent is not None and devices.count_of(kind):
@@ -54,13 +54,13 @@ def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> N
 
 
 def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None) -> Site | None:
-    """The line that built a wrapper; the source tells it of one that is older than the recording."""
+    """Return the line that built a wrapper. If the wrapper is older than the recording, the source is searched."""
     known = to_site(state.tracker.made.get(wrapper))
     return known or find_construction(user_frames(caller), wrapper)
 
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
-    """The first parameter or buffer that is not where DataParallel demands it."""
+    """Return the first parameter or buffer that is not on the device that DataParallel requires."""
     for group in TENSOR_GROUPS:
         for name, tensor in named_tensors(wrapper.module, group):
             if tensor.device != wrapper.src_device_obj:
@@ -69,7 +69,7 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
 
 
 def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, has_moved: bool, state: RecordingState) -> Site | None:
-    """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
+    """Return the line that built the wrapper, or that created the tensor if only that one arrived later."""
     root = state.births.find_root(tensor) if has_moved else None
     known = to_site(root.site) if root is not None else None
     return known or built_at(wrapper, state, sys._getframe())
@@ -78,7 +78,7 @@ def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, has_moved: 
 def report_misplaced(
     wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, site: RawSite | None
 ) -> None:
-    """Write down that a wrapper cannot run; `site` is the line that called it."""
+    """Record that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, sys._getframe(1))

@@ -1,4 +1,4 @@
-"""What goes wrong inside a replica or at the edges of a DataParallel call; the tensors that it cuts and joins, by name."""
+"""Report faults inside a replica or at the edges of a DataParallel call, and name the tensors that it splits and joins."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ Named = dict[str, torch.Tensor]
 
 
 def arguments_by_name(module: torch.nn.Module, args: Any, kwargs: Any) -> Named:
-    """The tensors among the arguments of `forward`, called as its signature calls them."""
+    """Return the tensors among the arguments of `forward`, named as in its signature."""
     return {path: tensor for name, value in named_arguments(module, args, kwargs) for path, tensor in by_name(value, name)}
 
 
 def named_arguments(module: torch.nn.Module, args: Any, kwargs: Any) -> list[tuple[str, Any]]:
-    """The arguments of `forward`, called as its signature calls them."""
+    """Return the arguments of `forward`, named as in its signature."""
     names = _positional_names(type(module).forward)
     named = [(names[i] if i < len(names) else f"args[{i}]", value) for i, value in enumerate(args)]
     return [*named, *kwargs.items()]
 
 
 def by_name(value: Any, name: str, depth: int = DEEPEST) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors in nested lists, tuples and dicts, with the expression that reaches each of them."""
+    """Yield the tensors in nested lists, tuples and dicts, each with the expression that reaches it."""
     if is_tensor(value):
         yield name, value
     elif depth and is_a(value, (list, tuple)):
@@ -78,7 +78,7 @@ def by_name(value: Any, name: str, depth: int = DEEPEST) -> Iterator[tuple[str, 
 
 
 def _positional_names(forward: Any) -> list[str]:
-    """Names of the positional parameters after `self`; [] where they cannot be read."""
+    """Return the names of the positional parameters after `self`; [] if they cannot be read."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())[1:]
     except (TypeError, ValueError):  # scripted and C++ functions
@@ -88,27 +88,27 @@ def _positional_names(forward: Any) -> list[str]:
 
 
 class ScatterOffsets:
-    """Parts of tensors in the order of the replicas; tells where each part begins in the whole."""
+    """Parts of tensors in the order of the replicas. Computes where each part begins in the whole."""
 
     def __init__(self, dim: int) -> None:
         self._dim = dim
         self._ends: dict[str, int] = {}
 
     def add_piece(self, name: str, part: torch.Tensor, source: torch.device) -> Piece:
-        """The next part of a tensor."""
+        """Add the next part of a tensor."""
         start = self._ends.get(name, 0)
         stop = self._ends[name] = start + self.measure_length(part)
         return Piece(name, tuple(part.shape), format_dtype(part.dtype), bytes_of(part), start, stop, device_id(source))
 
     def measure_length(self, part: torch.Tensor) -> int:
-        """How long a part is along the axis that is cut; a number is joined as a vector of one."""
+        """Return the length of a part along the split axis. A scalar is joined as a vector of one."""
         if -part.dim() <= self._dim < part.dim():
             return part.shape[self._dim]
         return 1
 
 
 def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
-    """What the modules of a replica hold in plain attributes."""
+    """Return what the modules of a replica hold in plain attributes."""
     return {
         (index, name): value
         for index, (_, part) in enumerate(walk_modules(replica))
@@ -118,7 +118,7 @@ def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
 
 
 def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
-    """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
+    """Return attributes that forward wrote into a replica, which is discarded, and that the class reads."""
     parts = [part for _, part in walk_modules(replica)]
     for (index, name), value in plain_attributes(replica).items():
         old = before.get((index, name), _MISSING)
@@ -134,7 +134,7 @@ _MISSING = object()
 
 
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
-    """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
+    """Handle `next(self.parameters())` in a replica, which has no parameters: add some, so that forward can run again."""
     site = innermost_site(error.__traceback__)
     parts = [part for _, part in walk_modules(replica)]
     if not any(own_tensors(part) and not registered_entries(part, "_parameters") for part in parts):
@@ -146,7 +146,7 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
 
 
 def tensor_in(model: nn.Module, site: Site | None) -> str:
-    """How the method at a line can write a parameter of its module: `embed.weight`."""
+    """Return how the method at a line can write a parameter of its module: `embed.weight`."""
     method = site.function if site is not None else "forward"
     users = [part for _, part in walk_modules(model) if not module_name(type(part)).startswith("torch.")]
     owners = [part for part in users if find_class_attribute(type(part), method)]
@@ -171,7 +171,7 @@ class FailedReplica(NamedTuple):
         module: path of the module that failed.
         site: the user's line that failed.
         error: its text.
-        caller: whose frame leads to inputs that are older than the recording.
+        caller: the caller, whose frame leads to inputs that are older than the recording.
         find_built: finds the line that built the wrapper.
     """
 
@@ -184,7 +184,7 @@ class FailedReplica(NamedTuple):
 
 
 def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tuple[Any, Any], failed: FailedReplica) -> None:
-    """How the inputs were cut, as far as a replica can have failed of it.
+    """Report how the inputs were split, if that can explain why a replica failed.
 
     Args:
         inputs: arguments and keyword arguments of the wrapper.
@@ -208,7 +208,9 @@ def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tupl
 
 
 def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
-    """Inputs that are not as long along an axis as the batch, and its length: the most common one, else the longest."""
+    """Return inputs whose length along an axis differs from the batch, and the batch length: the most common one, else the
+    longest.
+    """
     cut = [tensor for tensor in inputs if tensor.dim() > dim]
     lengths = [tensor.shape[dim] for tensor in cut]
     if len(lengths) > 2:
@@ -219,14 +221,16 @@ def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tenso
 
 
 def _is_given_whole(value: Any, samples: int) -> bool:
-    """Whether something is as long as the batch and goes to every replica whole: a list of no tensors, or an object of some."""
+    """Return whether a value is as long as the batch but goes to every replica whole: a list without tensors, or an object
+    with some.
+    """
     if is_a(value, (list, tuple)):
         return len(list(parts_of(value))) == samples and next(tensors_in(value), None) is None
     return any(tensor.dim() and tensor.shape[0] == samples for _, tensor in tensors_of_object(value))
 
 
 def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """Tensors in the fields of an object of the user, into which scatter and gather do not look."""
+    """Return tensors in the fields of a user's object. scatter and gather do not look into objects."""
     if value is None or is_tensor(value) or is_scalar(value) or is_a(value, (list, tuple, dict, nn.Module)):
         return []
     parts = items_of(value) or fields_of(value)
@@ -237,7 +241,7 @@ def not_cut(
     state: RecordingState, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int, replicas: int,
     explains: tuple[int, ...] = (),
 ) -> None:  # fmt: skip
-    """Every replica was given a value as it is, beside its share of the batch."""
+    """Report that every replica got a whole value in addition to its share of the batch."""
     tensors = tensors_of_object(value)
     operands = tuple(operand_of(t, f"{name}.{field}", f"{name}.{field}", stray=True) for field, t in tensors)
     detail = NotCut(class_name(type(value)), name, samples, replicas, explains)
@@ -248,7 +252,9 @@ _WORDS = re.compile(r"[^\W\d]\w*")
 
 
 def _describe_input(state: RecordingState, tensor: torch.Tensor, caller: FrameType | None) -> Operand:
-    """An input that was cut wrongly; the caller of the wrapper leads to one that is older than the recording."""
+    """Describe an input that was split wrongly. The frame of the wrapper's caller leads to one that is older than the
+    recording.
+    """
     birth = state.births.find_birth(tensor)
     made = to_site(birth.find_root().site) if birth is not None else None
     if made is None and caller is not None:
@@ -257,9 +263,9 @@ def _describe_input(state: RecordingState, tensor: torch.Tensor, caller: FrameTy
 
 
 def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | None) -> torch.Tensor | None:
-    """The mean of a vector that backward refused because each replica had given a number; None if it is none of those.
+    """Return the mean of a vector that backward rejected because each replica returned a number; None for any other error.
 
-    Most programs take the mean themselves, which is how it is meant to be done.
+    Most programs take the mean themselves, as DataParallel intends.
     """
     call = state.parallel.latest_call()
     if call is None or call.gives_numbers is None or "only for scalar outputs" not in message(error):
@@ -273,7 +279,7 @@ def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | 
 
 
 def _is_of_numbers(loss: torch.Tensor) -> bool:
-    """Whether all that it takes from the replicas are the numbers that each of them gave."""
+    """Return whether all that it takes from the replicas are their scalar outputs."""
     nodes, seen, gathered = [node_of(loss)], set[Any](), []
     while nodes:
         node: Any = nodes.pop()
@@ -288,13 +294,13 @@ def _is_of_numbers(loss: torch.Tensor) -> bool:
 
 
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
-    """Each replica gave a number, and gather made a vector of them, from which a line went backward."""
+    """Report that each replica returned a number, and that a line called backward on the gathered vector."""
     site = classes.return_of(kind, "forward")
     write_fault(state, "io", path, site, "", ScalarOutputs(class_name(kind), replicas, backward))
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
-    """The user's line nearest to where an exception was raised."""
+    """Return the user's line nearest to where an exception was raised."""
     step = innermost_step(trace)
     if step is None:
         return None
@@ -312,7 +318,7 @@ def write_fault(
     operands: tuple[Operand, ...] = (),
     birth: Site | None = None,
 ) -> None:
-    """Write down a fault of a replica."""
+    """Record a fault of a replica."""
     fault = fault_at(
         state.tracker,
         what,

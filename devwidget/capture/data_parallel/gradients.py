@@ -1,4 +1,6 @@
-"""DataParallel's backward: gradients are scattered to the replicas and reduced on the first GPU, below any mode on NCCL."""
+"""Record DataParallel's backward. Gradients are scattered to the replicas and reduced on the first GPU, below any mode on
+NCCL.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ from devwidget.records.trace import Cause, Phase
 
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 Groups = Callable[[Any, Any], Iterator[Crossing]]
-"""From the arguments and the result of a step: source, target, and the tensors that went together."""
+"""Maps the arguments and the result of a step to source, target and the tensors copied together."""
 
 
 def parallel_gradients(state: RecordingState, undo: Undo) -> None:
-    """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
+    """Log the transfers of gradients with their cause. In forward the wrapper's own steps are already watched."""
     steps: tuple[tuple[type | None, Cause, Groups], ...] = (
         (torch_internals.ReduceAddCoalesced, "reduce", _reduced_groups),
         (torch_internals.Scatter, "scatter", _scattered_groups),
@@ -58,7 +60,7 @@ def log_crossings(
     state: RecordingState, crossings: Iterable[Crossing], seconds: float, module: str | None, phase: Phase,
     site: RawSite | None, cause: Cause,
 ) -> None:  # fmt: skip
-    """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
+    """Record the moves of a step. Its time is divided by bytes, because torch copies them in one call."""
     moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
     share = seconds / max(1, sum(size for *_, size in moved))
     for source, target, tensors, size in moved:
@@ -66,13 +68,13 @@ def log_crossings(
 
 
 def _call_of_node() -> WrapperCall | None:
-    """The DataParallel call whose backward runs in this thread; None for one that was not recorded."""
+    """Return the DataParallel call whose backward runs in this thread; None if it was not recorded."""
     node: Any = torch_internals.current_autograd_node()
     return node.metadata.get(CALL) if node is not None else None
 
 
 def _reduced_groups(args: Any, out: Any) -> Iterator[Crossing]:
-    """`(destination, number of parameters, *gradients)`: one group for each replica."""
+    """Split `(destination, number of parameters, *gradients)` into one group per replica."""
     _, count, *gradients = args
     target = next(tensors_in(out)).device
     for start in range(0, len(gradients), count):

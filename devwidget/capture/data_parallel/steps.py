@@ -1,4 +1,4 @@
-"""nn.DataParallel while it runs: its four steps are overridden on the instance and measured; each replica in its own thread."""
+"""Watch nn.DataParallel while it runs: measure its four steps, and watch each replica in its own thread."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from devwidget.records.trace import Cause, Fault
 
 
 class Worker:
-    """What torch's `parallel_apply` calls in place of a replica.
+    """Called by torch's `parallel_apply` in place of a replica.
 
     Args:
-        inputs: what the wrapper was given, before it was cut.
+        inputs: inputs of the wrapper, before the split.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Worker:
         self._caller = threading.get_ident()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the replica; its own faults are written down, and raised."""
+        """Run the replica. Its faults are recorded and raised."""
         here, state, run = self._state.tracker.here, self._state, self._call.replica_run(self._number)
         own_thread = threading.get_ident() != self._caller
         started, outer, here.replica = time.perf_counter(), (here.replica, here.nodes), self._number
@@ -92,7 +92,7 @@ class Worker:
         faults.blame_cut(state, self._wrapper, self._inputs, failed)
 
     def _explain_objects(self, found: Sequence[Fault]) -> None:
-        """A tensor of an object was met on the wrong device, because every replica was given the object as it is."""
+        """Explain a misplaced tensor inside an object: every replica got the same object."""
         for name, value in named_arguments(self._wrapper.module, *self._inputs) if found else ():
             whole = {(device_id(t.device), tuple(t.shape)) for _, t in faults.tensors_of_object(value)}
             mine = [f for f in found if any(o.stray and (o.device, o.shape) in whole for o in f.operands)]
@@ -103,7 +103,7 @@ class Worker:
 
 
 def watch_wrappers(state: RecordingState, undo: Undo) -> None:
-    """Watch each call of a DataParallel module, and leave its instance as it was."""
+    """Watch each call of a DataParallel module. The instance is restored afterwards."""
     listen(state.is_here, nn.DataParallel, "forward", functools.partial(_run_watched, state), undo)
 
 
@@ -125,10 +125,10 @@ def _run_watched(
 
 
 class WrapperWatch:
-    """The four steps of one DataParallel call, measured.
+    """Measures the four steps of one DataParallel call.
 
     Args:
-        frame: of the call.
+        frame: frame of the call.
     """
 
     def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState, frame: FrameType) -> None:
@@ -151,7 +151,7 @@ class WrapperWatch:
         state.parallel.add_call(self.call)
 
     def end_call(self) -> None:
-        """The call has returned, or raised."""
+        """Finish after the call has returned or raised."""
         self.call.seconds = time.perf_counter() - self._started
         self.call.caller = None
         for run, device in zip(self.call.runs, self.call.devices, strict=False):
@@ -167,7 +167,7 @@ class WrapperWatch:
             self.call.steps[name] = time.perf_counter() - started
 
     def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, *where: Any) -> Any:
-        """Cut the batch; count what each device got."""
+        """Split the batch and count what each device got."""
         with self._measure_step("scatter", "scatter"):
             parts = original(inputs, kwargs, *where)
         self._inputs = inputs, kwargs or {}
@@ -186,7 +186,7 @@ class WrapperWatch:
         return parts
 
     def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:
-        """Copy the model; give each replica's modules the paths of the originals."""
+        """Copy the model and give each replica's modules the paths of the originals."""
         with self._measure_step("replicate", "replicate"):
             replicas = original(module, device_ids)
         parameters, buffers = ([tensor for _, tensor in named_tensors(module, group)] for group in TENSOR_GROUPS)
@@ -213,7 +213,7 @@ class WrapperWatch:
             return original(workers, *given)
 
     def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:
-        """Collect the outputs; count what crosses to the gather point."""
+        """Collect the outputs and count the bytes copied to the output device."""
         parts = self._given_back(outputs)
         with self._measure_step("gather", "gather"):
             joined = original(outputs, *where)
@@ -230,7 +230,7 @@ class WrapperWatch:
         return joined
 
     def _given_back(self, outputs: Any) -> list[torch.Tensor]:
-        """Count what each replica gives back, before it is known whether the gather point has room for it."""
+        """Count what each replica returns, before it is known whether it fits on the output device."""
         cut, parts = ScatterOffsets(self._wrapper.dim), list[torch.Tensor]()
         for number, output in enumerate(outputs):
             named = dict(by_name(output, "output"))
@@ -243,7 +243,7 @@ class WrapperWatch:
 
     @staticmethod
     def _mark_nodes(key: str, value: object, tensors: Iterable[torch.Tensor]) -> None:
-        """Let the autograd nodes of a step know their call, or what they have made."""
+        """Store the call, or what they computed, on the autograd nodes of a step."""
         for node in map(node_of, tensors):
             if node is not None:
                 node.metadata[key] = value

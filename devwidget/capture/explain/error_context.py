@@ -1,4 +1,4 @@
-"""What surrounds an exception: its frames, the modules that were running, and the model that they belong to."""
+"""Context of an exception: its frames, the modules that were running, and their model."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class ErrorContext:
 
     Attributes:
         raised: the exception.
-        error: the same, or what a worker of DataParallel raised behind it, if that was kept.
-        frames: of its traceback, outermost first, with those of the worker.
-        state: as a recording would have it, without births.
+        error: the same, or the exception of a DataParallel worker behind it, if that was kept.
+        frames: frames of its traceback, outermost first, including the worker's frames.
+        state: as in a recording, without births.
     """
 
     raised: BaseException
@@ -41,27 +41,27 @@ class ErrorContext:
 
     @property
     def user(self) -> FrameType | None:
-        """The innermost frame of user code."""
+        """Return the innermost frame of user code."""
         return innermost_user(self.frames)
 
     @property
     def below(self) -> tuple[FrameType, ...]:
-        """Library frames below the user's line, and the user's own, innermost first."""
+        """Return the library frames below the user's line, then the user's frame, innermost first."""
         if self.user is None:
             return self.frames[::-1]
         return self.frames[self.frames.index(self.user) :][::-1]
 
     @property
     def error_text(self) -> str:
-        """`ErrorType: message`."""
+        """Return `ErrorType: message`."""
         return error_text(self.error)
 
     def in_call(self, code: Any) -> FrameType | None:
-        """The innermost frame of a given function."""
+        """Return the innermost frame of a given function."""
         return next((f for f in reversed(self.frames) if f.f_code is code), None)
 
     def caller_of(self, frame: FrameType) -> FrameType:
-        """The user frame above a library frame, or the frame itself."""
+        """Return the user frame above a library frame, or the frame itself."""
         return innermost_user(self.frames[: self.frames.index(frame)]) or frame
 
 
@@ -92,14 +92,14 @@ def context_of(error: BaseException) -> ErrorContext:
 
 
 def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:
-    """Give the modules of a replica the paths of those that they are copies of."""
+    """Give the modules of a replica the paths of the originals."""
     prefix = state.tracker.path_of(wrapper.module)
     for path, part in walk_modules(replica):
         state.tracker.name_module(part, f"{prefix}.{path}".strip("."))
 
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
-    """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
+    """Return the model and its name: the module that holds the outermost running one, else the largest that the frames name."""
     named = list(itertools.chain.from_iterable(map(_modules, frames)))
     if running:
         named = _find_around(named, running)
@@ -109,7 +109,7 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
 
 
 def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -> list[tuple[str, nn.Module]]:
-    """The modules that hold the outermost running one; if that is a loss, which has no parameters, those beside it."""
+    """Return modules that hold the outermost running one. For a loss without parameters, return the modules next to it."""
     around, others = [], []
     for pair in named:
         if pair[1] is not running[0]:
@@ -130,7 +130,7 @@ def _parts_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that a user frame's code has a name for; `self` is one without a name."""
+    """Return modules that a user frame's code has a name for; `self` counts as unnamed."""
     if not is_users_code(frame.f_code):
         return
     variables = dict(globals_used(frame))

@@ -1,4 +1,4 @@
-"""The exception that ends a recording, read from its traceback while that still exists."""
+"""Read the exception that ends a recording from its traceback while that still exists."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from devwidget.capture.source_code.stack import STEP, owners, steps_down, user_f
 from devwidget.records.explanation import Failure
 
 MOST_FRAMES = 60
-"""Frames kept of a traceback: a recursion that never ended has a thousand equal ones."""
+"""Frames kept of a traceback. Infinite recursion has a thousand equal ones."""
 
 
 def failure_of(error: BaseException, message: str, module: str | None) -> Failure:
-    """What is worth keeping of an exception.
+    """Return a record of an exception.
 
     Args:
         error: the exception.
         message: its text.
-        module: path of the innermost module that it left.
+        module: path of the innermost module that raised it.
     """
     user = innermost_user(traceback_frames(error.__traceback__))
     codes = [step.tb_frame.f_code for step in steps_down(error.__traceback__)]
@@ -38,7 +38,7 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
 
 
 def _words(error: BaseException) -> list[str]:
-    """The traceback without our own frames."""
+    """Return the traceback without devwidget's own frames."""
     shown = list(steps_to_show(error.__traceback__)) or list(steps_down(error.__traceback__))
     # A signal that strikes as a function begins has no line there.
     steps = [_step(step.tb_frame, step.tb_lineno or step.tb_frame.f_code.co_firstlineno) for step in shown]

@@ -1,4 +1,4 @@
-"""Tracebacks in a notebook without frames of ours; the exception, `%tb` and `%debug` still have them all."""
+"""Hide devwidget's frames from tracebacks in a notebook. The exception, `%tb` and `%debug` still have all frames."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from devwidget.capture.source_code.stack import steps_down
 from devwidget.records.schema.message import Message, in_language
 
 _owners: weakref.WeakKeyDictionary[Any, set[object]] = weakref.WeakKeyDictionary()
-"""Who wants the tracebacks of a shell folded."""
+"""Owners that request folded tracebacks of a shell."""
 
 
 @contextlib.contextmanager
 def folded(error: BaseException | None) -> Iterator[int]:
-    """Take our frames out of an exception, and of those that led to it, while the block runs; yields how many."""
+    """Remove devwidget's frames from an exception and its causes while the block runs; yield the number removed."""
     changed: list[tuple[TracebackType, TracebackType | None]] = []
     left_out = 0
     try:
@@ -38,7 +38,7 @@ def folded(error: BaseException | None) -> Iterator[int]:
 
 
 def fold(shell: Any, owner: object) -> None:
-    """Have an IPython shell show its tracebacks so, until each owner has called `unfold`."""
+    """Make an IPython shell fold its tracebacks, until each owner has called `unfold`."""
     printer = shell.InteractiveTB
     owners = _owners.setdefault(printer, set())
     if not owners:
@@ -47,7 +47,7 @@ def fold(shell: Any, owner: object) -> None:
 
 
 def unfold(shell: Any, owner: object) -> None:
-    """Have it show them as before; nothing happens if it does."""
+    """Undo `fold`. No effect if the shell does not fold."""
     printer = shell.InteractiveTB
     owners = _owners.get(printer, set())
     owners.discard(owner)

@@ -1,4 +1,4 @@
-"""What the library frames of a traceback know by themselves: optimizers, checkpoints, wrappers, backward."""
+"""Faults that the library frames of a traceback identify: optimizers, checkpoints, wrappers, backward."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*ex
 
 
 def optimizer_state(context: ErrorContext) -> None:
-    """A step failed, and the state is not where its parameters are."""
+    """Report a step that failed because the optimizer state is not where its parameters are."""
     running = [frame for frame in context.frames if is_a(_self(frame), torch.optim.Optimizer)]
     if not running or running[0].f_code.co_name in ("__init__", "add_param_group") or any(map(_fills_items, running)):
         return
@@ -49,7 +49,7 @@ def optimizer_state(context: ErrorContext) -> None:
 
 
 def _fills_items(frame: FrameType) -> bool:
-    """Whether the function of the user that a frame runs puts items into something: `state['speed'] = torch.zeros(3)`."""
+    """Return whether the user function of a frame assigns items: `state['speed'] = torch.zeros(3)`."""
     node = definition_of(frame.f_code)
     for statement in statements_of(node) if node is not None else []:
         for target in targets_of(statement):
@@ -59,7 +59,7 @@ def _fills_items(frame: FrameType) -> bool:
 
 
 def lost_leaf(context: ErrorContext) -> None:
-    """An optimizer was given a tensor that is no leaf."""
+    """Report that an optimizer got a non-leaf tensor."""
     if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in message(context.error):
         return
     for frame in context.below:
@@ -70,7 +70,7 @@ def lost_leaf(context: ErrorContext) -> None:
 
 
 def uncalled_move(context: ErrorContext) -> None:
-    """A module was given `clip = waveform.cuda`, the method and not what it returns."""
+    """Report that a module got a method instead of its result: `clip = waveform.cuda`."""
     if not isinstance(context.error, TypeError):
         return
     for running in reversed(context.state.tracker.here.stack):
@@ -82,7 +82,7 @@ def uncalled_move(context: ErrorContext) -> None:
 
 
 def missing_gradient(context: ErrorContext) -> None:
-    """The line reads `.grad` of a tensor that a move made: the gradient is with the leaf behind it."""
+    """Report that a line reads `.grad` of a tensor that a move made. The gradient is on the leaf behind it."""
     if context.user is not None and isinstance(context.error, AttributeError):
         for owner, name in _attributes_read(context.user):
             if name == "grad" and is_tensor(owner):
@@ -90,7 +90,7 @@ def missing_gradient(context: ErrorContext) -> None:
 
 
 def lost_state(context: ErrorContext) -> None:
-    """The line reads an attribute that the replicas of a DataParallel model have written, and lost."""
+    """Report that a line reads an attribute that the replicas of a DataParallel model wrote and lost."""
     if context.user is None or "'NoneType'" not in message(context.error) or not any(_wrappers(context)):
         return
     for owner, name in _attributes_read(context.user):
@@ -103,7 +103,7 @@ def lost_state(context: ErrorContext) -> None:
 
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
-    """The attributes that the line of a frame reads, and what it reads them of."""
+    """Return the attributes that the line of a frame reads, and their objects."""
     node, scope = parsed_statement(statements.statement_text(frame.f_code.co_filename, frame.f_lineno)), Scope(frame)
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Attribute):
@@ -111,14 +111,14 @@ def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
 
 
 def _wrappers(context: ErrorContext) -> Iterator[tuple[str, Any]]:
-    """The DataParallel wrappers of the model, with their paths."""
+    """Return the DataParallel wrappers of the model, with their paths."""
     for path, module in context.state.tracker.list_modules():
         if is_a(module, nn.DataParallel):
             yield path, module
 
 
 def checkpoint_prefix(context: ErrorContext) -> None:
-    """Keys of a checkpoint miss the module's by `module.`."""
+    """Report checkpoint keys that differ from the module's by `module.`."""
     frame = context.in_call(nn.Module.load_state_dict.__code__)
     if frame is None:
         return
@@ -132,7 +132,7 @@ def checkpoint_prefix(context: ErrorContext) -> None:
 
 
 def _find_alike(frame: FrameType, given: dict[Any, Any]) -> dict[Any, Any]:
-    """The dict with the same keys that a frame has, also in a dict: `checkpoint['model']`."""
+    """Return the dict of a frame with the same keys, or one nested in a dict: `checkpoint['model']`."""
     variables = list(locals_of(frame).values())
     for value in variables:
         for _, part in (("", value), *(items_of(value) or ())):
@@ -142,7 +142,7 @@ def _find_alike(frame: FrameType, given: dict[Any, Any]) -> dict[Any, Any]:
 
 
 def misplaced_wrapper(context: ErrorContext) -> None:
-    """DataParallel refused a model that is not on `device_ids[0]`."""
+    """Report a model that is not on `device_ids[0]`, which DataParallel rejects."""
     frame = context.in_call(nn.DataParallel.forward.__code__)
     if frame is None or "module must have its parameters" not in message(context.error):
         return
@@ -154,19 +154,19 @@ def misplaced_wrapper(context: ErrorContext) -> None:
 
 
 def absent_gpus(context: ErrorContext) -> None:
-    """DataParallel was built with numbers that no GPU has."""
+    """Report DataParallel device numbers that no GPU has."""
     frame = context.in_call(nn.DataParallel.__init__.__code__)
     if frame is not None and isinstance(context.error, AssertionError):
         report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
 def unwatched_call(context: ErrorContext) -> None:
-    """A call about which no mode is asked, such as that of `torch.load`."""
+    """Report a call that function modes do not see, such as `torch.load`."""
     meet_unwatched(context.state, context.error)
 
 
 def vector_of_losses(context: ErrorContext) -> None:
-    """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
+    """Report `backward` on several numbers: DataParallel gathered one scalar loss from each replica."""
     if context.user is None or "only for scalar outputs" not in message(context.error):
         return
     lengths = {len(value) for value in locals_of(context.user).values() if is_tensor(value) and value.dim() == 1}
@@ -178,7 +178,7 @@ def vector_of_losses(context: ErrorContext) -> None:
 
 
 def wrong_gradient(context: ErrorContext) -> None:
-    """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
+    """Report a hand-written backward that returned a gradient on another device. The graph of the loss leads to its class."""
     found = _GRADIENT.search(message(context.error))
     kind = _find_function(context, found[1]) if found is not None else None
     if found is None or kind is None or context.user is None:
@@ -204,7 +204,7 @@ def wrong_gradient(context: ErrorContext) -> None:
 
 
 def _line_of_gradient(kind: Any) -> Site | None:
-    """The line of a backward of the user that made the value that it returns first."""
+    """Return the line of a user's backward that created the first returned value."""
     code = kind.backward.__code__
     function = definition_of(code)
     returned = statements.last_return(code.co_filename, function) if function is not None else None
@@ -215,7 +215,7 @@ def _line_of_gradient(kind: Any) -> Site | None:
 
 
 def _find_function(context: ErrorContext, name: str) -> Any:
-    """The `autograd.Function` of a name, in the graphs of the tensors that the frames hold."""
+    """Return the `autograd.Function` of a name, in the graphs of the tensors in the frames."""
     seen: set[Any] = {None}
     nodes: list[Any] = []
     for frame in context.frames:
@@ -237,7 +237,7 @@ def _self(frame: FrameType) -> Any:
 
 
 def built_at(context: ErrorContext, owner: object) -> Site | None:
-    """Where the files of the model's classes build a wrapper or an optimizer of this class."""
+    """Return where the files of the model's classes build a wrapper or an optimizer of this class."""
     codes = [frame.f_code for frame in context.frames]
     for _, module in context.state.tracker.list_modules():
         code = getattr(getattr(type(module), "forward", None), "__code__", None)
@@ -251,7 +251,7 @@ def built_at(context: ErrorContext, owner: object) -> Site | None:
 
 
 def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
-    """Faults without a birth get the line that made the object behind them; `model = parts["model"]` only hands it on."""
+    """Add the line that created the object behind a fault without one. `model = parts["model"]` only passes it on."""
     _, birth = Names(context.state, caller).argument_of(made)
     if birth is None or not statements.assigned_call(birth.text)[0]:
         birth = built_at(context, made)

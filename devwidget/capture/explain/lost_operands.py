@@ -1,4 +1,4 @@
-"""Operands that were computed on the failing line, and are gone: the call of torch on that line which made them."""
+"""Find operands that were computed on the failing line and no longer exist, by the torch call that made them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
 
 
 def made_there(context: ErrorContext) -> None:
-    """The side that is gone was made on the failing line."""
+    """Report the operand that was created on the failing line and no longer exists."""
     user, (named, target) = context.user, devices_named(context)
     if user is None or not named:
         return
@@ -54,7 +54,7 @@ def made_there(context: ErrorContext) -> None:
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
-    """The devices that the message names, and the accelerator that the call belongs on."""
+    """Return the devices in the message, and the accelerator that the call belongs on."""
     text = message(context.error)
     named = list(map(torch.device, dict.fromkeys(DEVICE_NAME.findall(text))))
     for device in (*map(torch.device, _MOST.findall(text)), *named):
@@ -65,16 +65,16 @@ def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.devi
 
 @dataclass(frozen=True, slots=True)
 class _FailingLine:
-    """The line that failed, and what is left of the operands of its call.
+    """The line that failed, and the remaining operands of its call.
 
     Attributes:
         context: the exception.
         user: the frame of the line.
-        wrong: devices on which operands were astray.
-        target: where they should have been.
-        name: of what the line called.
-        tensors: operands that still exist, with the operator's names for them.
-        lost: the expressions of those that are gone.
+        wrong: devices of misplaced operands.
+        target: the device that they should have been on.
+        name: name of the called function.
+        tensors: operands that still exist, by the operator's names.
+        lost: expressions of operands that no longer exist.
     """
 
     context: ErrorContext
@@ -86,7 +86,7 @@ class _FailingLine:
     lost: list[ast.expr]
 
     def find_kept(self) -> list[Operand]:
-        """The operands that are gone and were on a wrong device, where births were watched as the call failed."""
+        """Return lost operands that were on a wrong device, if tensor creation was watched when the call failed."""
         known = [tensor for _, tensor in self.tensors]
         kept = [each for each in self.context.state.births.operands_of(self.context.error) if not is_among(each, known)]
         if len(self.lost) != len(kept):
@@ -98,7 +98,7 @@ class _FailingLine:
         return strays
 
     def find_factories(self) -> list[Operand]:
-        """The operands that a factory on the line itself has made on a wrong device."""
+        """Return the operands that a factory on the line itself created on a wrong device."""
         scope, site, strays = Scope(self.user), to_site(site_of(self.user)), []
         at_hand = tuple(each.expression for each in self._operands_at_home() if each.expression)
         for node in self.lost:
@@ -110,7 +110,7 @@ class _FailingLine:
         return strays
 
     def find_other_side(self) -> list[Operand]:
-        """The one operand of which nothing is known, where all others are on one of the two devices that met."""
+        """Return the one unknown operand, if all others are on one of the two devices that were mixed."""
         if len(self.context.below) > 1:  # what a library met below may be a tensor of its own
             return []
         scope = Scope(self.user)
@@ -121,7 +121,7 @@ class _FailingLine:
         return [_stray(unknown[0], self.wrong[0])]
 
     def _operands_at_home(self) -> list[Operand]:
-        """The operands that still exist and are where they should be."""
+        """Return the operands that still exist and are on the right device."""
         names = Names(self.context.state, self.user)
         home = []
         for label, tensor in self.tensors:
@@ -130,7 +130,7 @@ class _FailingLine:
         return home
 
     def write_fault(self, strays: list[Operand]) -> None:
-        """Write the call down."""
+        """Record the call as a fault."""
         raw = raw_site(self.user)
         fault = fault_at(
             self.context.state.tracker,
@@ -146,7 +146,7 @@ class _FailingLine:
 
 
 def _operand_expressions(frame: FrameType) -> list[ast.expr]:
-    """The operands of the call that a frame was making, with the items of tuples and lists."""
+    """Return the operands of the call of a frame, with the items of tuples and lists."""
     items: list[ast.expr] = []
     for operand in operands_of(running_node(frame)):
         if isinstance(operand, ast.List | ast.Tuple):
@@ -157,6 +157,6 @@ def _operand_expressions(frame: FrameType) -> list[ast.expr]:
 
 
 def _stray(node: ast.expr, device: torch.device) -> Operand:
-    """An operand that is gone."""
+    """Describe an operand that no longer exists."""
     text = ast.unparse(node)
     return lost_operand(device_id(device), text, "", stray=True, source=text)

@@ -1,4 +1,4 @@
-"""A program that compares devices itself, `assert x.device == self.mask.device`, and gives up: the tensors are in its frame."""
+"""Faults of a program that compares devices itself: `assert x.device == self.mask.device`. The tensors are in its frame."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
 def meet_own_check(state: RecordingState, error: BaseException) -> None:
-    """Write down as a fault that the program found two devices where it wants one.
+    """Record a fault: the program found two devices where it requires one.
 
-    Only the line that raised counts: what an exception handler or a caller makes of it says nothing of tensors.
+    Only the line that raised counts. What an exception handler or a caller raises says nothing about tensors.
     """
     frames = traceback_frames(error.__traceback__)
     is_known = any(fault.error == error_text(error) for fault in state.log.faults)
@@ -54,12 +54,12 @@ def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
 
 
 def _other_device(answers: list[Any], tensor: torch.Tensor) -> torch.device | None:
-    """The device with which that of a tensor was compared."""
+    """Return the device that a tensor's device was compared with."""
     return next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
 
 
 def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, torch.Tensor]:
-    """The tensors of which the sides ask `x.device` or `x.device.type`, and how the line writes them."""
+    """Return the tensors whose `x.device` or `x.device.type` is compared, with their expressions on the line."""
     found = {}
     for side in sides:
         match side:
@@ -74,7 +74,7 @@ def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, 
 
 
 def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Both sides of what the raising line, or the `if` around it, wants to be equal."""
+    """Return both sides of the equality that the raising line, or the `if` around it, requires."""
     for node in read_file(frame.f_code.co_filename).statements:
         match node:
             case ast.Assert() if _is_at(node, frame.f_lineno):

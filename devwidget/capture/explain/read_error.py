@@ -1,4 +1,4 @@
-"""An exception to the fault behind it: the library frames are asked first, then the call that failed."""
+"""Find the fault behind an exception: first from the library frames, then from the call that failed."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ MOST_VALUES = 24
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What an exception tells without a run.
+    """What an exception shows without running the code again.
 
     Attributes:
         error: `ErrorType: message`.
         site: the user's line that failed.
         module: path of the innermost registered module running.
-        faults: what was recognised, as a recording would have it.
+        faults: recognised faults, as in a recording.
         values: tensors on that line.
-        troubles: what failed in our own code.
-        from_worker: it was raised in a worker thread whose frames are gone.
-        raised: what was raised in the end, if that is another one.
+        troubles: errors of devwidget itself.
+        from_worker: it was raised in a worker thread whose frames no longer exist.
+        raised: the exception that was finally raised, if it is another one.
     """
 
     error: str
@@ -80,7 +80,7 @@ def read_error(error: BaseException) -> Reading:
 
 
 def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
-    """The module that the program called when it failed, with what it was called with; None if it was outside of all."""
+    """Return the module that the program was calling when it failed, with its arguments; None outside of modules."""
     frames = [frame for each in chain_of(error) for frame in traceback_frames(each.__traceback__)]
     for frame in frames:
         if frame.f_code is not torch_internals.module_call:
@@ -118,7 +118,7 @@ def _read(error: BaseException) -> Reading:
 
 
 def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
-    """Ask one reader after another, until one knows the fault; one that fails must not hide what the others find."""
+    """Run readers until one recognises the fault. An error in one must not hide the results of the others."""
     for reader in readers:
         try:
             if not context.state.log.faults:
@@ -132,7 +132,7 @@ def _own_check(context: ErrorContext) -> None:
 
 
 def _failed_call(context: ErrorContext) -> None:
-    """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
+    """Return the innermost call whose arguments explain the exception, checked as in a recording."""
     for failed in _failed_calls(context, context.below):
         for family in FAMILIES:
             if family.handle_failure(failed) is not NOT_OURS or context.state.log.faults:
@@ -140,7 +140,7 @@ def _failed_call(context: ErrorContext) -> None:
 
 
 def _failed_calls(context: ErrorContext, frames: tuple[FrameType, ...]) -> Iterator[FailedCall]:
-    """The calls that frames were making, innermost first."""
+    """Yield the calls that frames were making, innermost first."""
     if is_a(context.error, Exception):
         for frame in frames:
             call = _call_of(frame)
@@ -155,7 +155,7 @@ _NO_CUDA = re.compile(
 
 
 def _missing_build(context: ErrorContext) -> None:
-    """A call that names no device, such as `net.cuda()`, needs an accelerator that is not there, or that torch cannot use."""
+    """Report a call without a device, such as `net.cuda()`, that needs an accelerator which is missing or unsupported."""
     words = message(context.error)
     linked = _NOT_LINKED.search(words)
     kind = CUDA.type if _NO_CUDA.search(words) else ""
@@ -168,7 +168,7 @@ def _missing_build(context: ErrorContext) -> None:
 
 
 def _by_its_words(context: ErrorContext) -> None:
-    """One side of the call is computed on the line and gone: the message says where that one was."""
+    """Use the device in the message for an operand that was computed on the line and no longer exists."""
     named, target = devices_named(context)
     if target is None or len(named) < 2:
         return
@@ -180,7 +180,7 @@ def _by_its_words(context: ErrorContext) -> None:
 
 
 def _call_of(frame: FrameType) -> Call:
-    """The call that a frame was making; where it was raising, or has no source, a call of its own with what its code names."""
+    """Return the call that a frame was making; without source, a call of its function with what its code names."""
     call = failing_call(frame)
     if call is not None:
         return call
@@ -195,7 +195,7 @@ def _call_of(frame: FrameType) -> Call:
 
 
 def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operand]:
-    """Tensors that the failing line names, then what the library call below it was given."""
+    """Return the tensors that the failing line names, then the arguments of the library call below it."""
     user, written = context.user, dict[str, str]()
     if user is None:
         return
@@ -212,7 +212,7 @@ def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operan
 
 
 def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of the calls that frames were making; of a layer its own too."""
+    """Return the tensors of the calls that frames were making; for a layer, its own tensors too."""
     for frame in (user, *below):
         call = failing_call(frame)
         if call is not None:

@@ -1,4 +1,4 @@
-"""Errors that DataParallel brought home from a worker thread: without `births on` their text alone, in the message."""
+"""Errors that DataParallel re-raised from a worker thread. Without `births on` only their text is available."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 
 
 def is_from_replica(context: ErrorContext) -> bool:
-    """Whether a worker of DataParallel raised it."""
+    """Return whether a DataParallel worker raised it."""
     return CAUGHT.search(message(context.raised)) is not None
 
 
 def from_replica(context: ErrorContext) -> None:
-    """What the text of the worker's traceback and the wrapper's own frame tell."""
+    """Report what the text of the worker's traceback and the wrapper's frame show."""
     frame, caught = context.in_call(nn.DataParallel.forward.__code__), CAUGHT.search(message(context.raised))
     wrapper = locals_of(frame).get("self")
     if caught is None or not is_a(wrapper, nn.DataParallel):
@@ -52,7 +52,6 @@ def from_replica(context: ErrorContext) -> None:
 
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
-    """What a wrapper was called with."""
     for frame in context.frames:
         variables = locals_of(frame)
         if frame.f_code is torch_internals.module_call and variables.get("self") is wrapper:
@@ -61,13 +60,13 @@ def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
 
 
 def mark_replica(context: ErrorContext) -> None:
-    """Say of the faults of a worker that it was one, whose device differs from call to call."""
+    """Mark faults of a worker, whose device differs from call to call."""
     faults = context.state.log.faults
     faults[:] = [dataclasses.replace(fault, in_replica=True) for fault in faults]
 
 
 def worker_site(context: ErrorContext) -> Site | None:
-    """The user's innermost line in the worker."""
+    """Return the user's innermost line in the worker."""
     for file, line, name in reversed(_FRAME.findall(message(context.raised))):
         if not is_library(file):
             return Site(file, int(line), statements.statement_text(file, int(line)), name)
@@ -75,7 +74,7 @@ def worker_site(context: ErrorContext) -> Site | None:
 
 
 def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
-    """Modules whose class has the method that failed: the text does not say which of them was running."""
+    """Return modules whose class has the method that failed. The text does not say which of them was running."""
     found = []
     for _, part in walk_modules(wrapper.module):
         if any(_is_in(function.__code__, site) for function in functions_of(type(part))):
@@ -84,13 +83,12 @@ def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
 
 
 def _is_in(code: CodeType, site: Site) -> bool:
-    """Whether a line is one of a function."""
     last = max(line or 0 for _, _, line in code.co_lines())
     return (code.co_filename, code.co_name) == (site.file, site.function) and code.co_firstlineno <= site.line <= last
 
 
 def failure_site(context: ErrorContext) -> Site | None:
-    """Where the program failed: in the worker, if it was one."""
+    """Return where the program failed; in the worker if that is where it was raised."""
     worker = worker_site(context) if is_from_replica(context) else None
     if worker is not None or context.user is None:
         return worker

@@ -1,4 +1,4 @@
-"""Cells under `%%time` and `%%timeit`: IPython compiles them under a name of its own, and keeps their source nowhere."""
+"""Find the source of cells under `%%time` and `%%timeit`, which IPython compiles under its own file name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import steps_down
 
 _TEXTS = {"<timed exec>": ("expr",), "<timed eval>": ("expr",), "<magic-timeit>": ("cell", "stmt")}
-"""Names of the code, and the variables in which the function that runs the magic has the text."""
+"""File names of the code, and the variables in which the magic's function has the text."""
 _MAGICS = ("magics/execution.py", "magics\\execution.py")
 
 
 @contextlib.contextmanager
 def sources_at_hand(error: BaseException) -> Iterator[None]:
-    """Let `linecache` find the source of a timed cell, taken from the frame that ran it, while the block runs."""
+    """Let `linecache` find the source of a timed cell while the block runs, taken from the frame that ran it."""
     name, text = _find_text([step.tb_frame for step in steps_down(error.__traceback__)])
     if text:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
@@ -30,7 +30,7 @@ def sources_at_hand(error: BaseException) -> Iterator[None]:
 
 
 def _find_text(frames: list[FrameType]) -> tuple[str, str]:
-    """The name and the source of a timed cell; "" if a function of an earlier one, whose code bears the same name, has run."""
+    """Return the name and source of a timed cell; "" if a function of an earlier cell with the same file name ran."""
     variables: dict[str, Any] = {}
     for at, frame in enumerate(frames):
         name = frame.f_code.co_filename
@@ -46,7 +46,7 @@ def _find_text(frames: list[FrameType]) -> tuple[str, str]:
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    """A code object and those of the functions and classes that it defines."""
+    """Yield a code object and the code objects of the functions and classes in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

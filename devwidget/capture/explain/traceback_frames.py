@@ -1,4 +1,4 @@
-"""The frames of a traceback, as they stood when the exception passed through them."""
+"""The frames of a traceback, at the line where the exception passed through them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from devwidget.capture.source_code.stack import is_library, is_own, is_users_cod
 
 @dataclass(slots=True, eq=False)
 class TracebackFrame:
-    """Looks like a frame, and stands at the line that failed.
+    """A frame at the line that failed.
 
-    The frame itself may have moved on since: one that caught the exception now stands in its `except` block.
+    The real frame may have moved on: a frame that caught the exception is now in its `except` block.
     """
 
     f_code: CodeType
@@ -27,12 +27,12 @@ class TracebackFrame:
 
     @property
     def f_locals(self) -> Any:
-        """The variables, as they are now."""
+        """Return the current variables."""
         return self.frame.f_locals
 
 
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception and those that led to it, each once."""
+    """Yield an exception and its causes, each once."""
     seen: list[BaseException] = []
     while error is not None and not is_among(error, seen):
         seen.append(error)
@@ -44,7 +44,7 @@ def chain_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
-    """The frames of a traceback, outermost first, without ours."""
+    """Return the frames of a traceback, outermost first, without devwidget's frames."""
     found: list[FrameType] = []
     for step in steps_to_show(trace):
         code, back = step.tb_frame.f_code, found[-1] if found else None
@@ -54,14 +54,14 @@ def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
 
 
 def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:
-    """The innermost frame of user code."""
+    """Return the innermost frame of user code."""
     return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
 
 
 def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """A traceback without what devwidget adds to it: its frames and, below the last user frame, all that they call.
+    """Return a traceback without devwidget's frames.
 
-    The innermost user frame and the library calls below it stay; what lies below a frame of ours is our own machinery.
+    The innermost user frame and the library calls below it stay; everything below a devwidget frame is removed.
     """
     steps = list(steps_down(trace))
     last = max((at for at, step in enumerate(steps) if not is_library(step.tb_frame.f_code.co_filename)), default=-1)

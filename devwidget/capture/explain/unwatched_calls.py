@@ -1,7 +1,7 @@
-"""Calls about which torch asks no function mode, so that their exception is read.
+"""Faults in calls that function modes do not see.
 
-A number of no device that was made the current one, a file that is read to a device that is not there, and the state of a
-random generator that is on a GPU.
+These are: making a missing device current, loading a file to a missing device, and setting a random generator's state from a
+GPU.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(
 
 
 def meet_unwatched(state: RecordingState, error: BaseException) -> None:
-    """Write down as a fault that an exception came of such a call.
+    """Record a fault if such a call raised the exception.
 
-    Only errors that came out of it count: the innermost line of the user asked for it, in words or by a `with`.
+    Only errors raised by the call itself count: the innermost line of the user requested it, directly or with a `with`.
     """
     frames = traceback_frames(error.__traceback__)
     user = innermost_user(frames)
@@ -45,10 +45,10 @@ def meet_unwatched(state: RecordingState, error: BaseException) -> None:
 
 
 def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:
-    """The state of a random generator, which is kept on the CPU, was read to a GPU with the rest of a checkpoint.
+    """Report a random generator's state, which must be on the CPU, that was loaded to a GPU with the rest of a checkpoint.
 
     Args:
-        frames: from the line of the user on: the outermost that has the tensor writes what the user calls it.
+        frames: frames from the user's line on. The outermost one with the tensor has the user's name for it.
     """
     for frame in frames:
         call = failing_call(frame)
@@ -62,7 +62,7 @@ def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence
 
 
 def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Calls that make a device current, on the line of the user or in the `__enter__` in which it failed."""
+    """Yield calls that make a device current, on the user's line or in the `__enter__` that failed."""
     if innermost.f_code.co_name == "__enter__":
         entered = locals_of(innermost).get("self")
         number = getattr(entered, "idx", None)

@@ -1,1 +1,1 @@
-"""Calls that failed: one family of faults per file, each told apart by its exception and by what cures it."""
+"""Calls that failed: one family of faults per file, identified by the exception and by its fix."""

@@ -1,4 +1,4 @@
-"""The tensors that a torch call was given: the operator's own names for them, and what the failing line writes."""
+"""Name the tensor arguments of a torch call: the operator's own names, and the expressions on the failing line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devwidget.records.syntax import arguments_in, names_in, parsed_operation
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    """Tensors of a call with the operator's own names for them."""
+    """Return the tensors of a call by the operator's own names."""
     names = _signature(func)
     labels = [*names[: len(args)], *map(str, range(len(names), len(args))), *map(format_value, kwargs)]
     found: list[tuple[str, torch.Tensor]] = []
@@ -32,11 +32,11 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
 
 
 _INDEXED = {"__getitem__": ("input", "index"), "__setitem__": ("input", "index", "value")}
-"""Python's names for what stands in brackets, which torch's table calls `k` and `v`."""
+"""Python's names for subscripts, which torch's table calls `k` and `v`."""
 
 
 def _signature(func: Any) -> tuple[str, ...]:
-    """Argument names as torch's own override table writes them, else as the operator of that name does; () if there is none."""
+    """Return argument names from torch's override table, else from the operator of that name; () if unknown."""
     original = _original(func)
     name = getattr(original, "__name__", "")
     if name in _INDEXED:
@@ -51,7 +51,6 @@ def _signature(func: Any) -> tuple[str, ...]:
 
 @functools.cache
 def _of_operator(name: str) -> tuple[str, ...]:
-    """Argument names of the first overload of an operator."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None:
         return ()
@@ -60,7 +59,7 @@ def _of_operator(name: str) -> tuple[str, ...]:
 
 
 def _original(func: Any) -> Any:
-    """torch's own function, whoever has patched it now."""
+    """Return torch's own function, even if it is patched."""
     if type(func) is PatchedFunction:
         return func.__wrapped__
     return func
@@ -68,7 +67,7 @@ def _original(func: Any) -> Any:
 
 @functools.cache
 def _signatures() -> dict[int, tuple[str, ...]]:
-    """Argument names by the identity of torch's functions, which live as long as torch: nobody else's is ever held."""
+    """Return argument names by the id of torch functions. Ids are stable because torch keeps these functions alive."""
     names = {}
     for func, stand_in in get_testing_overrides().items():
         code = stand_in.__code__
@@ -77,10 +76,10 @@ def _signatures() -> dict[int, tuple[str, ...]]:
 
 
 def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
-    """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
+    """Map the ids of the tensor arguments to their expressions in the call's source: `batch.mask[..., None]`.
 
     Args:
-        direct: the line calls the function itself; else it may call one that passes its arguments on.
+        direct: the line calls the function itself, not a function that passes its arguments on.
     """
     node = parsed_operation(text)
     pairs: list[tuple[ast.expr, Any]] = []
@@ -100,20 +99,20 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 
 
 def _with_owner(node: ast.Call, count: int) -> list[ast.expr]:
-    """The arguments of a call; of a method, which torch gives one more, with what it is called on."""
+    """Return the arguments of a call. For a method, which torch gives one more, prepend its object."""
     if isinstance(node.func, ast.Attribute) and len(node.args) == count - 1:
         return [node.func.value, *node.args]
     return node.args
 
 
 def _passes_on(node: ast.Call, name: str) -> bool:
-    """Whether what a line calls has nearly the name of what failed, as a function of torch.nn.functional has."""
+    """Return whether the called name is close to the failed one, as for functions of torch.nn.functional."""
     called = ast.unparse(node.func).rpartition(".")[2]
     return bool(called) and name.startswith(called)
 
 
 def computed(text: str) -> str:
-    """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
+    """Return the one argument of a module or library call that is computed on the line, so that it has no name."""
     node = parsed_operation(text)
     if not isinstance(node, ast.Call):
         return ""
@@ -128,7 +127,7 @@ def _is_computed(part: ast.expr) -> bool:
 
 
 def is_a_place(text: str) -> bool:
-    """True for what can be written once more without computing anything: names, attributes and items."""
+    """Return whether an expression can be repeated without computing anything: names, attributes and items."""
     part = parsed_operation(text)
     if not isinstance(part, ast.Attribute | ast.Subscript):
         return False

@@ -1,4 +1,4 @@
-"""Devices that this machine does not have."""
+"""Calls that request devices that this machine does not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from devwidget.records.fault_details import NotBuilt
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal with the first device that does exist, which is what was meant more often than not."""
+    """Repair with the first device that exists, which is usually the intended one."""
     requested, text = _find_absent(call)
     if not text:
         return NOT_OURS
@@ -46,7 +46,7 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def report_absent(state: RecordingState, call: str, site: RawSite | None, requested: str, error: str, **fields: Any) -> None:
-    """Log that a call asked for a device that is not there, or for one that this build of torch cannot use."""
+    """Record that a call requested a missing device, or one that this build of torch does not support."""
     kind = requested.partition(":")[0]
     is_built = kind not in KINDS or devices.is_built_for(kind)
     fault = fault_at(
@@ -64,7 +64,7 @@ def report_absent(state: RecordingState, call: str, site: RawSite | None, reques
 
 
 def _find_absent(call: FailedCall) -> tuple[Any, str]:
-    """The argument that names a device which does not exist, and the device in words; "" if there is none."""
+    """Return the argument with a missing device, and the device as text; "" if there is none."""
     for requested in _requests(call.name, call.args, call.kwargs):
         text = _describe_absent(requested)
         if text:
@@ -73,7 +73,6 @@ def _find_absent(call: FailedCall) -> tuple[Any, str]:
 
 
 def _requests(name: str, args: Any, kwargs: Any) -> Iterator[Any]:
-    """Arguments that may name a device."""
     if "device" in kwargs:
         yield kwargs["device"]
     if name in (*PLACING_METHODS, *CURRENT_SETTERS, "_parse_to", "device"):
@@ -85,7 +84,7 @@ def _requests(name: str, args: Any, kwargs: Any) -> Iterator[Any]:
 
 
 def _describe_absent(requested: Any) -> str:
-    """A device in words; "" if it exists, or if we cannot tell."""
+    """Return a device as text; "" if it exists or is unknown."""
     if requested is None:
         return ""
     try:
@@ -102,7 +101,7 @@ def _describe_absent(requested: Any) -> str:
 
 
 def _again(call: FailedCall, requested: Any) -> Any:
-    """The call with a device that exists: the first one, which is what was meant more often than not."""
+    """Repeat the call with the first existing device, which is usually the intended one."""
     first = devices.list_devices()[0]
     if (call.tensors() and first == "cpu") or (call.name in KINDS and requested in KINDS):
         return NOT_OURS

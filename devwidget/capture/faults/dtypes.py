@@ -1,4 +1,4 @@
-"""Floating types that an operator does not mix."""
+"""Floating-point dtypes that an operator does not mix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weig
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
+    """Repair by casting to the dtype of the layer's parameters, else to the dtype of the other operands."""
     floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
     if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
@@ -36,7 +36,7 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
-    """A number that the dtype cannot hold: heal with the nearest that it can."""
+    """Repair a number that the dtype cannot hold with the nearest one that it can."""
     limits = torch.finfo(tensor.dtype)
 
     def fit(value: Any) -> Any:
@@ -50,7 +50,8 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
 
 
 def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
-    """That of a parameter that was given, of the running module or of all below it, else the widest but float64."""
+    """Return the dtype of a parameter operand, of the running module or of all its submodules; else the widest except
+    float64."""
     met = {tensor.dtype for tensor in floats}
     for dtype in _dtypes_asked_for(call, floats):
         if dtype in met:
@@ -59,7 +60,7 @@ def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
 
 
 def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[torch.dtype]:
-    """What incoming gradients and parameters say, in this order."""
+    """Yield the dtypes of incoming gradients, then of parameters."""
     incoming = set(_dtypes(_incoming_gradients(call.frame)))
     if len(incoming) == 1:
         yield from incoming
@@ -73,7 +74,9 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
 
 
 def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
-    """What a hand-written `backward` was given: its gradients have the dtype of the outputs, whatever `forward` has saved."""
+    """Return the arguments of a hand-written `backward`. Its gradients have the dtype of the outputs, whatever `forward`
+    saved.
+    """
     if frame is None:
         return []
     arguments = list(locals_of(frame).values())[: frame.f_code.co_argcount]

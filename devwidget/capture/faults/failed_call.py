@@ -1,4 +1,4 @@
-"""FailedCall: a torch call that raised, made again with other arguments, or written down as a fault."""
+"""A torch call that raised: repeat it with other arguments, or record it as a fault."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from devwidget.records.fault_details import FaultDetail, NoKernel
 from devwidget.records.trace import Nearby, Operand
 
 NOT_OURS = object()
-"""The answer for an exception that is no fault of placement, or could not be healed."""
+"""Result for an exception that is not a placement fault, or could not be repaired."""
 
 Kind = Literal["operands", "kernel", "dtype", "meta"]
 
@@ -51,15 +51,15 @@ class FailedCall:
 
     @property
     def name(self) -> str:
-        """The torch function's name."""
+        """Return the torch function's name."""
         return getattr(self.func, "__name__", str(self.func))
 
     def tensors(self) -> list[torch.Tensor]:
-        """Every tensor among the arguments."""
+        """Return every tensor among the arguments."""
         return list(tensors_in((self.args, self.kwargs)))
 
     def again(self, change: Callable[[Any], Any]) -> Any:
-        """The call with each argument changed; NOT_OURS unless this recording heals and the call now succeeds."""
+        """Repeat the call with each argument changed. NOT_OURS unless this recording repairs and the call succeeds."""
         if not self.state.heal:
             return NOT_OURS
         with self.state.tracker.set_cause("healed"):
@@ -73,7 +73,7 @@ class FailedCall:
                 return NOT_OURS
 
     def again_replacing(self, old: Any, new: Any) -> Any:
-        """The call with another object in the place of an argument."""
+        """Repeat the call with another object in place of an argument."""
 
         def replace_old(value: Any) -> Any:
             if value is old:
@@ -83,7 +83,7 @@ class FailedCall:
         return self.again(replace_old)
 
     def again_changing(self, strays: Sequence[torch.Tensor], change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        """The call with these tensors changed, differentiably, so that gradients find their way back."""
+        """Repeat the call with these tensors changed, differentiably, so that gradients flow back."""
 
         def change_strays(value: Any) -> Any:
             return replace_tensors(value, lambda tensor: change(tensor) if is_among(tensor, strays) else tensor)
@@ -91,22 +91,22 @@ class FailedCall:
         return self.again(change_strays)
 
     def again_moved(self, strays: Sequence[torch.Tensor], target: torch.device) -> Any:
-        """The call with these tensors moved."""
+        """Repeat the call with these tensors moved."""
         return self.again_changing(strays, lambda tensor: tensor.to(target))
 
     def report(
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None,
         *, others: tuple[Operand, ...] = (),
     ) -> None:  # fmt: skip
-        """Write this call down, once for each line, module and birth: a loop may fail ten thousand times.
+        """Record this call once for each line, module and creation site: a loop may fail ten thousand times.
 
         Args:
             what: the family.
-            strays: the tensors in the wrong place, or of the wrong dtype.
+            strays: the tensors on the wrong device, or with the wrong dtype.
             target: where they should have been.
-            out: what healing gave, NOT_OURS if it failed.
+            out: result of the repaired call, NOT_OURS if it failed.
             detail: what is known of faults of this family only.
-            others: operands that are no tensors.
+            others: operands that are not tensors.
         """
         site = raw_site(self.frame)
         roots = map(self.state.births.find_root, strays)
@@ -158,7 +158,8 @@ class FailedCall:
         return operands
 
     def _module(self) -> str | None:
-        """Path of the module that the call belongs to: its own hooks run after the global ones, by which we know its end."""
+        """Return the path of the module that the call belongs to. Its own hooks run after the global ones, which mark its
+        end."""
         for _, frame in stack(self.frame):
             if frame.f_code is torch_internals.module_call:
                 module = locals_of(frame).get("self")
@@ -169,7 +170,9 @@ class FailedCall:
         return self.state.tracker.module
 
     def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> dict[int, str]:
-        """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""
+        """Return the expression on the failing line for each tensor, by id. A tensor that a library derived from one counts as
+        that one.
+        """
         site, near = raw_site(self.frame), caller(self.frame)
         text = call_text(site)
         direct = near is not None and site is not None and near.f_code is site.code
@@ -183,7 +186,7 @@ class FailedCall:
         return found
 
     def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
-        """The tensors that a library has computed of what it was given."""
+        """Yield the tensors that a library computed from its arguments."""
         unnamed = []
         for argument, tensor in given:
             is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
@@ -192,6 +195,6 @@ class FailedCall:
         return unnamed
 
     def _is_made_on_line(self, tensor: torch.Tensor) -> bool:
-        """Whether the failing line, or what it called, has made a tensor."""
+        """Return whether the failing line, or a function that it called, created a tensor."""
         birth, site = self.state.births.find_birth(tensor), raw_site(self.frame)
         return birth is not None and birth.site is not None and site is not None and birth.site.is_line_of(site)

@@ -1,4 +1,4 @@
-"""Where the tensors of a failing call should have been, and which of them must move there."""
+"""Choose the device of a failing call, and the tensors that must move there."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _UNNUMBERED = re.compile(r"\.cuda\(\)$|\.to\(['\"]cuda['\"]\)$")
 
 
 def is_accelerator(device: torch.device) -> bool:
-    """True for devices with memory of their own."""
+    """Return whether the device has its own memory."""
     return has_own_memory(device.type)
 
 
 @dataclass(frozen=True, slots=True)
 class _Meeting:
-    """Tensors of several devices that a call was given.
+    """The tensors of a call, on several devices.
 
     Attributes:
-        name: of the torch function.
-        tensors: all of them, in their order.
-        state: of the recording.
+        name: name of the torch function.
+        tensors: all tensors in argument order.
+        state: state of the recording.
     """
 
     name: str
@@ -38,16 +38,15 @@ class _Meeting:
     state: RecordingState
 
     def on_accelerators(self) -> list[torch.Tensor]:
-        """The tensors that are not on the CPU."""
         return [tensor for tensor in self.tensors if is_accelerator(tensor.device)]
 
     def placed_by_number(self) -> list[torch.Tensor]:
-        """Those of them that did not come by a `.cuda()` without a number, which means whichever GPU is current."""
+        """Return tensors that were placed by a numbered device. A plain `.cuda()` uses whichever GPU is current."""
         return [tensor for tensor in self.on_accelerators() if not _is_unnumbered(tensor, self.state)]
 
 
 def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingState) -> torch.device | None:
-    """The device that the call belongs on; None if its tensors agree already or one of them has no data."""
+    """Return the device that the call belongs on; None if its tensors already agree or one has no data."""
     if _only_device(tensors) is not None or any(tensor.is_meta for tensor in tensors) or not tensors:
         return None
     meeting = _Meeting(name, tensors, state)
@@ -59,7 +58,7 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingSt
 
 
 def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
-    """An in-place call stays with the tensor on an accelerator that it writes to."""
+    """Prefer the accelerator tensor that an in-place call writes to."""
     first = meeting.tensors[0]
     if is_inplace(meeting.name) and first.dim() and is_accelerator(first.device):
         return first.device
@@ -67,14 +66,14 @@ def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
 
 
 def _of_the_accelerator(meeting: _Meeting) -> torch.device | None:
-    """An accelerator beats the CPU, because somebody asked for it."""
+    """Prefer an accelerator over the CPU, because code requested it."""
     return _only_device(meeting.on_accelerators())
 
 
 def _of_what_was_asked_for(meeting: _Meeting) -> torch.device | None:
-    """A parameter that several modules share loses, because it cannot be in two places.
+    """Ignore parameters that several modules share, because they cannot be on two devices.
 
-    So does what a file has put where it was saved, because nobody asked for that.
+    Also ignore tensors that a file restored to their saved device, because no code requested it.
     """
     state, rest = meeting.state, []
     for tensor in meeting.on_accelerators():
@@ -84,7 +83,7 @@ def _of_what_was_asked_for(meeting: _Meeting) -> torch.device | None:
 
 
 def _of_running_module(meeting: _Meeting) -> torch.device | None:
-    """The parameters of the running module win unless it is split."""
+    """Prefer the parameters of the running module unless it is split over devices."""
     module = meeting.state.tracker.running
     parts = walk_modules(module) if module is not None else ()
     home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())  # a replica has copies
@@ -95,7 +94,7 @@ def _of_running_module(meeting: _Meeting) -> torch.device | None:
 
 
 def _of_gradients(meeting: _Meeting) -> torch.device | None:
-    """Outside of modules it is where a gradient flows to, because a target follows the output."""
+    """Outside of modules, prefer where a gradient flows to: a target follows the output."""
     if meeting.state.tracker.running is not None:
         return None
     home = _only_device(tensor for tensor in meeting.tensors if tensor.requires_grad)
@@ -105,7 +104,7 @@ def _of_gradients(meeting: _Meeting) -> torch.device | None:
 
 
 def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
-    """Indices go where the tensor is."""
+    """Prefer the indexed tensor over its indices."""
     first = meeting.tensors[0]
     if meeting.name == "__getitem__" and is_among(first, meeting.placed_by_number()):
         return first.device
@@ -113,7 +112,7 @@ def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
 
 
 def _of_the_youngest(meeting: _Meeting) -> torch.device:
-    """The data has moved on to where the youngest tensor is, and the older one was left behind."""
+    """Prefer the newest tensor: the data has moved on, and the older one was left behind."""
     candidates = meeting.placed_by_number() or meeting.on_accelerators()
     return max(candidates, key=lambda tensor: _age(tensor, meeting.state)).device
 
@@ -126,11 +125,11 @@ _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
     _of_gradients,
     _of_what_is_indexed,
 )
-"""Who says where a call belongs, in the order in which they are asked."""
+"""The preferences in the order in which they are applied."""
 
 
 def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:
-    """The device that all tensors share; None if there are several, or no tensors."""
+    """Return the device that all tensors share; None if there are several, or no tensors."""
     devices = {tensor.device for tensor in tensors}
     if len(devices) == 1:
         return devices.pop()
@@ -138,13 +137,13 @@ def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:
 
 
 def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
-    """Whether `.cuda()` or `.to("cuda")` brought it where it is, or what it was computed from."""
+    """Return whether `.cuda()` or `.to("cuda")` placed it, or a tensor that it was computed from."""
     root = state.births.find_root(tensor)
     return root is not None and root.is_move and _UNNUMBERED.search(call_text(root.site)) is not None
 
 
 def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
-    """Whether `torch.load` left it where it was when the file was written."""
+    """Return whether `torch.load` left it on its saved device."""
     root = state.births.find_root(tensor)
     return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 
@@ -157,7 +156,7 @@ def _age(tensor: torch.Tensor, state: RecordingState) -> int:
 
 
 def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:
-    """Tensors that must move; a CPU scalar may stay, and an index on the CPU, which torch takes along itself."""
+    """Return tensors that must move. A CPU scalar may stay, and so may a CPU index, which torch moves itself."""
     away = [tensor for tensor in tensors if tensor.device != target]
     indices = tensors[1:] if name in ("__getitem__", "__setitem__") else ()
     return [tensor for tensor in away if not _may_stay(tensor, indices)] or away

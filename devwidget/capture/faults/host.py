@@ -1,4 +1,4 @@
-"""Tensors on an accelerator where only the CPU will do: numpy, lengths of packed sequences, pinned memory."""
+"""Tensors on an accelerator where only the CPU is valid: numpy, lengths of packed sequences, pinned memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal by moving one argument to the CPU: the first with which the call succeeds; what is to be pinned stays as it is."""
+    """Repair by moving to the CPU the first argument with which the call succeeds. A tensor to be pinned is not moved."""
     if not _HOST_WORDS.search(message(call.error)):
         return NOT_OURS
     cpu = torch.device("cpu")

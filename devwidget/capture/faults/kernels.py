@@ -20,7 +20,7 @@ _NO_KERNEL = re.compile(
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal by running on the CPU in full precision, results brought back."""
+    """Repair by running on the CPU in full precision and moving the results back."""
     if not _NO_KERNEL.search(message(call.error)):
         return NOT_OURS
     tensors = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]

@@ -1,4 +1,4 @@
-"""A gradient that user code looks for on a tensor that a move made: backward left it in the leaf behind it."""
+"""A `.grad` read from a tensor that a move made: backward stored the gradient on the leaf behind it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devwidget.capture.tensors import node_of
 
 
 def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameType) -> None:
-    """`frame` has read `.grad` and found None."""
+    """Handle a frame that read `.grad` and got None."""
     if tensor.is_leaf or not is_users_code(frame.f_code):
         return
     leaf, site = leaf_behind(tensor), raw_site(frame)
@@ -28,7 +28,7 @@ def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameT
 
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The leaf that a single move took this tensor from."""
+    """Return the leaf that a single move made this tensor from."""
     node = node_of(tensor)
     if node is None or not ("Copy" in node.name() or "Move" in node.name()):
         return None

@@ -1,4 +1,4 @@
-"""Tensors without data that are moved, or meet tensors that have some."""
+"""Tensors without data that are moved, or mixed with tensors that have data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devwidget.records.errors import message
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal with zeros in place of the data that was never loaded."""
+    """Repair with zeros in place of the data that was never loaded."""
     tensors = call.tensors()
     strays = [tensor for tensor in tensors if tensor.is_meta]
     if not strays or "meta" not in message(call.error):

@@ -1,4 +1,4 @@
-"""Names: how the user's code calls a tensor, who keeps it, and which line put it where it is."""
+"""Names of a tensor in the user's code, its owner, and the line that put it where it is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from devwidget.records.trace import Operand, Taken
 
 
 class Names:
-    """Names as seen from one failing frame; keeps the frame no longer than the fault takes to describe."""
+    """Names as seen from one failing frame. Keeps the frame only while the fault is described."""
 
     def __init__(self, state: RecordingState, frame: FrameType) -> None:
         self._state = state
@@ -39,13 +39,13 @@ class Names:
         self._at_work = list(frames_at_work(frame))
 
     def expression(self, tensor: object) -> str:
-        """How the failing frame's code can write this tensor; "" if it has no name there."""
+        """Return how the failing frame's code can write this tensor; "" if it has no name there."""
         if self._frame is not None:
             return name_in(self._frame, tensor)
         return ""
 
     def model_name(self) -> str:
-        """The variable that holds the root module."""
+        """Return the variable that holds the root module."""
         if self._state.tracker.model_name:
             return self._state.tracker.model_name
         roots = [ref() for ref in self._state.tracker.roots]
@@ -57,7 +57,7 @@ class Names:
         return ""
 
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
-        """The operand with the line that decided its device, or its dtype, and who keeps it."""
+        """Return the operand with its owner and the line that decided its device or dtype."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
         asked = Asked(self._state, self._frames, tensor, family, target, "dtype" if of_dtype else "device")
         return dataclasses.replace(
@@ -68,7 +68,7 @@ class Names:
         )
 
     def _find_field(self, family: list[torch.Tensor]) -> str:
-        """`batch` or `target` of a traced step, if one of these tensors is part of it."""
+        """Return `batch` or `target` of a traced step if one of these tensors is part of it."""
         fields = self._state.given
         for tensor in family:
             if tensor in fields:
@@ -76,7 +76,9 @@ class Names:
         return ""
 
     def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
-        """The operand; of one that a module keeps unregistered, where the registered ones are, and which line moved them."""
+        """Return the operand. For an unregistered tensor of a module, add where the registered ones are and which line moved
+        them.
+        """
         held = operand.held
         if held is None or held.how not in ("attribute", "class attribute"):
             return operand
@@ -92,19 +94,19 @@ class Names:
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
-        """The line that moved a registered tensor to where it is."""
+        """Return the line that moved a registered tensor to its device."""
         root = self._state.births.find_root(tensor)
         if root is not None and root.is_move:
             return to_site(root.site)
         return None
 
     def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
-        """The variables of the outermost function that has a stray."""
+        """Return the variables of the outermost function that has a misplaced tensor."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
         return variables_taken(self._at_work, family, target)
 
     def tuples_of(self, operands: Sequence[Operand]) -> tuple[tuple[str, int], ...]:
-        """The tuples that operands are items of, with their lengths."""
+        """Return the tuples whose items are operands, with their lengths."""
         found = {}
         for operand in operands:
             name = path_of(operand.expression)[0]
@@ -114,7 +116,7 @@ class Names:
         return tuple(found.items())
 
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
-        """The variables of the failing line that are on the right device."""
+        """Return the variables of the failing line that are on the right device."""
         node, found = parsed_expression(text), []
         if node is None:
             return ()
@@ -130,7 +132,7 @@ class Names:
         return lookup(self._frame, name)
 
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
-        """The line that asked to move one of these tensors and dropped the result."""
+        """Return the line that asked to move one of these tensors and dropped the result."""
         for tensor in family:
             attempt = self._state.attempts.find_birth(tensor)
             for asked in _askers(attempt) if attempt is not None else ():
@@ -145,7 +147,7 @@ class Names:
         return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:
-        """The expression that named a device in the failing call, and the line that gave it its value."""
+        """Return the expression that named a device in the failing call, and the line that gave it its value."""
         here = to_site(self._site)
         for node in _argument_nodes(call_text(self._site)):
             match node:
@@ -157,12 +159,12 @@ class Names:
         return "", here
 
     def argument_of(self, value: Any) -> tuple[str, Site | None]:
-        """The variable that holds an argument of the failing call, and the line that assigned it."""
+        """Return the variable that holds an argument of the failing call, and the line that assigned it."""
         name = self.expression(value)
         return name, self._assigned(path_of(name)[0])
 
     def made_by_call(self, value: Any, factory: str) -> Site | None:
-        """The line that made an object which is no tensor: where the file calls its factory and assigns the result."""
+        """Return the line that created a non-tensor object: where the file calls its factory and assigns the result."""
         site = self.argument_of(value)[1]
         if site is not None or self._frame is None:
             return site
@@ -176,7 +178,7 @@ class Names:
 
 
 def _askers(attempt: Birth) -> Iterator[RawSite]:
-    """The line that moved a tensor, and those that asked an object to move if nobody has kept what it made of this tensor."""
+    """Yield the line that moved a tensor, and lines that asked an object to move but dropped the moved tensor."""
     if attempt.site is not None:
         yield attempt.site
     if attempt() is None:
@@ -184,7 +186,6 @@ def _askers(attempt: Birth) -> Iterator[RawSite]:
 
 
 def _argument_nodes(text: str) -> list[ast.expr]:
-    """The arguments of a call."""
     node = parsed_expression(text)
     if isinstance(node, ast.Call):
         return arguments_in(node)

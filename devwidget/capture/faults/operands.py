@@ -28,7 +28,9 @@ _ON_HOST = frozenset({"batch_sizes", "lengths"})
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal by moving the strays to their partners. An exception that this cures was one of devices, whatever it said."""
+    """Repair by moving the misplaced tensors to their partners. If that works, the exception was about devices, whatever its
+    text.
+    """
     tensors = call.tensors()
     target = healing.target_device(call.name, tensors, call.state)
     if target is None:
@@ -51,7 +53,7 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def _is_moved_on(frame: FrameType | None) -> bool:
-    """Whether the line of a frame moves what its running call returns: `table[index].to(device)`."""
+    """Return whether the line of a frame moves the result of its running call: `table[index].to(device)`."""
     raw = raw_site(frame)
     if raw is None:
         return False

@@ -1,4 +1,4 @@
-"""Owners: who keeps a tensor, as a registered one, in a plain attribute, on a class, or under a global name."""
+"""Find who keeps a tensor: registered, in a plain attribute, on a class, or as a global."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Owned(NamedTuple):
     """A tensor that a module holds.
 
     Attributes:
-        path: of the module.
+        path: path of the module.
         module: the module itself.
         how: as `Held.how` has it.
         name: how the module calls the tensor.
         tensor: the tensor.
-        note: what else there is to say.
+        note: further remarks.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Owned(NamedTuple):
     note: str = ""
 
     def describe_holder(self) -> Held:
-        """The module as the holder."""
+        """Describe the module as the holder."""
         kind = type(self.module)
         along = self.how == "attribute" and not self.note and _moves_along(kind)
         assigned = classes.attribute_assignment(kind, self.name)
@@ -53,7 +53,7 @@ class Owned(NamedTuple):
 
 
 def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
+    """Return who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
     found = [owned for owned in _list_owned(tracker) if is_among(owned.tensor, family)]
     if not found:
         return in_optimizer(frames, family) or _held_by_name(frames, family)
@@ -65,7 +65,8 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """The optimizer whose `step` runs, if it keeps one of these in an attribute, or in an object or a list of its state."""
+    """Return the optimizer whose `step` runs, if it keeps one of these in an attribute, or in an object or list of its
+    state."""
     for frame in frames:
         optimizer = locals_of(frame).get("self")
         if is_a(optimizer, torch.optim.Optimizer):
@@ -76,7 +77,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
 
 
 def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """What objects and lists in the state hold; what stands there itself is moved with it."""
+    """Yield tensors inside objects and lists of the state. Tensors directly in the state move with it."""
     for path, tensor, _ in optimizer_tensors(optimizer, {}):
         name = path.partition("].")[2]
         if not name.isidentifier():
@@ -84,7 +85,7 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
 
 
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
+    """Return the module outside of the model, such as a metric, that keeps one of these and moves it along with itself."""
     for name, whole in _modules_named(frames):
         for path, module in walk_modules(whole):
             for key, value in own(module).items() if _moves_along(type(module)) else ():
@@ -96,7 +97,7 @@ def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) ->
 
 
 def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that variables of the user are: a metric, or an agent whose methods call its parts."""
+    """Yield modules in the user's variables: a metric, or an agent whose methods call its parts."""
     for frame in frames:
         for name, value in {**globals_used(frame), **locals_of(frame)}.items():
             if is_module(value) and name != "self":
@@ -104,7 +105,7 @@ def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module
 
 
 def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
-    """The module of a variable that has this one as a part, and nothing elsewhere; itself if there is none."""
+    """Return the module of a variable that contains this one and is on one device; the module itself if there is none."""
     for _, whole in _modules_named(frames):
         parts = [part for _, part in walk_modules(whole)]
         if is_among(module, parts) and all(_is_wholly_on(device, part) for part in parts):
@@ -113,12 +114,12 @@ def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.de
 
 
 def _moves_along(kind: type) -> bool:
-    """Whether a class has an `_apply` of its own."""
+    """Return whether a class overrides `_apply`."""
     return any(each == "_apply" for each, _ in class_values(kind, nn.Module))
 
 
 def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:
-    """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
+    """Return who keeps a tensor that outlives the step: an unregistered attribute, or a global used by this line's code."""
     family = [tensor for each in birth.iterate_chain() if (tensor := each()) is not None]
     user = user_frame(frame)
     held = holder(tracker, [] if user is None else [user], family)
@@ -130,12 +131,12 @@ def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held
 
 
 def unregistered_tensors(tracker: ModuleTracker) -> Iterator[Owned]:
-    """Tensors that the model's modules hold without registering them."""
+    """Return tensors that the model's modules hold without registering them."""
     return (owned for owned in _list_owned(tracker) if owned.how == "attribute")
 
 
 def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
-    """The user's line that gave a module of torch's own to the model."""
+    """Return the user's line that gave a module of torch's own to the model."""
     modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
     for depth in reversed(range(len(parts))):
         owner = modules.get(".".join(parts[:depth]))
@@ -149,7 +150,7 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
-    """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
+    """Return the line after `__init__` that replaced a registered tensor, if that one alone is elsewhere."""
     module = dict(tracker.list_modules()).get(held.module or "")
     if held.left_behind is not None or module is None:
         return None
@@ -157,7 +158,6 @@ def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
 
 
 def _list_owned(tracker: ModuleTracker) -> Iterator[Owned]:
-    """What the modules of the model hold."""
     named = list(tracker.list_modules())
     registered = set()
     for _, module in named:
@@ -185,7 +185,7 @@ def _owned_by(path: str, module: nn.Module, search: AttributeSearch) -> Iterator
 
 
 def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
-    """A registered tensor with the other modules that share it, and the module that was left behind."""
+    """Add the other modules that share a registered tensor, and the module that was left behind."""
     paths = set()
     for path, module in tracker.list_modules():
         paths |= {f"{path}.{name}".strip(".") for name, value in own_tensors(module).items() if value is tensor}
@@ -206,8 +206,9 @@ def _is_wholly_on(device: torch.device, module: nn.Module) -> bool:
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
-    """The topmost module around `path` that has nothing on another device, which the user forgot to move; None if even
-    the module at `path` has."""
+    """Return the topmost module around `path` that is wholly on one device, which was not moved; None if even the module at
+    `path` is not.
+    """
     modules = dict(tracker.list_modules())
     elsewhere = [f"{owner}." for owner, module in modules.items() if not _is_wholly_on(device, module)]
     names = path.split(".") if path else []

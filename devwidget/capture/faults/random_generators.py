@@ -1,4 +1,4 @@
-"""Random generators of another device type than the numbers that are asked of them."""
+"""Random generators on another device type than the requested numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devwidget.records.errors import message
 
 
 def handle_failure(call: FailedCall) -> Any:
-    """Heal with a new generator of the right type, seeded alike."""
+    """Repair with a new generator of the right type and the same seed."""
     generator = _find_generator(call)
     if generator is not None:
         target = _find_target(call, generator)
@@ -37,13 +37,13 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def _find_generator(call: FailedCall) -> torch.Generator | None:
-    """The generator among the arguments; virtual GPUs put a class of their own in the place of torch.Generator."""
+    """Return the generator among the arguments. Virtual GPUs replace torch.Generator by their own class."""
     given = (call.kwargs.get("generator"), *call.args)
     return next((value for value in given if is_a(value, torch_internals.Generator)), None)
 
 
 def _find_target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
-    """Where the numbers are wanted; None if the generator is of that type."""
+    """Return the device of the requested numbers; None if the generator has that type."""
     asked = call.kwargs.get("device")
     there = [tensor.device for tensor in call.tensors()]
     if asked is not None:

@@ -1,4 +1,4 @@
-"""Stories: which line decided where a tensor is, or its dtype, and who keeps it; as recorded, else as living frames tell it."""
+"""Find which line decided the device or dtype of a tensor, and who keeps it: from the recording, else from living frames."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from devwidget.records.trace import Held, Operand, Promotion
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of which tensor a story is asked.
+    """A question about one tensor.
 
     Attributes:
-        state: of the recording.
-        frames: of the user, innermost first.
-        tensor: the one that is astray.
-        family: it, and those that it is or was made of.
-        target: where it should have been.
+        state: state of the recording.
+        frames: frames of the user, innermost first.
+        tensor: the misplaced tensor.
+        family: the tensor and the tensors that it is a view of or was computed from.
+        target: the device that it should have been on.
         aspect: what is wrong with it.
     """
 
@@ -51,7 +51,7 @@ class Asked:
 
 
 def add_story(operand: Operand, asked: Asked) -> Operand:
-    """The operand with the line that decided where it is, or its dtype, and who keeps it."""
+    """Return the operand with its owner and the line that decided its device or dtype."""
     birth = asked.state.births.find_birth(asked.tensor)
     root = promotion = None
     if birth is not None and asked.aspect == "dtype":
@@ -71,7 +71,7 @@ def add_story(operand: Operand, asked: Asked) -> Operand:
 
 
 def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:
-    """A tensor and those that it is, or was made of: what it views, and what a recording saw of its past."""
+    """Return a tensor, its view bases, and the tensors that a recording saw it computed from."""
     family = [tensor, *viewed_base(tensor)]
     if birth is not None:
         family = [older for each in birth.iterate_chain() if (older := each()) is not None] or family
@@ -88,7 +88,7 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
 
 
 def _find_cast(asked: Asked, birth: Birth) -> Birth:
-    """The birth that decided a dtype: of the tensor, or of the running module in which it was computed."""
+    """Return the creation that decided a dtype: of the tensor, or of the running module in which it was computed."""
     root, module = birth.dtype_root(), asked.state.tracker.running
     if root.is_move or module is None:
         return root
@@ -100,7 +100,7 @@ def _find_cast(asked: Asked, birth: Birth) -> Birth:
 
 
 def left_behind(birth: Birth) -> Birth | None:
-    """The copy that stayed where it was when what it copies, a parameter, moved on."""
+    """Return the copy that stayed when the parameter that it copies moved."""
     copy = None
     for each in birth.iterate_chain():
         if copy is not None and each.moved_on:
@@ -111,7 +111,9 @@ def left_behind(birth: Birth) -> Birth | None:
 
 
 def _find_weights(root: Birth, asked: Asked) -> Birth | None:
-    """The parameter that decided where a value of the failing function is, computed of what its module registers alone."""
+    """Return the parameter that decided the device of a value that the failing function computed from registered tensors
+    alone.
+    """
     frame, module = next(iter(asked.frames), None), asked.state.tracker.running
     if frame is None or module is None or root.weights is None or root.site is None or frame.f_code is not root.site.code:
         return None
@@ -132,7 +134,7 @@ def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
 
 
 def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
-    """What a recording saw of the birth that decided."""
+    """Return the origin that a recording saw."""
     left_out = next(iter(root.asked), None)
     if asked.aspect == "device" and not root.is_move and left_out is not None:
         partners = tuple(_find_partners(asked, root, left_out.code))
@@ -142,7 +144,7 @@ def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
 
 
 def _promotion_at(root: Birth) -> Promotion | None:
-    """What an operator made of the dtype that it was given."""
+    """Return the promotion that changed the dtype."""
     before = root.parent
     if before is None or root.is_move or not root.call:
         return None
@@ -150,7 +152,7 @@ def _promotion_at(root: Birth) -> Promotion | None:
 
 
 def _find_holder(asked: Asked, root: Birth) -> Held | None:
-    """Who keeps a tensor; of a module whose builder has returned, with the line that a recording saw building it."""
+    """Return who keeps a tensor. For a module whose builder has returned, add the line that a recording saw building it."""
     held, built = holder(asked.state.tracker, asked.frames, asked.family), to_site(root.built)
     if held is None:
         return in_module_beside(asked.frames, asked.family)
@@ -162,7 +164,7 @@ def _find_holder(asked: Asked, root: Birth) -> Held | None:
 
 
 def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
-    """Tensors on the right device that the birth's own function has at hand: its arguments, its variables, its module's."""
+    """Return tensors on the right device that the creating function has at hand: its arguments, variables and module."""
 
     def is_at_hand(value: object) -> bool:
         if not is_tensor(value) or value.device != asked.target:
@@ -186,7 +188,7 @@ def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
 
 
 def _module_of(state: RecordingState, code: CodeType) -> nn.Module | None:
-    """A module of the model whose class has a method with this code."""
+    """Return a module of the model whose class has a method with this code."""
     other: set[int] = set()  # classes that have no such method; by id, because a set of types asks their metaclass
     for _, module in state.tracker.list_modules():
         if id(type(module)) not in other and any(function.__code__ is code for function in functions_of(type(module))):
@@ -199,7 +201,7 @@ def _module_of(state: RecordingState, code: CodeType) -> nn.Module | None:
 
 
 def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
-    """The origin of a tensor that is older than the recording, as the source tells it, and who keeps it."""
+    """Return the origin from the source, for a tensor that is older than the recording, and its owner."""
     found = _find_origin(asked)
     tracker = asked.state.tracker
     held = holder(tracker, asked.frames, [*asked.family, *found.tensors])
@@ -215,7 +217,7 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
 
 
 def _find_origin(asked: Asked) -> Origin:
-    """The origin of the first of a tensor and those it was computed from that has a name."""
+    """Return the origin of the first named tensor among a tensor and those that it was computed from."""
     for each in asked.family:
         if getattr(each, asked.aspect) == getattr(asked.family[0], asked.aspect):
             found = find_origin(asked.frames, each, asked.target, asked.aspect)
@@ -225,7 +227,8 @@ def _find_origin(asked: Asked) -> Origin:
 
 
 def _find_line_of_object(asked: Asked) -> Site | None:
-    """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
+    """Return the line of a class that stores a tensor of an object outside of the model, such as a loss, a hook or an
+    average."""
     for frame in asked.frames:
         code = frame.f_code
         owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None

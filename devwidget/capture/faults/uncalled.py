@@ -1,4 +1,4 @@
-"""A move that was named and not called, `clip = waveform.cuda`: the method itself was given to a module."""
+"""A move that was not called, `clip = waveform.cuda`: a module got the method itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devwidget.records.errors import error_text
 
 
 def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], error: BaseException | None) -> None:
-    """A module has failed: was it given a move of a tensor instead of the tensor?"""
+    """Check whether a failed module got the move method of a tensor instead of the tensor."""
     for argument in args:
         is_method = is_exactly(argument, (types.MethodType, types.BuiltinMethodType))
         if is_method and is_tensor(argument.__self__) and argument.__name__ in statements.MOVES:

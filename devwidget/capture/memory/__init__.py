@@ -1,1 +1,1 @@
-"""What the memory of each GPU is used for, through a recording."""
+"""What the memory of each GPU is used for during a recording."""

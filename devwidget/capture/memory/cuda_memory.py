@@ -1,4 +1,4 @@
-"""The memory of real CUDA devices: figures of the allocator, and the storages of operators' results followed weakly."""
+"""Memory of real CUDA devices: allocator figures, and weak references to the storages of operator results."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB")
 
 
 class _Storage(weakref.ref[Any]):
-    """A storage that is followed; when it dies, its block waits to be counted."""
+    """A followed storage. When it is freed, its block waits to be counted."""
 
     __slots__ = ("block",)
     block: MemoryBlock
 
 
 class CudaMemory:
-    """Real CUDA devices, as a recording watches them; nothing is asked before CUDA is initialised.
+    """Real CUDA devices during a recording. Nothing is queried before CUDA is initialised.
 
-    The allocator's peak is only read. It tells of a peak inside an operator if that is the highest since the program
-    last reset it; the highest of the figures between operators is known always.
+    The allocator's peak is only read. It includes a peak inside an operator only if that is the highest since the program last
+    reset it. The highest figure between operators is always known.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class CudaMemory:
         self._listener: Any = None
 
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """The cards as they are now."""
+        """Return the current devices."""
         return read_memory()[: self.count]
 
     def allocated(self, index: int) -> int:
-        """Bytes in use on a card; a peak since the last look counts, if the allocator tells of one."""
+        """Return the bytes in use on a card. Includes a peak since the last read if the allocator reports one."""
         self._settle_freed()
         figures = torch.cuda.memory_stats_as_nested_dict(index)
         if not figures:  # CUDA is not initialised
@@ -63,18 +63,18 @@ class CudaMemory:
         return current
 
     def listen(self, listener: Any) -> Collection[MemoryBlock]:
-        """Tell `listener` from now on. What is in use already is found when somebody asks for its block."""
+        """Notify `listener` from now on. Blocks already in use are found on request."""
         self._listener = listener
         return ()
 
     def leave(self, listener: Any) -> None:
-        """Tell it no more, and hold no reference to a storage: see `State.let_go`."""
+        """Stop notifying and release storages: see `State.let_go`."""
         with self._lock:
             self._listener = None
             self._storages.clear()
 
     def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
-        """Follow these blocks by weak references of its own."""
+        """Follow these blocks by new weak references."""
         with self._lock:
             entries = [(address, entry.block, entry()) for address, entry in self._storages.items()]
         followed = {
@@ -95,11 +95,11 @@ class CudaMemory:
         return FollowedBlocks(lambda: [block for block, storage in followed.values() if storage() is not None], blocks_of)
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
-        """Sees the results of operators in this thread."""
+        """Return a mode that sees the results of operators in this thread."""
         return _Results(self)
 
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
-        """The block that a tensor lives in; none if it is on no card."""
+        """Return the block that holds a tensor; none if it is not on a card."""
         with self._lock:
             known = self._find_block(tensor)
             if known is None:
@@ -110,7 +110,7 @@ class CudaMemory:
             return (block,)
 
     def saw(self, result: Any) -> None:
-        """An operator has returned."""
+        """Note that an operator has returned."""
         with self._lock, torch_internals.DisableTorchFunction():
             for tensor in tensors_in(result, depth=1):
                 known = self._find_block(tensor)
@@ -118,14 +118,14 @@ class CudaMemory:
                     self._listener.taken(known[0], self.allocated(known[0].index))
 
     def refused(self, error: torch.OutOfMemoryError) -> None:
-        """An operator found no room; how much it asked for is told nowhere but in the words of the exception."""
+        """Note that an operator ran out of memory. The requested size is only in the text of the exception."""
         told = _ASKED.search(message(error))
         if told is not None and self._listener is not None:
             size, unit, index = float(told[1]), told[2], int(told[3])
             self._listener.refused(index, round(size * 1024 ** _UNITS.index(unit)), self.allocated(index))
 
     def _find_block(self, tensor: torch.Tensor) -> tuple[MemoryBlock, bool] | None:
-        """The block of a tensor, and whether it is new."""
+        """Return the block of a tensor, and whether it is new."""
         if not tensor.is_cuda or tensor.layout is not torch.strided:
             return None
         storage = tensor.untyped_storage()
@@ -138,7 +138,7 @@ class CudaMemory:
         return entry.block, True
 
     def _settle_freed(self) -> None:
-        """Take note of the storages that died; they die at any moment, in any thread, inside the garbage collector."""
+        """Count storages that were freed. They may be freed at any time, in any thread, inside the garbage collector."""
         with self._lock:
             while self._dead:
                 address, entry = self._dead.popleft()
@@ -153,7 +153,6 @@ class _Results(DispatchMode):
         self._memory = memory
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the operator, then look where its results are."""
         try:
             out = redispatch(func, args, kwargs)
         except torch.OutOfMemoryError as error:

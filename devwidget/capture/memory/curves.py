@@ -1,4 +1,4 @@
-"""Curves: allocations of a recording, folded to points once it is known what each of them was for."""
+"""Fold allocations of a recording into points, once the role of each block is known."""
 
 from __future__ import annotations
 
@@ -29,24 +29,23 @@ from devwidget.records.memory import (
 from devwidget.records.site import Phase
 
 MOST_POINTS = 400
-"""Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
+"""Points kept per device. A step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
 MOST_EVENTS = 100_000
-"""Kept until they are folded. Those of a longer step are folded before all is known of their blocks."""
+"""Events kept until they are folded. A longer step is folded before the roles of all blocks are known."""
 MOST_SHARES = 5000
-"""Kept of a peak, apart from what is told together."""
+"""Shares kept of a peak; the rest is summed up."""
 _COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
-"""What DataParallel's copies are for."""
 _PLACE = {role: place for place, role in enumerate(ROLES)}
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """A block was taken; without a block it is a look at a device.
+    """A block was allocated. Without a block, a look at a device.
 
     Attributes:
         held: bytes in use on the device from then on.
-        refused: bytes that were asked for in vain.
+        refused: bytes of a failed request.
     """
 
     number: int
@@ -60,30 +59,30 @@ class Event:
 
 
 Live = dict[MemoryBlock, Event | None]
-"""Blocks in use, with the event that took each of them; None for what was there before the recording."""
+"""Blocks in use with the event that allocated each; None for blocks from before the recording."""
 _Where = tuple[Phase, str | None, RawSite | None]
 _Holding = tuple[str, Phase, str | None, RawSite | None]
-"""What bytes are for, and where they were allocated."""
+"""Role of bytes, and where they were allocated."""
 _Share = tuple[str, str | None, RawSite | None]
-"""What bytes are for, whose module they are, and the line that allocated them."""
+"""Role of bytes, the module that owns them, and the line that allocated them."""
 
 
 @dataclass(slots=True, eq=False)
 class Point:
-    """A device right after an event: bytes by role, and of a refusal what was allocated during the recording."""
+    """A device right after an event: bytes by role, and for a failed request what was allocated during the recording."""
 
     event: Event
     parts: dict[str, int]
     holdings: dict[_Holding, int] | None = None
 
     def make_record(self) -> MemoryPoint:
-        """The point as a record."""
+        """Return the point as a record."""
         event = self.event
         return MemoryPoint(event.number, event.phase, event.module, to_site(event.site), event.held, **self.parts)
 
 
 class DeviceCurve:
-    """One device: what has been folded, and what is in use."""
+    """One device: its folded points and its blocks in use."""
 
     def __init__(self) -> None:
         self.live: Live = {}
@@ -97,7 +96,7 @@ class DeviceCurve:
         self._kept: dict[_Share, int] = {}
 
     def fold_events(self, events: list[Event | MemoryBlock]) -> None:
-        """Go on by these events, with what is known of their blocks by now; a block alone was freed."""
+        """Apply events, with the roles known so far. A block without an event was freed."""
         live_before, sums = self.live.copy(), dict.fromkeys(ROLES, 0)
         for block in self.live:
             sums[block.role] += block.size
@@ -133,7 +132,7 @@ class DeviceCurve:
             self._refusals.append(replace(point, holdings=_sum_holdings(self.live)))
 
     def list_living(self) -> dict[MemoryBlock, Holding]:
-        """What was allocated during the recording and is in use."""
+        """Return the blocks in use that were allocated during the recording."""
         living = {}
         for block, event in self.live.items():
             if event is not None:
@@ -141,7 +140,7 @@ class DeviceCurve:
         return living
 
     def make_record(self, end: DeviceMemory) -> MemoryCurve:
-        """The curve as a record; `end` is the device as it was at the end."""
+        """Return the curve as a record; `end` is the state of the device at the end."""
         points = tuple(point.make_record() for point in self._points)
         if points:
             held = {role: getattr(points[-1], role) for role in HELD}
@@ -158,11 +157,11 @@ class DeviceCurve:
 
 
 class Curves:
-    """Listens to allocations, in all threads.
+    """Listens to allocations in all threads.
 
     Attributes:
         calling: the user's line that runs backward, which has threads of its own on CUDA.
-        freed: told of a block that is not in use any more; no method, for whatever dies comes by here.
+        freed: called with a block that was freed. Not a method, because every freed storage comes here.
     """
 
     def __init__(self, state: RecordingState) -> None:
@@ -176,7 +175,7 @@ class Curves:
     # -- what the source tells
 
     def begin(self, blocks: Collection[MemoryBlock]) -> None:
-        """These blocks were there before the recording."""
+        """Register the blocks from before the recording."""
         with self._lock:
             for block in blocks:
                 # Until it is found to be the model's; an earlier recording may have said so of another.
@@ -184,7 +183,7 @@ class Curves:
                 self._devices[block.index].live[block] = None
 
     def taken(self, block: MemoryBlock, held: int) -> None:
-        """A block is in use from now on."""
+        """Note that a block is in use."""
         here = self._tracker.threads.place
         where = self._find_where(here)
         block.inside = bool(here.stack)
@@ -195,17 +194,17 @@ class Curves:
             self.fold_events()
 
     def refused(self, index: int, size: int, held: int) -> None:
-        """An allocation did not fit."""
+        """Note that an allocation failed."""
         where = self._find_where(self._tracker.here)
         self._events.append(Event(self._log.number(), *where, index, held, refused=size))
 
     def mark(self, index: int, held: int) -> None:
-        """A look at a device, where nothing needs to be allocated: the end of a phase."""
+        """Look at a device without an allocation: the end of a phase."""
         phase, module, _ = self._find_where(self._tracker.here)
         self._events.append(Event(self._log.number(), phase, module, None, index, held))  # the look is ours
 
     def _find_where(self, here: ThreadPlace) -> _Where:
-        """Phase, module and line of what is allocated now."""
+        """Return phase, module and line of the current allocation."""
         tracker = self._tracker
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         module, site = here.path, here.operator_site or tracker.find_site(sys._getframe(2))
@@ -217,7 +216,7 @@ class Curves:
     # -- what is asked
 
     def fold_events(self) -> None:
-        """Make points of the events so far, with what is known of their blocks by now."""
+        """Fold the events so far into points."""
         with uninterrupted(), self._lock:  # what is taken out of the list is counted
             events = self._events.copy()
             del self._events[: len(events)]  # others may have come meanwhile
@@ -228,17 +227,17 @@ class Curves:
                 self._devices[index].fold_events(of_device)
 
     def list_living(self, index: int) -> dict[MemoryBlock, Holding]:
-        """What was allocated on one device during the recording and is in use now."""
+        """Return what was allocated on one device during the recording and is in use."""
         self.fold_events()
         return self._devices[index].list_living()
 
     def make_record(self, index: int, end: DeviceMemory) -> MemoryCurve:
-        """The curve of one device, whose events are folded."""
+        """Return the curve of one device whose events are folded."""
         return self._devices[index].make_record(end)
 
 
 def _apply_event(event: Event | MemoryBlock, live: Live) -> int:
-    """Put a block among those in use, or take it out of them; returns by how many bytes they change."""
+    """Add or remove a block in use; return the change in bytes."""
     if isinstance(event, Event):
         if event.block is None:
             return 0
@@ -251,7 +250,7 @@ def _apply_event(event: Event | MemoryBlock, live: Live) -> int:
 
 
 def _go_on(live: Live, events: Iterable[Event | MemoryBlock]) -> Live:
-    """What is in use after some events, of what was in use before them."""
+    """Return what is in use after some events."""
     live = live.copy()
     for event in events:
         _apply_event(event, live)
@@ -259,7 +258,7 @@ def _go_on(live: Live, events: Iterable[Event | MemoryBlock]) -> Live:
 
 
 def _sum_holdings(live: Live) -> dict[_Holding, int]:
-    """Bytes that were allocated during the recording, by role and place."""
+    """Return bytes allocated during the recording, by role and place."""
     sums: defaultdict[_Holding, int] = defaultdict(int)
     for block, event in live.items():
         if event is not None:
@@ -280,7 +279,7 @@ def _sum_shares(live: Live, roles: Container[str]) -> dict[_Share, int]:
 
 
 def _share_out(live: Live, held: int) -> dict[_Share, int]:
-    """All bytes in use by role, module and line, and what nobody has seen; as many as the allocator says."""
+    """Divide all bytes in use by role, module and line, including unseen bytes; they add up to the allocator's figure."""
     sums = _sum_shares(live, ROLES)
     missing = held - sum(sums.values())
     if missing > 0:
@@ -291,7 +290,7 @@ def _share_out(live: Live, held: int) -> dict[_Share, int]:
 
 
 def _fit_parts(sums: dict[str, int], held: int, before: int) -> dict[str, int]:
-    """The parts with what nobody knows of: foreign, as far as it was there before, and the rest other."""
+    """Add unknown bytes to the parts: foreign if they were there before, else other."""
     parts = sums.copy()
     missing = held - sum(parts.values())
     if missing > 0:
@@ -303,7 +302,7 @@ def _fit_parts(sums: dict[str, int], held: int, before: int) -> dict[str, int]:
 
 
 def _shrink(sums: dict[_Key, int], keys: Iterable[_Key], excess: int) -> None:
-    """Less is in use than known blocks take: the least certain shrink, which come first."""
+    """Reduce the parts if less is in use than known blocks take, the least certain first."""
     for key in keys:
         change = min(excess, sums[key])
         sums[key] -= change
@@ -311,7 +310,7 @@ def _shrink(sums: dict[_Key, int], keys: Iterable[_Key], excess: int) -> None:
 
 
 def thin_points(points: list[Point]) -> list[Point]:
-    """At most so many points: of each four neighbours the highest and the lowest stay, so the peak always does."""
+    """Reduce the number of points. Of each four neighbours the highest and the lowest stay, so the peak always stays."""
     while len(points) > MOST_POINTS:
         kept: list[Point] = []
         for start in range(0, len(points), 4):
@@ -340,7 +339,7 @@ def _record_holdings(sums: dict[_Holding, int]) -> tuple[Holding, ...]:
 
 
 def _record_shares(sums: dict[_Share, int]) -> tuple[PeakShare, ...]:
-    """Of very many lines those of the fewest bytes are told together, by role."""
+    """Sum up the smallest lines by role if there are very many."""
     found = sorted(sums.items(), key=lambda item: -item[1])
     shares = [PeakShare(role, size, module, to_site(site)) for (role, module, site), size in found[:MOST_SHARES] if size]
     rest: defaultdict[str, int] = defaultdict(int)

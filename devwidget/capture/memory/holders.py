@@ -1,4 +1,4 @@
-"""Who holds tensors: the variable of the calls under way that leads to them, and the container on the way that has most."""
+"""Find who holds tensors: the variable in the call stack that leads to them, and the largest container on the way."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.memory import allocated_bytes
 
 MOST_OBJECTS = 20_000
-"""Looked at, some 20 ms; the nearest come first."""
+"""Objects searched, some 20 ms, the nearest first."""
 MOST_ITEMS = 1024
-"""Of a container, the last ones: what creeps is put at its end."""
+"""Items searched at the end of a container, where growing containers add theirs."""
 MOST_SAVED = 20_000
-"""Tensors looked at in the graphs behind others."""
+"""Tensors searched in the graphs behind others."""
 _DEEPEST = 6
 """Objects between a variable and a tensor."""
 _OURS = "devwidget."
@@ -41,16 +41,16 @@ class Holder(NamedTuple):
     """What keeps tensors alive.
 
     Attributes:
-        number: its id, by which the same is known again; a tensor that is replaced has another.
+        number: its id, which identifies it later. A replaced tensor has another id.
         kind: its class.
-        name: as the program reaches it, `self.cache`.
-        function: whose variable that begins with; "" of a module.
-        file: of the code.
-        line: where that is.
-        items: that it has; 0 for a tensor that is kept alone, and for a module.
-        bytes: of the tensors, as far as they were found.
-        by_graph: most of them are needed by the graphs of others, which are held.
-        most_items: that it can have; 0 where nothing bounds them.
+        name: expression that reaches it, `self.cache`.
+        function: function whose variable the name begins with; "" for a module.
+        file: file of the function.
+        line: line of the function.
+        items: number of items; 0 for a single tensor, and for a module.
+        bytes: bytes of the tensors that were found.
+        by_graph: most of them are kept by the graphs of other tensors that it holds.
+        most_items: maximum number of items; 0 if unbounded.
     """
 
     number: int
@@ -66,13 +66,13 @@ class Holder(NamedTuple):
 
 
 def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) -> list[Holder]:
-    """Who holds some tensors, of what a frame and those that called it can reach, most bytes first.
+    """Return who holds some tensors, among what a frame and its callers can reach, most bytes first.
 
-    Nothing of the user's runs, and no more is looked at than `MOST_OBJECTS`.
+    No user code runs, and at most `MOST_OBJECTS` objects are searched.
 
     Args:
-        frame: the innermost.
-        bytes_kept: of a tensor that is one of them, 0 of others.
+        frame: the innermost frame.
+        bytes_kept: returns the bytes of a tensor to search for, 0 for others.
     """
     found: dict[int, tuple[Place, int, int]] = {}
     left = MOST_SAVED
@@ -93,7 +93,7 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
 
 
 def _choose_holders(place: Place) -> list[Place]:
-    """The container on the way that has most items; else each module on it, as any of them may be what somebody made."""
+    """Return the container with most items on the way, else each module on it."""
     way = list(place.way())
     most = max(way, key=lambda each: _count_items(each.value))
     if _count_items(most.value):
@@ -107,7 +107,7 @@ def _root_of(place: Place) -> int:
 
 
 def find_holders_beside(frame: FrameType, device: torch.device, known: Iterable[torch.Tensor]) -> list[Holder]:
-    """Who holds tensors on a device that are no known ones, as `find_holders`; each storage counts once."""
+    """Return who holds tensors on a device besides the known ones, as `find_holders`. Each storage counts once."""
     counted = {_storage_key(tensor) for tensor in known}
 
     def bytes_kept(tensor: torch.Tensor) -> int:
@@ -158,7 +158,7 @@ def _count_items(value: Any) -> int:
 
 
 def _walk_tensors(roots: Iterable[tuple[str, Any]]) -> Iterator[Place]:
-    """Tensors with the way to each, the nearest first."""
+    """Yield tensors with the way to each, the nearest first."""
     places = walk(roots, enter=_is_looked_into, most=MOST_OBJECTS, deepest=_DEEPEST, most_items=MOST_ITEMS)
     try:
         yield from (place for place in places if is_tensor(place.value))

@@ -1,4 +1,4 @@
-"""What allocations are for, told by who holds the tensors in them, autograd's graph included."""
+"""Find what allocations are for by who holds the tensors in them, autograd's graph included."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class MemoryBlock:
     """One allocation, from its beginning to its end.
 
     Attributes:
-        index: which GPU.
-        size: bytes that it takes there.
-        role: what it is for, as a recording finds out: a gradient is one only when it has arrived at its parameter.
-        inside: it was made while a module ran; known only in a recording.
-        owner: path of the module that holds it, or whose gradient or optimizer state it is; known only in a recording.
+        index: index of the GPU.
+        size: its bytes on that GPU.
+        role: its use, as known so far. A gradient has that role once it has reached its parameter.
+        inside: allocated while a module ran; only known in a recording.
+        owner: path of the module that holds it, or whose gradient or optimizer state it is; only known in a recording.
     """
 
     __slots__ = ("index", "inside", "owner", "role", "size")
@@ -45,11 +45,11 @@ class MemoryBlock:
 
 
 class FollowedBlocks(NamedTuple):
-    """Blocks that are followed after nobody listens any more.
+    """Blocks that are followed after the recording.
 
     Attributes:
-        list_living: those that are still in use.
-        blocks_of: the blocks that a tensor lives in, as far as they are followed.
+        list_living: returns the blocks in use.
+        blocks_of: returns the followed blocks that hold a tensor.
     """
 
     list_living: Callable[[], Collection[MemoryBlock]]
@@ -61,10 +61,10 @@ _names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()) -> Iterator[torch.Tensor]:
-    """Tensors saved in the graph behind some results, but for what lies at and behind nodes that are known.
+    """Return tensors saved in the graph of some results, except at and behind known nodes.
 
-    `SavedTensor.data` is what lies there: reading it runs no hook (a checkpoint would compute its forward again), and
-    does not ask whether the tensor was changed meanwhile.
+    Reads `SavedTensor.data`: this runs no hook (a checkpoint would compute its forward again) and skips the check whether the
+    tensor was modified.
     """
     todo = [node for tensor in tensors if (node := node_of(tensor)) is not None]
     seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
@@ -103,7 +103,7 @@ def _saved_data(saved: Any) -> Any:
 
 
 def tensors_of_frames(trace: TracebackType | None) -> Iterator[torch.Tensor]:
-    """Tensors in the variables of the frames that an exception came through: what still lives of a failed forward."""
+    """Return tensors in the variables of a traceback's frames: what remains of a failed forward."""
     while trace is not None:
         frame: FrameType = trace.tb_frame
         if not is_own(frame.f_code.co_filename):
@@ -129,15 +129,15 @@ _RANK = {
         )
     )
 }
-"""A storage that has several roles counts for the last of them."""
+"""A storage with several roles counts for the last of them."""
 
 
 class Roles:
-    """Gives blocks their roles.
+    """Assigns roles to blocks.
 
     Args:
-        state: of the recording.
-        blocks_of: the blocks that a tensor lives in.
+        state: state of the recording.
+        blocks_of: returns the blocks that hold a tensor.
     """
 
     def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
@@ -146,7 +146,7 @@ class Roles:
         self._walked: list[tuple[TensorRef, int]] = []
 
     def claim_role(self, role: str, tensors: Iterable[torch.Tensor], owner: str | None = None) -> None:
-        """These tensors have this role, for a module of this path."""
+        """Assign a role to tensors, for a module of this path."""
         for tensor in tensors:
             for block in self._blocks_of(tensor):
                 if _RANK[role] > _RANK[block.role]:
@@ -155,7 +155,7 @@ class Roles:
                     block.owner = owner
 
     def claim_model(self, modules: Iterable[nn.Module]) -> None:
-        """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
+        """Assign parameters, buffers and gradients of modules. A replica keeps its parameters as plain attributes."""
         for module in modules:
             own, path = own_tensors(module), self._state.tracker.path_of(module)
             buffers = [own.pop(name) for name, _ in registered_entries(module, "_buffers") if name in own]
@@ -164,18 +164,18 @@ class Roles:
             self.claim_gradients(own.values(), path)
 
     def claim_gradients(self, tensors: Iterable[torch.Tensor], owner: str | None = None) -> None:
-        """What has arrived at leaves."""
+        """Assign gradients that have reached leaves."""
         self.claim_role("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None], owner)
 
     def claim_inputs(self, values: Any) -> None:
-        """What came from outside the modules, and was not computed from something that is trained."""
+        """Assign inputs: tensors from outside of the modules that were not computed from trained ones."""
         for tensor in tensors_in(values):
             for block in self._blocks_of(tensor):
                 if node_of(tensor) is None and not block.inside and block.role in ("other", "foreign", "activations"):
                     block.role = "inputs"
 
     def claim_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """State of an optimizer, and the gradients that it is about to use."""
+        """Assign the state of an optimizer, and the gradients that it is about to use."""
         self._optimizers[optimizer] = True
         self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
         state = dict_of(optimizer).get("state")
@@ -188,35 +188,35 @@ class Roles:
         self.claim_role("optimizer", tensors_in(state, depth=4))
 
     def claim_saved(self, results: Any) -> None:
-        """What autograd keeps for the backward pass of some results."""
+        """Assign what autograd keeps for the backward pass of some results."""
         if torch_internals.saved_data is not None:
             self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
 
     def note_walked(self, results: Any) -> None:
-        """What lies behind these results has its role; the next backward pass need not look there once more."""
+        """Note that all behind these results has its role, so that the next backward pass can skip it."""
         nodes = ((tensor, node_of(tensor)) for tensor in tensors_in(results))
         self._walked = [(TensorRef(tensor), node._sequence_nr()) for tensor, node in nodes if node is not None]
 
     def _list_walked(self) -> list[Any]:
-        """Nodes of results that still live. One that was written to since has another, of another number."""
+        """Return nodes of results that are still alive. A result that was written to since has another node."""
         nodes = ((node_of(tensor), number) for ref, number in self._walked if (tensor := ref()) is not None)
         return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
 
     def claim_outputs(self, results: Any) -> None:
-        """What a model gave back."""
+        """Assign the outputs of a model."""
         self.claim_role("outputs", tensors_in(results))
 
     def claim_failed(self, trace: TracebackType | None) -> None:
-        """What is left of a computation that an exception ended."""
+        """Assign what remains of a computation that an exception ended."""
         self.claim_saved(list(tensors_of_frames(trace)))
 
     def let_go(self) -> None:
-        """Hold no reference to an optimizer any more: see `State.let_go`."""
+        """Release the optimizers: see `State.let_go`."""
         self._optimizers.clear()
         self._walked.clear()
 
     def claim_everything(self) -> None:
-        """All that can be found at any time: the model, its plain attributes, the optimizers."""
+        """Assign all that can be found at any time: the model, its plain attributes, the optimizers."""
         self.claim_model(module for _, module in self._state.tracker.list_modules())
         for owned in unregistered_tensors(self._state.tracker):
             self.claim_role("attributes", [owned.tensor], owned.path)

@@ -1,4 +1,4 @@
-"""Gradients and optimizer state while a cell trains, read where it trains."""
+"""Read gradients and optimizer state while a cell trains, in the thread that trains."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _lock = Lock()
 
 
 class TrainingWatch:
-    """The bytes of gradients and of optimizer state, read when a step begins, in the thread that steps.
+    """Reads the bytes of gradients and of optimizer state when a step begins, in the thread that steps.
 
-    A thread that reads `.grad` of a parameter while autograd runs in another one ends the interpreter.
+    Reading `.grad` of a parameter while autograd runs in another thread crashes the interpreter.
 
     Args:
-        model: finds the model, None when it is gone.
-        optimizer: finds its optimizer, if any is known.
+        model: returns the model, None if it no longer exists.
+        optimizer: returns its optimizer, if one is known.
     """
 
     def __init__(self, model: Callable[[], nn.Module | None], optimizer: Callable[[], torch.optim.Optimizer | None]) -> None:
@@ -38,7 +38,7 @@ class TrainingWatch:
 
     @_lock
     def take_figures(self) -> dict[DeviceId, dict[str, int]]:
-        """What the last step that was looked at began with; the next one that trains the model is looked at."""
+        """Return the figures at the start of the last observed step, and observe the next one."""
         if self._asked is None:
             self._asked = Undo()
             STEP_BEGINS.call_hook(self._before_step, self._asked)
@@ -46,7 +46,7 @@ class TrainingWatch:
 
     @_lock
     def end_watch(self) -> None:
-        """Look at no step."""
+        """Stop observing."""
         if self._asked is not None:
             self._asked.run_steps()
             self._asked = None
@@ -59,7 +59,7 @@ class TrainingWatch:
 
 
 def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[DeviceId, dict[str, int]]:
-    """Bytes of gradients and of optimizer state, by device; for the thread that trains."""
+    """Return bytes of gradients and of optimizer state by device. Call it in the thread that trains."""
     held: dict[DeviceId, dict[str, int]] = {}
     _add_bytes(held, "gradients", _list_gradients(model))
     if optimizer is not None:

@@ -1,4 +1,4 @@
-"""Watching memory: hooks at which it is found out what allocations are for; what is held where there is no allocator to ask."""
+"""Watch memory: hooks at which the roles of allocations are found, and figures for devices without an allocator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from devwidget.records.site import Phase
 
 
 def held_curves(marks: Sequence[tuple[int, Phase, tuple[DeviceMemory, ...]]]) -> tuple[MemoryCurve, ...]:
-    """The curve of the cpu, if the model holds anything there; activations are unknown, and so left out."""
+    """Return the curve of the cpu if the model holds anything there. Activations are unknown and left out."""
     of_cpu = [(number, phase, memory) for number, phase, devices in marks for memory in devices if memory.device == CPU]
     points = tuple(_make_point(*mark) for mark in of_cpu)
     if any(point.allocated for point in points):
@@ -42,48 +42,48 @@ def _make_point(number: int, phase: Phase, memory: DeviceMemory) -> MemoryPoint:
 
 
 class MemorySource(Protocol):
-    """Devices whose allocations can be listened to.
+    """Devices whose allocations can be observed.
 
     Attributes:
-        count: how many.
+        count: number of devices.
     """
 
     count: int
 
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """The devices as they are now."""
+        """Return the current devices."""
 
     def allocated(self, index: int) -> int:
-        """Bytes in use on a device."""
+        """Return the bytes in use on a device."""
 
     def listen(self, listener: Any) -> Collection[MemoryBlock]:
-        """Tell `listener` of each block from now on; returns those in use already."""
+        """Notify `listener` of each block from now on; return the blocks already in use."""
 
     def leave(self, listener: Any) -> None:
-        """Tell it no more."""
+        """Stop notifying it."""
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
-        """What has to be active in each thread."""
+        """Return a mode that must be active in each thread."""
 
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
-        """The blocks that a tensor lives in."""
+        """Return the blocks that hold a tensor."""
 
     def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
-        """Follow these blocks, when nobody listens any more."""
+        """Follow these blocks after the recording."""
 
 
 _NOT_TOLD = Message(
     "{kind}: {reason}",
     kind=Message("activations"),
-    reason=Message("torch before 2.9 does not tell what autograd keeps: it counts as other"),
+    reason=Message("torch before 2.9 does not report what autograd keeps; it is counted as other"),
 )
 
 
 class LivingBytes:
-    """What a recorded step has allocated and kept.
+    """Bytes that a recorded step allocated and kept.
 
     Args:
-        living: where each block was allocated.
+        living: blocks with the place of their allocation.
         followed: the same blocks.
     """
 
@@ -91,11 +91,11 @@ class LivingBytes:
         self._living, self._followed = living, followed
 
     def list_holdings(self) -> list[Holding]:
-        """What of it lives now."""
+        """Return what is still in use."""
         return [self._living[block] for block in self._followed.list_living()]
 
     def find_holders(self, frame: FrameType) -> list[Holder]:
-        """Who holds it, of what a frame and those that called it can reach, most bytes first."""
+        """Return who holds it, among what a frame and its callers can reach, most bytes first."""
         with hide_from_modes(), torch_internals.DisableTorchFunction():
             return find_holders(frame, self._count_bytes)
 
@@ -104,7 +104,7 @@ class LivingBytes:
 
 
 class MemoryWatch:
-    """The memory of the devices of one source, during one recording."""
+    """The memory of the devices of one source during one recording."""
 
     def __init__(self, state: RecordingState, source: MemorySource) -> None:
         self._state, self._source = state, source
@@ -113,7 +113,7 @@ class MemoryWatch:
         self._roles = Roles(state, source.blocks_of)
 
     def begin_watch(self, undo: Undo) -> None:
-        """Listen."""
+        """Start listening."""
         undo.add_step(self._source.leave, self._curves)
         undo.add_step(self._roles.let_go)
         if torch_internals.saved_data is None:
@@ -129,21 +129,21 @@ class MemoryWatch:
         undo.enter_context(self._source.mode())
 
     def in_thread(self) -> contextlib.AbstractContextManager[object]:
-        """What has to be active in another thread of the program."""
+        """Return a context that must be active in another thread of the program."""
         return self._source.mode()
 
     def register_inputs(self, inputs: Any) -> None:
-        """These tensors are the batch and the target."""
+        """Register the tensors of the batch and the target."""
         with self._guard_reading():
             self._roles.claim_inputs(inputs)
 
     def mark_devices(self) -> None:
-        """Note a point of each device."""
+        """Record a point of each device."""
         for index in range(self._source.count):
             self._curves.mark(index, self._source.allocated(index))
 
     def finish_watch(self, error: BaseException | None) -> None:
-        """The recording is about to end: find out what is left to find out."""
+        """Assign the remaining roles before the recording ends."""
         with self._guard_reading():
             if error is not None:
                 self._roles.claim_failed(error.__traceback__)
@@ -152,18 +152,18 @@ class MemoryWatch:
         self._ends = self._source.devices()
 
     def follow_living(self, index: int) -> LivingBytes:
-        """The bytes that a device was asked for in the recording and that live now, to be looked at after it."""
+        """Return the bytes allocated on a device during the recording and still in use, to be read after it."""
         living = self._curves.list_living(index)
         return LivingBytes(living, self._source.follow(living.keys()))
 
     def list_curves(self) -> tuple[MemoryCurve, ...]:
-        """One curve for each device."""
+        """Return one curve per device."""
         self._curves.fold_events()
         return tuple(self._curves.make_record(index, end) for index, end in enumerate(self._ends or self._source.devices()))
 
     @contextlib.contextmanager
     def _guard_reading(self) -> Iterator[None]:
-        """Looking at tensors is no part of the user's program, and what goes wrong with it must not end that."""
+        """Keep errors of reading tensors out of the user's program."""
         try:
             with hide_from_modes(), torch_internals.DisableTorchFunction():
                 yield

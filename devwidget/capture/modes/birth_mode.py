@@ -1,4 +1,4 @@
-"""Births as they happen: a function mode above autograd that sees each call of the user and remembers who made what."""
+"""A function mode above autograd that sees each torch call of the user and remembers which line created which tensor."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from devwidget.records.errors import error_text
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = READS | LISTS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
-"""Calls that mean more than their result."""
+"""Calls that have an effect besides their result."""
 _MAKING = LISTS | {"copy_"}
 _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
-"""Answered at once. The last is what `no_grad` switches: a signal that struck us right after it would leave it so."""
+"""Calls that are answered at once. The last one is what `no_grad` switches: a signal right after it would leave it switched."""
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
 _DisableTorchFunction = torch_internals.DisableTorchFunction
 _SMALL = 16 << 20
@@ -40,7 +40,7 @@ _SMALL = 16 << 20
 
 
 class TorchCall(NamedTuple):
-    """A call of torch that has returned.
+    """A torch call that has returned.
 
     Attributes:
         frame: who called torch.
@@ -54,18 +54,19 @@ class TorchCall(NamedTuple):
     site: RawSite | None
 
     def is_direct(self) -> bool:
-        """True if the user's line makes the call itself, and not a library on its behalf."""
+        """Return whether the user's line makes the call itself, not a library on its behalf."""
         return calls_itself(self.frame, self.site)
 
     def only_looks(self) -> bool:
-        """Whether a parameter is only looked at, and not computed with: `weight.t()`, `weight[3]`, but not `weight[rows]`."""
+        """Return whether a parameter is only viewed and not computed with: `weight.t()`, `weight[3]`, but not
+        `weight[rows]`."""
         if self.name == "__getitem__":
             return not is_a(self.args[1], (torch.Tensor, tuple, list))
         return self.name in VIEWS
 
 
 class BirthMode(FunctionMode):
-    """Remembers births, and leaves all else that a call means to `CallMode`; one instance for each thread."""
+    """Remembers where tensors are created. All else that a call means is left to `CallMode`. One instance per thread."""
 
     def __init__(self, state: RecordingState) -> None:
         super().__init__()
@@ -73,7 +74,7 @@ class BirthMode(FunctionMode):
         self._site, self._threads = state.tracker.find_site, state.tracker.threads
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Make the call; if it fails, perhaps make it again with other arguments."""
+        """Make the call; if it fails, maybe repeat it with other arguments."""
         name = getattr(func, "__name__", "")
         if name in _QUESTIONS:
             return func(*args, **(kwargs or {}))
@@ -103,7 +104,6 @@ class BirthMode(FunctionMode):
         return out
 
     def _note_call(self, call: TorchCall, out: Any) -> None:
-        """Note what a call that has returned means."""
         try:
             if type(out) is not _Size:  # the most frequent question
                 with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
@@ -117,7 +117,7 @@ class BirthMode(FunctionMode):
             self._state.log.log_trouble(error)
 
     def _note_returned(self, call: TorchCall, out: Any) -> None:
-        """A call has a result, which is no plain tensor or not all that it means."""
+        """Note a result that is not a plain tensor or has other effects."""
         if call.name in _MORE:
             self._note_more(call)
             if call.name not in _MAKING:
@@ -130,7 +130,7 @@ class BirthMode(FunctionMode):
                     self._note_birth(call._replace(args=operands), result)
 
     def _note_birth(self, call: TorchCall, result: torch.Tensor) -> None:
-        """Note which line decided the device of a result: read the operands, decide, remember."""
+        """Note which line decided the device of a result."""
         state = self._state
         operands = self._read_operands(call, result)
         if operands is None:  # it was written in place, and keeps its birth
@@ -161,9 +161,9 @@ class BirthMode(FunctionMode):
             self._note_move(call, result, birth)
 
     def _read_operands(self, call: TorchCall, result: torch.Tensor) -> tuple[Birth | None, Birth | None, Birth | None] | None:
-        """What a result derives from, the data in it that has crossed devices, and the weights it was computed with.
+        """Return what a result derives from, the copied data in it, and the weights it was computed with.
 
-        None if the result is one of the operands. What is computed of weights and of others derives from neither.
+        None if the result is one of the operands. A result of weights and other operands derives from neither.
         """
         births, name, device, dtype = self._state.births, call.name, result.device, result.dtype
         known = births.tensors
@@ -199,7 +199,7 @@ class BirthMode(FunctionMode):
         return parent, data, weights
 
     def _note_move(self, call: TorchCall, result: torch.Tensor, birth: Birth) -> None:
-        """A line of the user has asked for a move, or for a cast."""
+        """Note a move or a cast that a line of the user requested."""
         if call.site is not None and call.site.code.co_name in MOVES:
             birth.asked = tuple(callers(call.frame, MOVES))
         self._state.attempts.put_birth(call.args[0], birth)
@@ -207,7 +207,7 @@ class BirthMode(FunctionMode):
             self._note_transfer(birth, call, result)
 
     def _find_decision(self, call: TorchCall, number: int, result: torch.Tensor, parent: Birth | None) -> Birth:
-        """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
+        """Return what decided the device: a factory, a move, a cast, or the weights of a layer."""
         is_move = call.name in MOVES and parent is None
         if is_move:
             origin = self._state.births.find_birth(call.args[0])
@@ -221,7 +221,7 @@ class BirthMode(FunctionMode):
         return birth
 
     def _note_more(self, call: TorchCall) -> None:
-        """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
+        """Handle `parameter.data = moved`, which is how `Module.to` moves: the parameter is now where the new data is."""
         args = call.args
         if call.name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
             birth = self._state.births.find_birth(args[1])
@@ -234,11 +234,11 @@ class BirthMode(FunctionMode):
     # -- what `CallMode` does more
 
     def _run_backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
-        """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
+        """Run autograd, in which hooks and functions of the user have lines of their own."""
         return func(*args, **kwargs)
 
     def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
-        """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        """Return the result of the repaired call; NOT_OURS for an unrelated exception."""
         try:
             with _DisableTorchFunction():
                 self._keep_operands(args, kwargs, error)
@@ -247,7 +247,7 @@ class BirthMode(FunctionMode):
         return NOT_OURS
 
     def _keep_operands(self, args: tuple[Any, ...], kwargs: Any, error: Exception) -> None:
-        """Keep what met in a call that has failed; the innermost call tells, because functions around it raise the same."""
+        """Keep the operands of a failed call. The innermost call counts, because functions around it re-raise."""
         births = self._state.births
         tensors = _flatten_arguments(args, kwargs)
         given = tuple(tensor for tensor in tensors if tensor.numel() * tensor.element_size() <= _SMALL)
@@ -256,23 +256,23 @@ class BirthMode(FunctionMode):
             births.failed = FailedCall(id(error), error_text(error), given)
 
     def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
-        """An attribute is None."""
+        """Note that an attribute is None."""
 
     def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
-        """Data that has crossed devices was computed with."""
+        """Note that copied data was computed with."""
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, call: TorchCall) -> None:
-        """A tensor was read at an index that is on another device."""
+        """Note that a tensor was indexed by a tensor on another device."""
 
     def _note_float64(self, call: TorchCall, result: torch.Tensor) -> None:
-        """A result is float64."""
+        """Note a float64 result."""
 
     def _note_transfer(self, birth: Birth, call: TorchCall, result: torch.Tensor) -> None:
-        """A line of the user moved a tensor."""
+        """Note that a line of the user moved a tensor."""
 
 
 def _find_construction(frame: FrameType) -> RawSite | None:
-    """Where user code builds the outermost of the modules whose constructors run."""
+    """Return where user code builds the outermost of the modules whose constructors are running."""
     outside = (each for each in frames_at_work(frame) if not _is_constructor(each))
     found = next(outside, None)
     if found is not None:
@@ -288,7 +288,7 @@ def _is_constructor(frame: FrameType) -> bool:
 
 
 def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
-    """True if the user's line makes the torch call itself, and not a library on its behalf."""
+    """Return whether the user's line makes the torch call itself, not a library on its behalf."""
     if site is None:
         return False
     near = frame if frame.f_code is site.code else caller(frame)
@@ -296,14 +296,14 @@ def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
 
 
 def _pair_operands(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """The operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
+    """Return the operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
     if name.startswith("_foreach"):
         return zip(*(arg for arg in args if type(arg) is tuple or type(arg) is list), strict=False)
     return itertools.repeat(args)
 
 
 def _flatten_arguments(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
-    """The arguments, with lists and tuples opened one level, and nothing of what is no tensor."""
+    """Return the tensor arguments, with lists and tuples opened one level."""
     opened: list[Any] = []
     for arg in (*args, *kwargs.values()):
         kind = type(arg)

@@ -1,4 +1,4 @@
-"""Ops: a dispatch mode that logs every operator below autograd and each crossing between devices."""
+"""A dispatch mode that logs every operator below autograd and each transfer between devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAITING = frozenset({
     "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "unique_dim_consecutive", "equal", "bincount", "multinomial", "_linalg_check_errors",
 })  # fmt: skip
-"""Operators that hand a value to the host, or whose results have sizes that depend on values."""
+"""Operators that pass a value to the host, or whose output sizes depend on values."""
 _WAITING_SOMETIMES = _MASKED | _WAITING | {"repeat_interleave"}
 _APART = frozenset(_COPIES) | _WAITING_SOMETIMES
 _WORDS = {
@@ -38,8 +38,9 @@ _WORDS = {
     "_to_copy": "to",
 }
 _names: dict[int, tuple[str, bool, Any]] = {}
-"""Operators by id: their names, whether they take a path of their own, and the operator itself, which keeps its id. Its hash
-would be a call of Python code."""
+"""Operators by id: their names, whether they take their own path, and the operator itself, which keeps its id. Its hash would
+be a call of Python code.
+"""
 
 
 def _operator_name(func: Any) -> tuple[str, bool, Any]:
@@ -49,11 +50,12 @@ def _operator_name(func: Any) -> tuple[str, bool, Any]:
 
 _Tensor, _Parameter, _DisableTorchFunction = torch.Tensor, nn.Parameter, torch_internals.DisableTorchFunction
 _next_number: Any = torch_internals.find_optional("next_autograd_number")
-"""None where this torch lacks it, and so refuses to record."""
+"""None if this torch lacks it; recording is then refused."""
 
 
 def _find_devices(args: tuple[Any, ...]) -> Devices:
-    """Devices of the tensors, each once, lists opened one level; of a single one, as nearly always, the device itself."""
+    """Return the devices of the tensors, each once, lists opened one level. A single one, which is usual, is returned
+    itself."""
     first: torch.device | None = None
     for arg in args:
         kind = type(arg)
@@ -80,7 +82,6 @@ def _all_devices(args: tuple[Any, ...]) -> Devices:
 
 
 def _first_tensor(out: Any) -> torch.Tensor | None:
-    """The result of an operator, or the first of several."""
     if (type(out) is tuple or type(out) is list) and out:
         out = out[0]
     if isinstance(out, _Tensor):
@@ -89,7 +90,7 @@ def _first_tensor(out: Any) -> torch.Tensor | None:
 
 
 def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
-    """The accelerator for which the host waits, if it does."""
+    """Return the accelerator that the operator syncs with, if any."""
     tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
     if tensor is None or not is_accelerator(tensor.device):
         return None
@@ -103,7 +104,9 @@ def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
-    """Whether a mask selects, whose number of elements the host must know; one number is written through it without."""
+    """Return whether a mask selects elements, whose number the host must know. Writing one number through a mask needs no
+    sync.
+    """
     masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype in (torch.bool, torch.uint8)]
     value = args[2] if len(args) > 2 else None
     one = isinstance(value, torch.Tensor) and value.numel() == 1 and value.device.type == "cpu"
@@ -111,17 +114,18 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
 
 
 def _is_carried(source: torch.device, target: torch.device) -> bool:
-    """Whether a copy takes bytes to another device; what goes to meta is let go of, as hooks of accelerate do with weights."""
+    """Return whether a copy takes bytes to another device. A copy to meta drops them, as hooks of accelerate do with
+    weights."""
     return source != target and target.type != "meta"
 
 
 def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a copy is asynchronous."""
+    """Return whether a copy is asynchronous."""
     return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
 
 
 def _is_active(state: RecordingState) -> bool:
-    """Whether the function mode of a recording would see a call that begins now."""
+    """Return whether the function mode of a recording would see a call that begins now."""
     return any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
 
 
@@ -129,7 +133,7 @@ _now = time.perf_counter
 
 
 class OperatorMode(DispatchMode):
-    """Logs operators; one instance for each thread."""
+    """Logs operators. One instance per thread."""
 
     def __init__(self, state: RecordingState) -> None:
         self._state = state
@@ -138,7 +142,7 @@ class OperatorMode(DispatchMode):
         self._ops, self._op_entry = state.log.ops, state.log.op_entry
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the operator, then write down where it ran."""
+        """Run the operator, then record where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _operator_name(func)
         if is_apart:
             return self._run_apart(func, name, args, kwargs)
@@ -190,7 +194,7 @@ class OperatorMode(DispatchMode):
         return self._run_logged(func, name, args, kwargs, is_foreign=True)
 
     def _run_waiting(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An operator for which the host waits, at least with some arguments."""
+        """Run an operator that may sync."""
         out = self._run_logged(func, name, args, kwargs)
         with _DisableTorchFunction():
             device = _find_awaited_device(name, args, kwargs)
@@ -199,7 +203,7 @@ class OperatorMode(DispatchMode):
         return out
 
     def _note_wait(self, name: str, device: torch.device, frame: FrameType | None) -> None:
-        """A call of the program counts what waits in it; where none is under way, as in backward, each operator counts."""
+        """Note a sync. A call of the program counts its syncs; outside of calls, as in backward, each operator counts."""
         state, here = self._state, self._threads.place
         if here.cause == "healed":
             return

@@ -1,4 +1,4 @@
-"""What a torch call of the user means besides births, how a failed one is healed, and promotions to float64."""
+"""Record what a torch call does besides creating tensors, repair failed calls, and find promotions to float64."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from devwidget.records.trace import Held, Operand
 
 
 def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tensor) -> None:
-    """Write down a result that is float64 only because one operand is. Casts that the code asks for are meant."""
+    """Record a result that is float64 only because one operand is. Explicit casts are not reported."""
     site = call.site
     floats = [t for t in tensors_in((call.args, call.kwargs), depth=2) if t.is_floating_point()]
     doubles = [t for t in floats if t.dtype is torch.float64]
@@ -61,14 +61,14 @@ def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tenso
 
 
 def _through_nn(frame: FrameType | None) -> FrameType | None:
-    """Who called a loss of torch.nn: it computes with what it is given, and casts nothing of its own."""
+    """Return the caller of a torch.nn loss, which only computes with its arguments and casts nothing."""
     while frame is not None and frame.f_globals.get("__name__", "").startswith("torch.nn."):
         frame = frame.f_back
     return frame
 
 
 def _is_meant(birth: Birth) -> bool:
-    """The tensor was cast to float64, or computed from one that was, or from an earlier promotion."""
+    """Return whether the tensor was cast to float64, or computed from one that was, or from an earlier promotion."""
     root = birth.dtype_root()
     return root.call in MOVES or root.parent is not None
 
@@ -81,24 +81,24 @@ FAMILIES = (random_generators, operands, host, meta, devices, kernels, dtypes)
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
-    """True for an operator that virtual GPUs call themselves: they know what to do if it fails."""
+    """Return whether virtual GPUs call this operator themselves and handle its failure."""
     while frame is not None and frame.f_code.co_filename == torch_internals.operators_file:
         frame = frame.f_back
     return isinstance(func, torch_internals.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
 
 
 def _find_reader(frame: FrameType) -> FrameType:
-    """Who reads an attribute that virtual GPUs read on their behalf."""
+    """Return who reads an attribute that virtual GPUs read for them."""
     while is_own(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
 class CallMode(BirthMode):
-    """Follows data across devices, and makes a call with a device fault again with the strays moved."""
+    """Follows data across devices, and repeats a call with a device fault after moving the misplaced tensors."""
 
     def _run_backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
-        """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
+        """Run autograd, in which hooks and functions of the user have lines of their own."""
         tracker = self._state.tracker
         with tracker.set_phase("backward"):
             try:
@@ -115,7 +115,7 @@ class CallMode(BirthMode):
         return out
 
     def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
-        """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        """Return the result of the repaired call; NOT_OURS for an unrelated exception."""
         if isinstance(error, torch_internals.StopRecomputation) or _is_tried(func, frame):
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
@@ -146,7 +146,7 @@ class CallMode(BirthMode):
         report_promotion(self._state, call, result)
 
     def _note_transfer(self, birth: Birth, call: TorchCall, result: torch.Tensor) -> None:
-        """A line of the user moved a tensor."""
+        """Note that a line of the user moved a tensor."""
         source, before = call.args[0], birth.origin
         held = self._find_keeper(source, before, call)
         later = bool(call.kwargs.get("non_blocking")) or any(value is True for value in call.args[1:3])
@@ -158,14 +158,14 @@ class CallMode(BirthMode):
     def _find_loading(
         self, source: torch.Tensor, result: torch.Tensor, *, later: bool
     ) -> tuple[RawSite | None, bool, bool] | None:
-        """How what a loader handed out, or a view of it, is copied to an accelerator."""
+        """Return how a loader's tensor, or a view of it, is copied to an accelerator."""
         loaded, whole = self._state.loaded, source if source in self._state.loaded else source._base
         if whole is None or whole not in loaded or source.device.type != "cpu" or not is_accelerator(result.device):
             return None
         return loaded[whole], is_pinned(source), later
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, call: TorchCall) -> None:
-        """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""
+        """Note that `x[index]` copies a CPU index to the GPU of `x` implicitly. A number is passed with the call."""
         if not index.dim() or index.device.type != "cpu" or not call.is_direct():
             return
         before = self._state.births.find_birth(index)
@@ -174,7 +174,7 @@ class CallMode(BirthMode):
             self._state.transfers.look_up(self._state.log.number(), call.site, before, index, device, held)
 
     def _find_keeper(self, source: torch.Tensor, before: Birth | None, call: TorchCall) -> Held | None:
-        """Who keeps a tensor that crosses devices in the step, and is older than it."""
+        """Return who keeps a tensor that is copied in the step and is older than it."""
         tracker, site = self._state.tracker, call.site
         in_loss = tracker.phase == "loss" and site is not None and not tracker.is_outside(site)
         inside = bool(tracker.here.stack) or in_loss
@@ -201,7 +201,6 @@ class CallMode(BirthMode):
                 self._note_wait(call)
 
     def _note_written(self, call: TorchCall) -> None:
-        """`buffer[index] = value`."""
         target, indices, value = call.args
         if self._state.transfers.sending and is_tensor(target):
             self._state.transfers.note_write(target, call.site, indices)
@@ -211,7 +210,7 @@ class CallMode(BirthMode):
                 self._looked_up(index, target.device, call)
 
     def _note_filled(self, target: torch.Tensor, value: Any, call: TorchCall) -> None:
-        """`buffer[i] = value` takes a value from any device, and copies without a word."""
+        """Note that `buffer[i] = value` takes a value from any device and copies it implicitly."""
         if not is_tensor(value) or value.device == target.device or not call.is_direct():
             return
         state, names = self._state, operand_names.Names(self._state, call.frame)
@@ -227,7 +226,7 @@ class CallMode(BirthMode):
             )
 
     def _note_copied(self, call: TorchCall) -> None:
-        """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
+        """Note `host.copy_(tensor, non_blocking=True)`: the existing buffer is not ready yet."""
         (target, *given), kwargs, site = call.args, call.kwargs, call.site
         later = kwargs.get("non_blocking", given[1] if len(given) > 1 else False)
         source = given[0] if given else kwargs.get("src")
@@ -244,7 +243,7 @@ class CallMode(BirthMode):
             state.transfers.add_transfer(birth, state.births.find_birth(source), source, target, None, later=True)
 
     def _note_wait(self, call: TorchCall) -> None:
-        """A value was handed to Python."""
+        """Note that a value was passed to Python."""
         name, site = call.name, call.site
         tensor = call.args[0] if call.args else None
         if not is_tensor(tensor):
@@ -261,14 +260,14 @@ class CallMode(BirthMode):
             self._state.waits.read[moved.site, moved.source] = name, site
 
     def _note_listed(self, data: Any) -> None:
-        """A tensor was made of what may be a list of tensors, whose values torch reads one by one, out of sight of modes."""
+        """Note a tensor made from a list of tensors, whose values torch reads one by one, unseen by modes."""
         for tensor in () if is_tensor(data) else tensors_in(data):
             if is_accelerator(tensor.device):
                 self._state.transfers.note_synchronized()
                 self._state.waits.note_wait(tensor.device)
 
     def _note_switched(self, tensor: Any, *, on: bool) -> None:
-        """A parameter is frozen, or freed."""
+        """Note that a parameter is frozen or unfrozen."""
         if on:
             self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
         elif is_parameter(tensor):

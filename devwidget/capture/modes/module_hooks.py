@@ -1,4 +1,4 @@
-"""Modules entered and left: two global hooks, which also fire in the replicas' threads; room for their frames."""
+"""Record when modules are entered and left, with two global hooks that also run in replica threads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _lock = Lock()
 
 
 class _Limit:
-    """The limit of the process while recordings run, which may overlap in any order."""
+    """The recursion limit of the process while recordings run, which may overlap in any order."""
 
     recordings: tuple[Undo, ...] = ()
     before = ours = 0
 
 
 def deepen_recursion(undo: Undo) -> None:
-    """Raise the limit in proportion: with hooks torch runs a module call in four frames where it takes three without."""
+    """Raise the limit in proportion: with hooks torch runs a module call in four frames instead of three."""
     undo.add_step(_put_back, undo)
     _raise_limit(undo)
 
@@ -67,7 +67,7 @@ def module_hooks(state: RecordingState, undo: Undo) -> None:
 
 
 class _ModuleHooks:
-    """What a recording is told of modules."""
+    """Hooks that report modules to a recording."""
 
     def __init__(self, state: RecordingState) -> None:
         self._state, self._tracker, self._log = state, state.tracker, state.log
@@ -118,7 +118,7 @@ class _ModuleHooks:
             here.failed = running.path
 
     def _forget_kept_copies(self) -> None:
-        """The outermost module has returned: what modules keep of copies is no copy to make anew."""
+        """Drop copies that modules keep, after the outermost module has returned: they will not be copied again."""
         transfers = self._state.transfers
         if any(transfer.moved is not None for transfer in transfers.kept):
             kept = {id(owned.tensor) for owned in unregistered_tensors(self._tracker)}

@@ -1,1 +1,1 @@
-"""Places in torch that no mode or hook sees, patched while a recording runs and put back after it."""
+"""Patches for places in torch that no mode or hook sees, active while a recording runs."""

@@ -1,4 +1,4 @@
-"""Fast paths: attention asks whether anybody overrides torch's functions, and computes otherwise if so; we do not count."""
+"""Fast paths: attention computes differently if torch's functions are overridden. Hide devwidget's modes from that check."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PLAIN = (torch.Tensor, nn.Parameter)
 
 
 def fast_paths(state: RecordingState | None, undo: Undo) -> None:
-    """Have `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the kernels that they choose unwatched.
+    """Make `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the same kernels as without a recording.
 
-    Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.
+    Both choose by calling `torch.overrides.has_torch_function` under that name. Other kernels differ in the last bits.
     """
     undo.enter_context(make_patch(torch.overrides, "has_torch_function", _wrap_question))
 

@@ -1,4 +1,4 @@
-"""Compiled code, whose eager original runs while somebody watches, and exports, which read the program and run nothing."""
+"""Run the eager original of compiled code during a recording, and pause the recording during exports, which run nothing."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NOTE = Message(
     "{kind}: {reason}",
     kind=Message("compiled code"),
     reason=Message(
-        "its eager original ran, because compiled code cannot be watched; numbers may differ in the last digits, "
-        "and dropout draws its random numbers as in eager"
+        "the eager original ran, because compiled code cannot be recorded; numbers may differ in the last digits, "
+        "and dropout draws random numbers as in eager mode"
     ),
 )
 
 
 def watch_compilation(state: RecordingState, undo: Undo) -> None:
-    """Run eager originals, and say so in the trace."""
+    """Run eager originals, and note it in the trace."""
     modules, has_any = torch_internals.find_target("has_any_global_hook")
     had_hooks = bool(getattr(modules, has_any)())
     # Compiled modules warn of global hooks; ours are no concern of the user's.
@@ -41,10 +41,10 @@ def watch_compilation(state: RecordingState, undo: Undo) -> None:
 
 
 def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
-    """Have what `torch.compile` made run as if it had not been compiled; what is compiled already stays so for later.
+    """Run the eager original of functions from `torch.compile`. Compiled code stays compiled for later.
 
     Args:
-        say: told once compiled code of the user is called, and what of this torch has to be left as it is.
+        say: called with a note when compiled code of the user is called, and when this torch lacks support.
     """
     if torch_internals.DYNAMO in sys.modules:
         _run_eagerly(say, undo)
@@ -53,7 +53,7 @@ def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
 
 
 def _load_before_compiling(undo: Undo, say: Callable[[Message], None], original: Callable[..., Any]) -> Callable[..., Any]:
-    """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
+    """Make `torch.compile` load the compiler first. Loading it in every recording would cost a second."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         if torch_internals.DYNAMO not in sys.modules:
@@ -74,9 +74,9 @@ def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
 
 
 def force_eager(undo: Undo) -> None:
-    """Have torch compile nothing until that is undone: with `fullgraph=True` it raises where it meets a mode.
+    """Keep torch from compiling until it is undone. With `fullgraph=True` it raises where it finds a mode.
 
-    A stance that the user takes meanwhile stays. It gives ours back in the end, which then means what was there before.
+    A stance set by the user meanwhile stays. It restores ours at its end, which then means the previous one.
     """
     owner, name = torch_internals.find_target("compiler_stance")
     before = vars(owner)[name]
@@ -86,7 +86,7 @@ def force_eager(undo: Undo) -> None:
 
 
 def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
-    """Where torch asks for the compiler: whatever stance the user takes meanwhile, the eager original runs."""
+    """Run the eager original wherever torch asks for the compiler, whatever stance the user sets meanwhile."""
 
     def _callback_from_stance(callback: Any) -> Any:
         if callback in (None, False):
@@ -102,7 +102,7 @@ def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Whether torch itself compiled what is called here, for a higher-order operator."""
+    """Return whether torch itself compiled what is called, for a higher-order operator."""
     name: str = frame.f_globals.get("__name__", "")
     return name.startswith(torch_internals.HIGHER_ORDER) or name == FLEX
 
@@ -111,7 +111,7 @@ _SIMULATOR = "devwidget.gpus."
 
 
 def watch_exports(state: object, undo: Undo) -> None:
-    """Have torch export as if nobody watched."""
+    """Make torch export as without a recording."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
     if torch_internals.EXPORT in sys.modules and torch_internals.has_name("export"):
         owners.append(torch_internals.find_target("export"))  # which `export` calls, whoever has imported that
@@ -135,7 +135,7 @@ def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _step_aside() -> Iterator[None]:
-    """Take the recording out of this thread's way. What a simulation needs stays, because labels are read by it."""
+    """Remove the recording's modes from this thread. The modes of a simulation stay, because they keep the device labels."""
     simulated = any(map(_is_simulators, dispatch_modes()))
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_dispatch_modes(lambda mode: not _is_simulators(mode)))
@@ -149,7 +149,7 @@ def _step_aside() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_hooks() -> Iterator[None]:
-    """torch's own tables of module hooks, which dynamo reads into what it traces."""
+    """Restore torch's own tables of module hooks, which dynamo reads into what it traces."""
     with Undo() as undo:
         MODULE_BEGINS.put_aside(undo)
         MODULE_ENDS.put_aside(undo)
@@ -162,7 +162,7 @@ def _is_simulators(mode: object) -> bool:
 
 @contextlib.contextmanager
 def _without_function_modes() -> Iterator[None]:
-    """Without those of recordings."""
+    """Remove the function modes of recordings."""
     before = torch_internals.function_modes()
     restack_functions([mode for mode in before if not isinstance(mode, FunctionMode) or _is_simulators(mode)])
     try:

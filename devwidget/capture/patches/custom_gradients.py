@@ -1,4 +1,4 @@
-"""Hand-written gradients: a backward or a hook that returns a gradient on another device than its input."""
+"""Find a hand-written backward or hook that returns a gradient on another device than its input."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Calls = Callable[[], contextlib.AbstractContextManager[object]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Forward:
-    """What a node of autograd's graph remembers of the call that made it."""
+    """What a node of autograd's graph remembers of its forward call."""
 
     site: RawSite | None
     module: str | None
@@ -43,8 +43,8 @@ def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
     """Watch `torch.autograd.Function`s of the user.
 
     Args:
-        state: of the recording.
-        calls: makes the function mode, which is not active in a backward that `Tensor.backward` started.
+        state: state of the recording.
+        calls: creates the function mode, which is not active in a backward started by `Tensor.backward`.
     """
     watched: dict[int, type] = {}
 
@@ -65,12 +65,11 @@ def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
 
 
 def _has_mode(state: RecordingState, modes: Iterable[Any]) -> bool:
-    """Whether a mode of this recording is active."""
     return any(getattr(mode, "_state", None) is state for mode in modes)
 
 
 def _run_engine(state: RecordingState, calls: Calls, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
+    """Run the engine with the mode active. What a checkpoint computes again is user code as in the first run."""
     state.tracker.phases.add("backward")
     with _enter_mode(state, calls):
         return original(*args, **kwargs)
@@ -99,7 +98,7 @@ def _register_hook(state: RecordingState, calls: Calls, undo: Undo, original: An
 
 
 def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
-    """A parameter's hook, which outlives the recording, is the user's own again."""
+    """Restore a parameter's hook, which outlives the recording."""
     setattr(checked, OVER, True)
     hooks = handle.hooks_dict_ref()
     if hooks is not None and hooks.get(handle.id) is checked:
@@ -107,7 +106,7 @@ def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
 
 
 def _enter_mode(state: RecordingState, calls: Calls) -> contextlib.AbstractContextManager[object]:
-    """A function mode, unless one of this recording is at work already."""
+    """Enter a function mode, unless one of this recording is already active."""
     if _has_mode(state, torch_internals.function_modes()):
         return contextlib.nullcontext()
     return calls()

@@ -1,6 +1,7 @@
-"""Higher-order operators, such as `torch.cond` and `flex_attention`: run as the Python that they mean, where all is seen.
+"""Run higher-order operators, such as `torch.cond` and `flex_attention`, as the Python code that they mean.
 
-Unwatched, torch compiles the functions that they are given, and runs them below autograd, where no mode of ours may be.
+Without a recording, torch compiles the functions that they take and runs them below autograd, where devwidget's modes cannot
+be.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ NOTE = Message(
     "{kind}: {reason}",
     kind="torch.cond",
     reason=Message(
-        "only the branch that is taken ran; a tensor that the other one alone uses has no gradient, "
-        "where it has one of zeros unwatched"
+        "only the taken branch ran; a tensor used only by the other branch has no gradient, "
+        "instead of zeros as without a recording"
     ),
 )
 
 
 def higher_order(state: RecordingState | None, undo: Undo) -> None:
-    """Have operators that are given functions call them in plain sight, above autograd."""
+    """Make operators that take functions call them above autograd."""
     is_here = _is_watched if state is None else state.is_here
     operator = torch_internals.HigherOrderOperator
     listen(is_here, operator, "__call__", functools.partial(_call_in_sight, state), undo)
@@ -58,7 +59,6 @@ def _call_in_sight(
 
 
 def _is_watched() -> bool:
-    """Whether a mode of ours is active in this thread."""
     return bool(dispatch_modes())
 
 
@@ -67,7 +67,7 @@ def _has_gradient(out: Any) -> bool:
 
 
 def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
-    """What has come down to our modes has no kernel for their key: all that is in it passes through them."""
+    """Run an operator without a kernel for our modes' key as Python, whose operators pass through the modes."""
 
     def dispatch(self: torch_internals.HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any) -> Any:
         if dispatch_key != operator_key.KEY:
@@ -86,12 +86,12 @@ def _is_function(leaf: Any) -> bool:
 
 
 def _is_transformed() -> bool:
-    """Whether somebody else has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
+    """Return whether other code has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
     return torch_internals.functorch_interpreter() is not None or bool(torch_internals.dispatch_modes())
 
 
 def _find_kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:
-    """What an operator means; torch's own kernels of some refuse to run while any mode is active."""
+    """Return what an operator means. Some of torch's own kernels refuse to run while any mode is active."""
     meaning = _MEANINGS.get(operator.__name__)
     if meaning is _run_scan and torch_internals.generic_scan is None:
         meaning = None

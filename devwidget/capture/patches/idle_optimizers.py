@@ -1,6 +1,6 @@
-"""Optimizers that change nothing of the model: they have none of its parameters, and no gradient reaches those that they have.
+"""Find optimizers that change nothing of the model: they have none of its parameters, and no gradient reaches theirs.
 
-A cell that makes the model is run again, and the cell of the optimizer is not: each step then trains the old model.
+This happens if you run the model's cell again but not the optimizer's: each step then trains the old model.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Held, Operand
 
 ANOTHER_MODEL = "another model"
-"""`MissingParameters.reason` of an optimizer that has no parameter of the model."""
+"""`MissingParameters.reason` of an optimizer without any parameter of the model."""
 
 
 class IdleOptimizers:
-    """Which optimizers of a recording have changed something, and what the others should have.
+    """Which optimizers of a recording changed something, and which parameters the others lack.
 
     Args:
-        state: of the recording.
-        missing: parameters that no optimizer has.
+        state: state of the recording.
+        missing: parameters without an optimizer.
     """
 
     def __init__(self, state: RecordingState, missing: UntrainedParameters) -> None:
@@ -45,16 +45,16 @@ class IdleOptimizers:
         self._all_known: bool | None = None
 
     def leave_out(self, optimizer: torch.optim.Optimizer) -> None:
-        """It is at work, or what is wrong with it is told already."""
+        """Skip an optimizer that works or is already reported."""
         self._at_work[optimizer] = True
 
     def check_step(self, optimizer: torch.optim.Optimizer, built: Site | None, frame: FrameType) -> None:
-        """An optimizer is about to step.
+        """Check an optimizer before it steps.
 
         Args:
-            optimizer: which one.
-            built: where, if that was in this recording.
-            frame: of torch's code that steps.
+            optimizer: the optimizer.
+            built: where it was built, if in this recording.
+            frame: frame of torch's code that steps.
         """
         key = ANOTHER_MODEL, id(optimizer)
         if optimizer in self._at_work:
@@ -81,7 +81,7 @@ class IdleOptimizers:
         return [root for ref in self._state.tracker.roots if (root := ref()) is not None]
 
     def _list_untrained_roots(self, frame: FrameType) -> list[nn.Module]:
-        """Models with gradients that no optimizer has any parameter of."""
+        """Return models with gradients, none of whose parameters are in any optimizer."""
         waiting = [root for root in self._list_roots() if _list_with_gradients(root)]
         if not waiting or "backward" not in self._state.tracker.phases:
             return []
@@ -97,10 +97,10 @@ class IdleOptimizers:
     def _find_meant_root(
         self, optimizer: torch.optim.Optimizer, built: Site | None, roots: list[nn.Module]
     ) -> nn.Module | None:
-        """The model that an optimizer was meant for; None where that is not known.
+        """Return the model that an optimizer was intended for; None if unknown.
 
-        One with the same shapes is. Else the line that built the optimizer must have asked for the parameters of a model, and
-        no model may be trained: beside others one may be left out on purpose.
+        This is a model with the same shapes. Else the line that built the optimizer must name the parameters of a model, and
+        no model may be trained: if one is, another may be left out on purpose.
         """
         shapes = [each.shape for each in _tensors_of(optimizer)]
         for root in roots:
@@ -113,10 +113,10 @@ class IdleOptimizers:
 
 
 def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
-    """Mark as trained what the optimizers have that the program can reach, also those that do not step in this recording.
+    """Mark as trained the parameters of all reachable optimizers, including those that do not step in this recording.
 
     Returns:
-        False if there is too much to look through.
+        False if there are too many objects to search.
     """
     try:
         for each in reachable_objects(frame):

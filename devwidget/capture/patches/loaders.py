@@ -1,4 +1,4 @@
-"""What a DataLoader hands out, and the user's line that made the loader."""
+"""Remember what a DataLoader returns, and the user's line that created the loader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def watch_loaders(state: RecordingState, undo: Undo) -> None:
 
 
 def _find_loader(state: RecordingState, source: Any) -> RawSite | None:
-    """The line that made a loader, told by it or by its iterator."""
+    """Return the line that created a loader, stored on it or on its iterator."""
     return state.loaders.get(source)  # type: ignore[no-untyped-call, no-any-return]
 
 

@@ -1,4 +1,5 @@
-"""Optimizers: what they are given when they are built, by which modules, and where their state is when they step."""
+"""Check optimizers: the parameters they get when they are built, from which modules, and where their state is when they
+step."""
 
 from __future__ import annotations
 
@@ -53,16 +54,16 @@ class _Construction:
     asked: tuple[weakref.ref[nn.Module], ...]
 
     def would_give(self, parameter: torch.Tensor) -> bool:
-        """Whether an optimizer that is built in the same way now would get a parameter."""
+        """Return whether an optimizer built in the same way now would get a parameter."""
         owners = [owner for ref in self.asked if (owner := ref()) is not None]
         return any(parameter is each for owner in owners for _, each in named_tensors(owner, "_parameters"))
 
 
 def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
-    """The modules whose `parameters()` the line that builds an optimizer names, or the assignment of what it names.
+    """Return modules whose `parameters()` appear on the line that builds an optimizer, or in assignments that it uses.
 
     Returns:
-        () where the line does not tell.
+        () if the line does not show it.
     """
     built = user_frame(frame)
     if built is None:
@@ -79,11 +80,11 @@ def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
 
 
 def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
-    """All parameters of the modules that a line gave an optimizer as a whole, `SGD(net.parameters())`, as they are now.
+    """Return the current parameters of modules that a line passed to an optimizer as a whole, `SGD(net.parameters())`.
 
     Args:
-        frame: of the program now.
-        built: the line that built the optimizer, in a function that still runs or in a cell that has run.
+        frame: current frame of the program.
+        built: line that built the optimizer, in a running function or in a cell.
     """
     running = next((each for each in user_frames(frame) if _has_variables_of(each, built)), None)
     if running is None:
@@ -100,14 +101,14 @@ def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
 
 
 def _has_variables_of(frame: FrameType, site: Site) -> bool:
-    """Whether a line stands in the function of a frame; cells share their variables."""
+    """Return whether a line is in the function of a frame. Cells share their variables."""
     code = frame.f_code
     is_same_file = code.co_filename == site.file or (code.co_name == "<module>" and bool(cell_label(site.file)))
     return code.co_name == site.function and is_same_file
 
 
 def _module_asked(node: ast.AST, scope: Scope) -> nn.Module | None:
-    """`net` of `net.parameters()`; None for all other expressions."""
+    """Return `net` of `net.parameters()`; None for all other expressions."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _ASKING:
         return None
     owner = scope.value(node.func.value)
@@ -124,7 +125,7 @@ def _parse_nodes(text: str) -> Iterator[ast.AST]:
 
 
 def watch_optimizers(state: RecordingState, undo: Undo) -> None:
-    """Watch optimizers from their construction to each step."""
+    """Watch optimizers from construction to each step."""
     watch = _OptimizerWatch(state)
     listen(state.is_here, torch.optim.Optimizer, "add_param_group", watch.add_group, undo)
     undo.add_step(watch.missing.write_untrained, state)
@@ -145,7 +146,7 @@ class _OptimizerWatch:
         self._idle = IdleOptimizers(state, self.missing)
 
     def add_group(self, original: Callable[..., None], optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-        """`add_param_group`, which every optimizer calls for what it is given."""
+        """Handle `add_param_group`, which every optimizer calls for its parameters."""
         frame, state = sys._getframe(1), self._state
         if optimizer not in self._made:
             frozen = tuple(map(TensorRef, state.frozen))
@@ -167,7 +168,7 @@ class _OptimizerWatch:
         self.missing.mark_trained(parameters_of(optimizer))
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """An optimizer is about to step."""
+        """Check an optimizer before it steps."""
         state, frame = self._state, sys._getframe(1)
         if state.is_elsewhere():
             return
@@ -186,12 +187,12 @@ class _OptimizerWatch:
         untrained.check_coverage(state, optimizer, self.missing)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """It has stepped."""
+        """Note that it has stepped."""
         if not self._state.is_elsewhere():
             self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
 
     def _check_groups(self, optimizer: torch.optim.Optimizer, built: _Construction, frame: FrameType) -> None:
-        """Parameters that got a gradient, are in no group, and would be in one if the optimizer were built now."""
+        """Report parameters with a gradient that are in no group, and would be if the optimizer were built now."""
         state, mine = self._state, {id(parameter) for parameter in parameters_of(optimizer)}
         frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
         late: _NamedParameters = []
@@ -206,9 +207,9 @@ class _OptimizerWatch:
             self._add_missing(optimizer, lacking, reason, to_site(built.site), frame)
 
     def _check_older(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
-        """What an optimizer lacks that is older than the recording, if its line gave it all parameters of a module.
+        """Report older parameters that an optimizer lacks, if its line passed it all parameters of a module.
 
-        Other optimizers may be older too, and train what this one lacks without a step in the recording.
+        An older optimizer may train them without a step in the recording.
         """
         mine = {id(parameter) for parameter in parameters_of(optimizer)}
         lacking, of_loss = _list_lacking(self._state, mine), _list_of_loss(self._state, mine)
@@ -238,7 +239,7 @@ class _OptimizerWatch:
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
-    """The optimizer was given a tensor that a move or another operation computed."""
+    """Report that the optimizer got a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
     operands = tuple(names.with_birth(describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
     state.log.log_fault(make_fault(state, frame, "leaf", error_text(error), operands, None))
@@ -247,12 +248,12 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
 def check_state(
     state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType, begun: int = sys.maxsize
 ) -> None:
-    """State that was allocated before its parameter moved. The `step` entry may stay on the CPU.
+    """Report state that was allocated before its parameter moved. The `step` entry may stay on the CPU.
 
     Args:
         built: the line that built the optimizer.
-        frame: of the code that steps.
-        begun: when the optimizer has stepped for the first time; what it allocated since was left by a parameter that moved.
+        frame: frame of the code that steps.
+        begun: when the optimizer first stepped. State allocated since then was left behind by a parameter that moved.
     """
     for parameter, entries, key, value in _list_stray_state(optimizer):
         born = state.births.find_birth(value)
@@ -277,7 +278,7 @@ def check_state(
 
 
 def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, Any, str, torch.Tensor]]:
-    """Parameter, its entries, name and tensor of each one that is not on the device of the parameter."""
+    """Yield parameter, its entries, name and tensor for each state tensor on another device than its parameter."""
     found = []
     with torch_internals.DisableTorchFunction():  # our looking is no call for function modes
         for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
@@ -290,7 +291,7 @@ def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tens
 
 
 def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> bool:
-    """Whether a state was allocated from its parameter, as it was before it moved: `zeros_like(parameter)`."""
+    """Return whether state was allocated from its parameter before that moved: `zeros_like(parameter)`."""
     birth = state.births.find_birth(parameter)
     while birth is not None:
         if birth.find_root() is born.find_root():
@@ -300,7 +301,7 @@ def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> boo
 
 
 def _list_lacking(state: RecordingState, mine: set[int]) -> _NamedParameters:
-    """Parameters of the model that got a gradient and that an optimizer does not have."""
+    """Return parameters of the model that got a gradient and are not in an optimizer."""
     lacking = []
     for path, module in state.tracker.list_modules():
         for name, parameter in registered_entries(module, "_parameters"):
@@ -310,7 +311,7 @@ def _list_lacking(state: RecordingState, mine: set[int]) -> _NamedParameters:
 
 
 def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
-    """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
+    """Return parameters of a module outside of the model that the loss calls. They got a gradient too."""
     lacking = []
     for module, (owner, _) in list(state.tracker.strangers.items()):
         for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():

@@ -1,4 +1,4 @@
-"""Checkpoints: keys with and without DataParallel's prefix that meet in `load_state_dict`."""
+"""Compare checkpoint keys with and without DataParallel's prefix in `load_state_dict`."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def _note_saving(state: RecordingState, original: Callable[..., Any], self: nn.M
 
 
 def _strip_prefix(key: str) -> str:
-    """A key without any `module.` of a wrapper."""
+    """Return a key without the `module.` of wrappers."""
     return ".".join(part for part in key.split(".") if part != "module")
 
 
 def _named_entries(given: object) -> dict[str, Any]:
-    """What a checkpoint holds under names, as it is stored: a mapping of another kind may compute, and is left alone."""
+    """Return the stored entries of a checkpoint. A mapping of another class may compute them, and is skipped."""
     return {key: value for key, value in items_of(given) or () if type(key) is str}
 
 
 def find_misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
-    """Keys that name a tensor of the module but for the prefix, with the right names."""
+    """Return keys that differ from a tensor's name only by the prefix, with the right names."""
     if not given:
         return {}
     own = {name for name, _ in (*named_tensors(module, "_parameters"), *named_tensors(module, "_buffers"))}
@@ -65,7 +65,7 @@ def find_misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
 
 
 def report_misnamed(state: RecordingState, module: nn.Module, given: Any, names: dict[str, str], frame: Any) -> None:
-    """Write down a checkpoint whose names miss the module's by a prefix; `frame` asked for it to be loaded."""
+    """Record a checkpoint whose keys have the wrong prefix; `frame` requested the load."""
     found = operand_names.Names(state, frame)
     expression, birth = found.argument_of(given)
     birth = birth or (to_site(state.saved[given]) if given in state.saved else None)

@@ -1,4 +1,4 @@
-"""Tensors that come without a call that a mode sees: from numpy and files, and by `swap_tensors`."""
+"""Tensors that appear without a call that a mode sees: from numpy, from files, and through `swap_tensors`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAKERS = ("from_numpy", "frombuffer", "from_dlpack", "load")
 
 
 def watch_arrivals(state: RecordingState, undo: Undo) -> None:
-    """Remember the user's line behind every tensor that comes in from numpy or a file."""
+    """Remember the user's line behind every tensor that comes from numpy or a file."""
     for name in _MAKERS:
         listen(state.is_here, torch, name, functools.partial(_note_arrival, name, state), undo)
 
@@ -37,20 +37,20 @@ def _note_arrival(name: str, state: RecordingState, original: Callable[..., Any]
 
 
 def watch_swaps(state: RecordingState, undo: Undo) -> None:
-    """A tensor that got the content of another lives where that was put."""
+    """Update the creation site of a tensor that got the content of another."""
     undo.enter_context(make_replacement(torch.utils, "weakref", _Weakref("weakref")))
     listen(state.is_here, torch.utils, "swap_tensors", functools.partial(_swap_births, state), undo)
 
 
 class _Weakref(types.ModuleType):
-    """The module of that name, which does not count ours."""
+    """Replaces the module of that name and ignores devwidget's references."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(weakref, name)
 
     @staticmethod
     def getweakrefs(value: object) -> list[Any]:
-        """The weak references to a tensor, without our own."""
+        """Return the weak references to a tensor, without devwidget's own."""
         return [each for each in weakref.getweakrefs(value) if not isinstance(each, OURS)]
 
 

@@ -1,4 +1,4 @@
-"""Tensors of the model that no optimizer trains: never reached, because no module registers them, or left out of all."""
+"""Tensors of the model that no optimizer trains: not registered by any module, or left out of all optimizers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from devwidget.records.trace import Family, Fault, Held, Operand
 
 
 def describe_operand(name: str, tensor: torch.Tensor) -> Operand:
-    """A tensor that is not where, or in which, it should be."""
+    """Describe a tensor that is not where it should be, or not registered where it should be."""
     return operand_of(tensor, name, name, stray=True)
 
 
@@ -34,14 +34,14 @@ def make_fault(
     state: RecordingState, frame: FrameType, what: Family, error: str, operands: tuple[Operand, ...],
     detail: FaultDetail | None, birth: Site | None = None, target: DeviceId | None = None,
 ) -> Fault:  # fmt: skip
-    """The fault of a step, or of the construction, of an optimizer."""
+    """Return a fault of the step or the construction of an optimizer."""
     call = "step" if what == "optimizer" else "add_param_group"
     return fault_at(state.tracker, what, call, raw_site(frame), module=None, error=error, operands=operands, target=target,
                     healed=state.heal, birth=birth, model_name=Names(state, frame).model_name(), detail=detail)  # fmt: skip
 
 
 class UntrainedParameters:
-    """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
+    """Parameters that one optimizer lacks. Parameters that another one trains are removed when the recording ends."""
 
     def __init__(self) -> None:
         self.trained: set[int] = set()
@@ -50,32 +50,32 @@ class UntrainedParameters:
         self._whole: set[object] = set()
 
     def mark_trained(self, parameters: Iterable[object]) -> None:
-        """These have an optimizer."""
+        """Note that these parameters have an optimizer."""
         self.trained.update(map(id, parameters))
 
     def has_fault(self, key: object) -> bool:
-        """Whether a fault is known under a key."""
+        """Return whether a fault is known under a key."""
         return key in self._faults
 
     def add_fault(self, key: object, fault: Fault, ids: tuple[int, ...], *, only_all: bool = False) -> None:
         """Keep a fault until the recording ends.
 
         Args:
-            key: whose it is.
-            fault: with one operand for each parameter.
-            ids: of the parameters.
-            only_all: it is none if another optimizer has one of them.
+            key: identifies it.
+            fault: the fault, with one operand per parameter.
+            ids: ids of the parameters.
+            only_all: drop it if another optimizer has one of them.
         """
         self._faults[key] = fault, ids
         if only_all:
             self._whole.add(key)
 
     def drop_fault(self, key: object) -> None:
-        """It was none."""
+        """Drop a fault."""
         self._faults.pop(key, None)
 
     def write_untrained(self, state: RecordingState) -> None:
-        """The recording is over, and every optimizer that there is has been seen: write down what none of them trains."""
+        """At the end of the recording, record the parameters that no optimizer trains."""
         for key, (fault, ids) in self._faults.items():
             left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
             is_part = key in self._whole and len(left) < len(ids)
@@ -84,7 +84,7 @@ class UntrainedParameters:
 
 
 def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:
-    """At the first step of an optimizer: does something that it should train escape it?"""
+    """Check at the first step of an optimizer whether it lacks something that it should train."""
     if id(optimizer) in missing.covered or not trains_model(state, optimizer):
         return
     missing.covered.add(id(optimizer))
@@ -103,7 +103,7 @@ def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, miss
 
 
 def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether an optimizer has a parameter of the model."""
+    """Return whether an optimizer has a parameter of the model."""
     mine = {id(parameter) for parameter in parameters_of(optimizer)}
     return any(
         id(p) in mine for _, module in state.tracker.list_modules() for _, p in registered_entries(module, "_parameters")

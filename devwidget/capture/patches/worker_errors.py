@@ -1,4 +1,4 @@
-"""Exceptions of DataParallel workers, of which torch brings home the text alone: kept with their frames."""
+"""Keep exceptions of DataParallel workers with their frames. torch re-raises only their text."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _KEPT = "_devwidget_worker_error"
 
 
 def keep_worker_errors(undo: Undo) -> None:
-    """Let the exception that the caller of a worker gets hold the one that the worker raised, and nobody else."""
+    """Attach the worker's exception to the exception that its caller gets."""
     undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "__init__", _wrap_making))
     undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "reraise", _wrap_raising))
 
 
 def worker_error(error: BaseException) -> BaseException | None:
-    """What the worker raised that an exception comes from; None if it comes from none, or if nobody watched."""
+    """Return the worker's exception behind an exception; None if there is none, or it was not watched."""
     kept = dict_of(error).get(_KEPT)
     if isinstance(kept, BaseException):
         return kept

@@ -1,7 +1,7 @@
-"""One hook of ours in each global table of torch, for all recordings.
+"""One devwidget hook in each global table of torch, for all recordings.
 
-torch walks these tables while it calls the hooks: one that came or went with each recording would break the step of
-another thread.
+torch iterates over these tables while it calls the hooks: adding or removing one per recording would break the step of another
+thread.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ _lock = Lock()
 
 
 class HookTable(MutableMapping[int, Hook]):
-    """A table of torch with our hook at its end, which stands in its place: torch's own is never changed.
+    """Replaces a table of torch and has our hook at its end. torch's own table is never changed.
 
-    What users register or remove meanwhile goes to torch's own, and their handles refer to this: it must not die.
+    Hooks that users register or remove meanwhile go to torch's own table, and their handles refer to this one: it must stay
+    alive.
 
     Args:
         own: torch's table.
@@ -36,11 +37,11 @@ class HookTable(MutableMapping[int, Hook]):
     # Lists, and no views: who walks one is not disturbed when a hook comes or goes.
 
     def items(self) -> Any:
-        """Keys and hooks."""
+        """Return keys and hooks."""
         return [*self.own.items(), (OUR_KEY, self._hook)]
 
     def values(self) -> Any:
-        """Hooks."""
+        """Return the hooks."""
         return [*self.own.values(), self._hook]
 
     def __iter__(self) -> Iterator[int]:
@@ -61,12 +62,12 @@ class HookTable(MutableMapping[int, Hook]):
         del self.own[key]
 
     def clear(self) -> None:
-        """Remove the hooks of others."""
+        """Remove the hooks of other code."""
         self.own.clear()
 
 
 class GlobalHook:
-    """One table: who is to be called, the oldest first.
+    """One table and the hooks that are called, the oldest first.
 
     Args:
         table: its name in `torch_internals`.
@@ -80,12 +81,12 @@ class GlobalHook:
         self._put_in = Undo()
 
     def __call__(self, *args: Any) -> None:
-        """Call everybody."""
+        """Call all hooks."""
         for hook in self._hooks:
             hook(*args)
 
     def call_hook(self, hook: Hook, undo: Undo) -> None:
-        """Have a hook called, until that is undone."""
+        """Call a hook until it is undone."""
         undo.add_step(self._remove_hook, hook)
         self._add_hook(hook)
 
@@ -115,13 +116,13 @@ class GlobalHook:
         self._put_in.enter_context(registry.make_replacement(owner, name, self._table))
 
     def put_aside(self, undo: Undo) -> None:
-        """Have torch's own table in its place, until that is undone."""
+        """Restore torch's own table until it is undone."""
         owner, name = torch_internals.find_target(self._names[0])
         undo.enter_context(registry.make_replacement(owner, name, _find_own(owner, name)))
 
 
 def _find_own(owner: Any, name: str) -> Any:
-    """torch's own table, whatever of ours stands in its place: users' handles refer to it."""
+    """Return torch's own table, even if ours is in its place: users' handles refer to it."""
     table = vars(owner)[name]
     while isinstance(table, HookTable):
         table = table.own

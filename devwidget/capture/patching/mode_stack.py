@@ -1,6 +1,6 @@
-"""Modes of ours, left by identity, wherever they are on their stack by then; what is above them stays.
+"""Modes that can be left by identity, wherever they are on their stack. Modes above them stay.
 
-A mode that ends in another thread than its own, or while torch holds it for a call, stays on its stack and does nothing.
+A mode that ends in another thread, or while torch holds it for a call, stays on its stack and does nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from devwidget.capture.patching import operator_key
 
 
 class FunctionMode(TorchFunctionMode):
-    """A function mode of ours."""
+    """A function mode of devwidget."""
 
     def __enter__(self) -> Any:
         for each in torch_internals.function_modes():
@@ -39,16 +39,16 @@ class FunctionMode(TorchFunctionMode):
         return True
 
     def leave_mode(self) -> None:
-        """End, wherever it is."""
+        """End the mode, wherever it is."""
         if not self._take_out(self):
             # It stands on the stack of another thread, which this one cannot reach: what it is there only forwards from now on.
             self.__class__ = _ended_class(EndedFunctionMode, type(self))
 
     def leave_after_call(self, frame: FrameType) -> None:
-        """End inside of a call that a frame makes, and leave the stack as soon as the program goes on.
+        """End the mode inside a call that a frame makes, and remove it from the stack at the next line.
 
-        torch puts a mode back after each call, so that none can leave in it. Python tells of the next line of the frame, and of
-        functions that begin; where a debugger listens, the mode stays and passes calls on.
+        torch puts a mode back after each call, so a mode cannot be removed during one. Python reports the next line of the
+        frame, and functions that begin. If a debugger already listens, the mode stays and passes calls on.
         """
         self.leave_mode()
         if sys.gettrace() is not None:
@@ -65,7 +65,7 @@ class FunctionMode(TorchFunctionMode):
 
 
 class EndedFunctionMode(FunctionMode):
-    """What was a mode of ours."""
+    """A function mode that has ended."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Make the call."""
@@ -73,10 +73,9 @@ class EndedFunctionMode(FunctionMode):
 
 
 class DispatchMode:
-    """A dispatch mode of ours: called for each operator below autograd, and below the modes and subclasses of the user.
+    """A dispatch mode of devwidget: called for each operator below autograd, and below the modes and subclasses of the user.
 
-    It is no `TorchDispatchMode`: while one of those is active, an empty one too, autograd computes in other ways. See
-    `operator_key`.
+    It is not a `TorchDispatchMode`: while one is active, even an empty one, autograd computes differently. See `operator_key`.
     """
 
     def __enter__(self) -> Any:
@@ -87,14 +86,14 @@ class DispatchMode:
         return self
 
     def _insert_mode(self, stack: list[DispatchMode]) -> int:
-        """Where it is put on the stack of its thread: on top."""
+        """Put the mode on top of the stack of its thread."""
         return len(stack)
 
     def __exit__(self, *exc_info: object) -> None:
         self.leave_mode()
 
     def leave_mode(self) -> None:
-        """End, wherever it is."""
+        """End the mode, wherever it is."""
         stack = dispatch_modes()
         others = [each for each in stack if each is not self]
         if len(others) == len(stack):
@@ -103,7 +102,7 @@ class DispatchMode:
             operator_key.replace_modes(others)
 
     def end_mode(self) -> None:
-        """Do nothing from now on, in whatever thread it is."""
+        """Do nothing from now on, in any thread."""
         self.__class__ = _ended_class(EndedDispatchMode, type(self))
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -112,7 +111,7 @@ class DispatchMode:
 
 
 class EndedDispatchMode(DispatchMode):
-    """What was a mode of ours."""
+    """A dispatch mode that has ended."""
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator."""
@@ -120,14 +119,14 @@ class EndedDispatchMode(DispatchMode):
 
 
 def _ended_class(passing: type, kind: type) -> Any:
-    """What a mode of this kind becomes: it passes calls on, and has the methods for one that another thread is in."""
+    """Return the class of an ended mode: it passes calls on, and keeps the methods for a mode that another thread is in."""
     if issubclass(kind, passing):
         return kind
     return type(f"Ended{kind.__name__}", (passing, kind), {})
 
 
 def leave_modes(state: object) -> None:
-    """End what is still active in this thread of one recording: a signal may have cut the end of a mode short."""
+    """End all modes of a recording that are still active in this thread: a signal may have interrupted their end."""
     for mode in (*torch_internals.function_modes(), *dispatch_modes()):
         if isinstance(mode, (FunctionMode, DispatchMode)) and getattr(mode, "_state", None) is state:
             mode.leave_mode()
@@ -139,21 +138,21 @@ dispatch_modes: Callable[[], list[DispatchMode]] = operator_key.active_modes
 
 @contextlib.contextmanager
 def without_any_dispatch_mode() -> Iterator[None]:
-    """Have operators pass through no mode in this thread, neither ours nor the user's; subclasses of tensors do theirs."""
+    """Run operators without any dispatch mode in this thread, neither ours nor the user's. Tensor subclasses stay active."""
     with torch_internals.disable_current_modes(), without_dispatch_modes(lambda mode: True):
         yield
 
 
 @contextlib.contextmanager
 def reading_values() -> Iterator[None]:
-    """Compute with tensors of the program, unseen by its modes, and without gradients."""
+    """Compute with tensors of the program, without its modes and without gradients."""
     with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
         yield
 
 
 @contextlib.contextmanager
 def without_dispatch_modes(is_hidden: Callable[[DispatchMode], bool]) -> Iterator[None]:
-    """Take some modes off this thread's stack for the time of the block."""
+    """Remove some modes from this thread's stack in the block."""
     before = dispatch_modes()
     operator_key.replace_modes([mode for mode in before if not is_hidden(mode)])
     try:
@@ -163,7 +162,7 @@ def without_dispatch_modes(is_hidden: Callable[[DispatchMode], bool]) -> Iterato
 
 
 def restack_functions(wanted: list[Any]) -> None:
-    """Make this thread's stack of function modes so."""
+    """Replace this thread's stack of function modes."""
     stack = torch_internals.function_modes()
     pairs = zip(wanted, stack, strict=False)
     same = next((index for index, (one, other) in enumerate(pairs) if one is not other), min(len(wanted), len(stack)))

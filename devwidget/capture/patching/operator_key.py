@@ -1,14 +1,14 @@
-"""The dispatch key that carries our dispatch modes: one of torch's dispatcher that nobody uses.
+"""The dispatch key that carries devwidget's dispatch modes: one that torch does not use.
 
-Autograd must compute as if nobody watched. While any `TorchDispatchMode` is active torch takes every tensor for a subclass
+Autograd must compute as without a recording. While any `TorchDispatchMode` is active torch treats every tensor as a subclass
 (`isTensorSubclassLike` in `TensorSubclassLikeUtils.h`): gradients are added out of place, `reshape` makes its views another
-way, formulas are composed of other operators. Dimensions of size one then get other strides, for which not every kernel of
-torch is right. A fallback for a dispatch key, included for the threads that are watched, sees the same operators below
-autograd, and C++ asks nothing about it; it costs less than a mode, too.
+way, formulas are composed of other operators. Dimensions of size one then get other strides, for which some kernels of torch
+are wrong. A fallback for a dispatch key, included for the watched threads, sees the same operators below autograd, and no C++
+code checks for it. It also costs less than a mode.
 
-torch hands the key to the threads of its engine by itself (`ThreadLocalState`). The stack of modes beside it is handed there
-only where there are such threads: an object in that table is let go of when a thread has ended for Python already, and one that
-ends with the program then aborts it.
+torch passes the key to the threads of its engine (`ThreadLocalState`). The stack of modes is passed on only if there are such
+threads: an object in that table is released after Python has ended the thread, and one that ends with the program would then
+abort it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
 NAMES = ("Fake", "CustomRNGKeyId")
-"""Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors: of those one
-would see the operators inside. Above it is also the key that chooses the backend of what makes a tensor, and asks no other:
-see `_watch_thread`."""
+"""Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors, whose inner
+operators would be seen. Above it is also the key that chooses the backend of factories, and asks no other: see
+`_watch_thread`.
+"""
 _ALIASES = ("detach", "alias")
-"""Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
-long as Python has not seen it; torch hides its modes from them."""
+"""Operators that no mode sees. `Parameter(tensor)` and `as_subclass` change the class of their result, which is possible only
+before Python has seen it; torch hides its modes from them.
+"""
 _ALIASED = frozenset(f"aten::{name}" for name in _ALIASES)
 Stack = tuple[Any, "Stack"] | None
 """The mode on top, and the stack below it."""
@@ -43,7 +45,7 @@ _SLOT = "devwidget.dispatch_modes"
 _BUILT_FOR = (getattr(torch.version, each, None) for each in ("cuda", "hip", "xpu"))
 _IS_FOR_ACCELERATORS = any(_BUILT_FOR) or torch.backends.mps.is_built()
 _NO_BACKEND = "privateuseone"
-"""What torch calls the place of a backend that comes from outside, as long as none has."""
+"""torch's name for the slot of an external backend while it is unused."""
 
 _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload, _backend_name = map(
     torch_internals.find_optional,
@@ -52,7 +54,7 @@ _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _
         "excluding_keys", "skipping_function_modes", "OpOverload", "backend_name",
     ),
 )  # fmt: skip
-"""None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
+"""None if this torch lacks one: `torch_internals.check_names` refuses to record before any is called."""
 
 
 def _run_with_modes(func: Any, types: tuple[()], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -60,8 +62,8 @@ def _run_with_modes(func: Any, types: tuple[()], args: tuple[Any, ...], kwargs: 
 
 
 _run = _skipping or _run_with_modes
-"""Runs an operator, or the function `_op` behind it, which costs no frame of Python. What the engine or a script calls is no
-call for function modes and tensor classes: they are asked above autograd, and would be asked again. Before torch 2.13 they are.
+"""Runs an operator, or the function `_op` behind it, which adds no Python frame. Calls by the engine or a script do not go
+through function modes and tensor classes: those were asked above autograd. Before torch 2.13 they do.
 """
 KEY: Any = None
 _PYTHON: Any = None
@@ -71,14 +73,15 @@ _HIDDEN: Any = None
 _CHOOSER: Any = None
 _hides_chooser = False
 _watch_thread: Callable[[bool], object]
-"""Has torch call us for the operators of this thread, or not. No function of Python where that can be: Ctrl-C strikes as one
-begins, and would leave a thread as it is in mid-operator."""
+"""Makes torch call us for the operators of this thread, or not. Not a Python function if possible: Ctrl-C may arrive as one
+begins, and would leave a thread in mid-operator.
+"""
 _COMPOSITE, _NESTED, *_BACKENDS = map(
     torch_internals.find_optional("parse_key"),
     ("CompositeImplicitAutograd", "NestedTensorCPU", "CPU", "CUDA", "MPS", "XPU"),
 )
 _composites: dict[int, tuple[bool, Any]] = {}
-"""Operators by id: whether each is made of others alone, and the operator, which keeps its id."""
+"""Operators by id: whether each is composed of others, and the operator, which keeps its id."""
 _lock = Lock()
 _libraries: list[Any] = []
 _known: set[str] = set()
@@ -89,8 +92,8 @@ class _KeyThread:
     """What is active in one thread.
 
     Attributes:
-        asked: the arguments of an operator whose device a mode wants to know, and its answer: the device of all tensors that
-            go in and come out, from a mode below that has found it anyway. None where nobody asks.
+        asked: arguments of an operator whose device a mode needs, and the answer of a mode below: the device of all tensors
+            that go in and come out. None if no mode asks.
     """
 
     __slots__ = ("asked", "stack")
@@ -101,21 +104,21 @@ class _KeyThread:
 
 
 class _KeyThreads(threading.local):
-    """One object for each thread: what is read and written for each operator is found once."""
+    """One object per thread, so that what each operator reads and writes is looked up once."""
 
     def __init__(self) -> None:
         self.place = _KeyThread()
 
 
 key_threads = _KeyThreads()
-"""For who asks, or answers."""
+"""For modes that ask or answer."""
 
 
 @_lock
 def register_key() -> None:
-    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone.
+    """Make torch call the modes of a thread. Once is enough: the key is included only for watched threads.
 
-    Where a fallback would not see all operators each has a kernel of its own, also one that came since.
+    Where a fallback would miss operators, each gets a kernel of its own, new ones included.
     """
     if _libraries and not _has_kernels():
         return
@@ -140,22 +143,23 @@ def _register_first() -> None:
 
 
 def _has_kernels() -> bool:
-    """Whether each operator needs a kernel: torch takes the second key for a backend, to which it gives kernels made of other
-    operators."""
+    """Return whether each operator needs a kernel: torch treats the second key as a backend, and gives it kernels composed of
+    other operators.
+    """
     return bool(torch_internals.parse_key(NAMES[0]) != KEY)
 
 
 def _choose_key() -> None:
-    """The first key of which torch has no fallback, and the sets of keys around it."""
+    """Return the first key without a torch fallback, and the sets of keys around it."""
     global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser, _watch_thread
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
     KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
     if KEY is None:
         raise DevwidgetError(
-            Message("torch {version} leaves no dispatch key free, which recording needs", version=torch.__version__),
-            why=Message("a `TorchDispatchMode` would change the ways of autograd"),
-            instead=Message("torch {tested}, with which this is tested", tested=torch_internals.TESTED),
+            Message("torch {version} has no free dispatch key, which recording needs", version=torch.__version__),
+            why=Message("a `TorchDispatchMode` would change how autograd computes"),
+            instead=Message("use torch {tested}, which is tested", tested=torch_internals.TESTED),
         )
     _CHOOSER = parse("BackendSelect")
     _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY) - key_set(_CHOOSER)
@@ -169,18 +173,18 @@ def _choose_key() -> None:
 
 
 def _is_free(key: Any) -> bool:
-    """Below Python's key, and without kernels."""
+    """Return whether a key is below Python's key and has no kernels."""
     return int(key) < int(torch_internals.DispatchKey.Python) and not torch_internals.has_fallback(key)
 
 
 def _know_operators(keep: bool) -> None:
-    """Enter the fallback in the table in which torch looks for the kernel of a tensor with a `__torch_dispatch__` of its own.
+    """Enter the fallback in the table in which torch looks up kernels for tensors with `__torch_dispatch__`.
 
-    The table is filled by `impl` alone, and keeps what it was given when the kernel itself is taken out again. Without it an
-    operator on such a tensor ends in an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
+    The table is filled only by `impl`, and keeps its entries when the kernel is removed. Without it an operator on such a
+    tensor fails with an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
 
     Args:
-        keep: whether the kernels stay beside the fallback.
+        keep: whether the kernels stay in addition to the fallback.
     """
     names = sorted(set(torch_internals.operator_names()) - _known)
     _known.update(names)
@@ -196,20 +200,22 @@ def _know_operators(keep: bool) -> None:
 
 
 def _call_named(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A kernel, which torch does not tell whose it is."""
+    """Return a kernel that knows its operator, which torch does not pass."""
     namespace, _, operator = name.partition("::")
     packet, _, overload = operator.partition(".")
     return _call_modes(getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default"), *args, **kwargs)
 
 
 def _watch_both(on: bool) -> None:
-    """As `_watch_thread` where the key lies below the one that chooses a backend, which waits until an operator goes on."""
+    """Do what `_watch_thread` does where the key is below the one that chooses a backend, which waits until an operator
+    continues.
+    """
     _include(KEY, on)
     _include(_CHOOSER, not on)
 
 
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
-    """The fallback: have an operator pass through the modes of its thread."""
+    """Run an operator through the modes of its thread. This is the fallback."""
     if key_threads.place.stack is None or _is_excluded(_PYTHON):
         return _call_unseen(func, args, kwargs)
     if (_composites.get(id(func)) or _look_at(func))[0] and not _has_nested(args):
@@ -221,14 +227,14 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _look_at(func: Any) -> tuple[bool, Any]:
-    """Whether an operator is made of others alone. Autograd takes it apart, but for inference nothing of it runs."""
+    """Return whether an operator is composed of others. Autograd decomposes it; for inference nothing of it runs."""
     has_kernel = functools.partial(torch_internals.has_kernel, func.name())
     is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
     return _composites.setdefault(id(func), (is_so, func))
 
 
 def _has_nested(values: Iterable[Any]) -> bool:
-    """Whether one is a nested tensor, for which composites have kernels of their own."""
+    """Return whether one is a nested tensor, for which composites have their own kernels."""
     return any(
         _has_nested(each)
         if type(each) in (list, tuple)
@@ -238,7 +244,7 @@ def _has_nested(values: Iterable[Any]) -> bool:
 
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator in a thread of the engine; or one that torch hides from modes, or where a guard has put the key back."""
+    """Run an operator in a thread of the engine, one that torch hides from modes, or one for which a guard put the key back."""
     here = key_threads.place
     stack = here.stack
     if stack is None and _has_engine_threads() and _has(_SLOT) and (given := _get(_SLOT)) is not None:
@@ -255,7 +261,7 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 
 def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator that has come down to a mode as if that mode was not there: give it to the next one, or run it."""
+    """Run an operator from inside a mode as if that mode did not exist: pass it to the next one, or run it."""
     here = key_threads.place
     stack = here.stack
     if stack is None:
@@ -273,7 +279,7 @@ def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def active_modes() -> list[Any]:
-    """The modes of this thread, the one on top last."""
+    """Return the modes of this thread, the top one last."""
     stack, found = key_threads.place.stack, []
     while stack is not None:
         mode, stack = stack
@@ -282,7 +288,7 @@ def active_modes() -> list[Any]:
 
 
 def replace_modes(modes: Iterable[Any]) -> None:
-    """Make these the modes of this thread, the last one on top."""
+    """Set the modes of this thread, the top one last."""
     stack: Stack = None
     for mode in modes:
         stack = mode, stack
@@ -294,12 +300,14 @@ def replace_modes(modes: Iterable[Any]) -> None:
 
 
 def _has_engine_threads() -> bool:
-    """Backward on the CPU runs in the thread that calls it, that on any other device in one of the engine."""
+    """Return whether autograd has threads: backward on the CPU runs in the calling thread, on other devices in an engine
+    thread.
+    """
     return _IS_FOR_ACCELERATORS or _backend_name() != _NO_BACKEND
 
 
 def _hand_to_engine(stack: Stack) -> None:
-    """Put the stack where threads of the engine find it. An older torch gives back there a reference that it never took."""
+    """Put the stack where engine threads find it. An older torch releases a reference there that it never took."""
     before = sys.getrefcount(stack)
     _stash(_SLOT, stack)
     if sys.getrefcount(stack) == before:
@@ -307,7 +315,7 @@ def _hand_to_engine(stack: Stack) -> None:
 
 
 def hide_from_modes() -> Any:
-    """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
+    """Hide the block from all dispatch modes and from `__torch_dispatch__` of tensors."""
     if not _libraries:
         register_key()
     if not _hides_chooser:
@@ -322,6 +330,6 @@ def _hide_with_chooser() -> Iterator[None]:
 
 
 def above_autograd() -> Any:
-    """A block in which autograd sees what a mode does itself."""
+    """Make autograd see what a mode does in the block."""
     included, excluded = torch_internals.included_keys(), torch_internals.excluded_keys()
     return torch_internals.forcing_keys(included, excluded - _AUTOGRAD)

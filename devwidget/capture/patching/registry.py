@@ -1,7 +1,7 @@
-"""Hubs: each name of torch that recordings and simulations replace is replaced once, for all who listen there.
+"""Hubs: each name of torch that recordings and simulations replace is replaced once, for all listeners.
 
-Listeners come and leave in any order. A hub without any forwards what it is called with, and is taken out: at once, or, where
-the user has put theirs over it or an exception has cut the end short, by the next call of ours. See `sweep`.
+Listeners come and leave in any order. A hub without listeners forwards calls and is removed: at once, or by the next call of
+ours if the user has patched over it or an exception interrupted the end. See `sweep`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from devwidget.capture.interrupts import Lock
 from devwidget.capture.undo import Undo
 
 _CLASSES_HAVE_TOO = ("__module__", "__doc__", "__annotations__")
-"""What is copied, because it would be found in the class; the rest is looked up in the original."""
+"""Attributes that are copied, because the class has them too. The rest is looked up in the original."""
 
 
 class PatchedFunction(functools.partial[Any]):
-    """Calls what it is given, or later something else: whoever has imported it holds what the name means now.
+    """Calls the original, or later something else. Code that imported it keeps calling the current meaning of the name.
 
-    A partial, because that calls without a frame of its own. Tables of torch and of the user that are keyed by the
-    original find it, and the other way round.
+    It is a partial because that calls without a Python frame. Tables of torch and of the user that are keyed by the original
+    find it, and the other way round.
 
     Attributes:
-        hub: whose it is.
+        hub: its hub.
     """
 
     hub: Hub
 
     @classmethod
     def make_for(cls, original: Any, hub: Hub) -> PatchedFunction:
-        """What stands for `original`, and calls it."""
+        """Return a replacement of `original` that calls it."""
         patched = cls(original)
         own = patched.__dict__  # and not `setattr`: a recording makes thirty of them
         for name in _CLASSES_HAVE_TOO:
@@ -47,12 +47,12 @@ class PatchedFunction(functools.partial[Any]):
         return patched
 
     def redirect_to(self, function: Callable[..., Any]) -> None:
-        """Call `function` from now on; calls that are inside the former one go on."""
+        """Call `function` from now on. Calls in progress finish in the former one."""
         plain = functools.partial(function)  # which takes a partial in, that would be one call more
         self.__setstate__((plain.func, plain.args, plain.keywords, self.__dict__))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method, if the original is one in a class: C functions of modules are none."""
+        """Bind as a method if the original does: C functions of modules do not."""
         if instance is None or not hasattr(type(self.__wrapped__), "__get__"):
             return self
         return MethodType(self, instance)
@@ -64,7 +64,7 @@ class PatchedFunction(functools.partial[Any]):
         return hash(self.__wrapped__)
 
     def __getattr__(self, name: str) -> Any:
-        """What functions have besides: `__name__`, `__code__`, `__defaults__`."""
+        """Return other function attributes: `__name__`, `__code__`, `__defaults__`."""
         if name == "__wrapped__":
             raise AttributeError(name)
         return getattr(self.__wrapped__, name)
@@ -86,21 +86,21 @@ class PatchedFunction(functools.partial[Any]):
 
 
 ABSENT: Any = object()
-"""Stands for a name that the owner's own dictionary does not have: an inherited one is inherited again afterwards."""
+"""Marks a name that the owner's own dictionary does not have. An inherited name is inherited again afterwards."""
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 _METHODS = (classmethod, staticmethod)
 _lock = Lock()
 _hubs: dict[tuple[int, str], Hub] = {}
-"""By owner and name; a hub holds its owner, which keeps its id."""
+"""Hubs by owner and name. A hub holds its owner, which keeps the owner's id."""
 _suspensions: list[object] = []
 
 
 class Patch:
-    """What one listener has called, or found, under a name, while it is entered.
+    """One listener's replacement of a name, active while it is entered.
 
     Attributes:
-        wrapper: makes what is called of what was called before; None where `value` stands there instead.
-        always: torch itself writes this name, so that whatever is there at the end is ours.
+        wrapper: wraps the function that was called before; None if `value` replaces it.
+        always: torch itself writes this name, so the value at the end is ours in any case.
     """
 
     __slots__ = ("_hub", "_name", "_owner", "always", "value", "wrapper")
@@ -123,11 +123,11 @@ class Patch:
 
 
 class Hub:
-    """One name that is replaced, and who listens there.
+    """One replaced name and its listeners.
 
     Attributes:
-        original: what the name stands for without us.
-        listeners: the last one to come is asked first.
+        original: the value of the name without devwidget.
+        listeners: listeners; the newest is called first.
     """
 
     def __init__(self, owner: Any, name: str) -> None:
@@ -143,14 +143,14 @@ class Hub:
         self._is_aside = bool(_suspensions)
 
     def is_in_place(self) -> bool:
-        """Whether nobody has put anything else there, and torch has not."""
+        """Return whether neither the user nor torch has put something else there."""
         current = _read_attribute(self.owner, self.name)
         if self._is_aside:
             return current is self.original
         return current is self._standing or (self._function is not None and _plain_function(current) is self._function)
 
     def set_listeners(self, listeners: tuple[Patch, ...]) -> None:
-        """Change who listens; without anybody the original is back, unless the user has put something over ours."""
+        """Change the listeners. Without any the original is restored, unless the user has patched over ours."""
         is_ours = self.is_in_place() or any(each.always for each in self.listeners)
         self.listeners = listeners
         self._standing = self._join_listeners()
@@ -174,7 +174,7 @@ class Hub:
         return self._put_on(function, self._find_called(standing))
 
     def _put_on(self, function: Callable[..., Any], found: Any) -> Any:
-        """What stands for `found`, of the same kind of method, and calls `function`."""
+        """Put a replacement in place that calls `function`, of the same kind of method as `found`."""
         if self._function is None:
             self._function = PatchedFunction.make_for(_plain_function(found), self)
         self._function.redirect_to(function)
@@ -194,7 +194,7 @@ class Hub:
         return found
 
     def put_aside(self) -> None:
-        """Have the original in its place, until `put_back`."""
+        """Restore the original until `put_back`."""
         if self.is_in_place():
             _write_attribute(self.owner, self.name, self.original)
         elif any(each.always for each in self.listeners):  # torch has written it
@@ -203,7 +203,7 @@ class Hub:
         self._is_aside = True
 
     def put_back(self) -> None:
-        """Stand there again, unless something else was put there meanwhile."""
+        """Replace the name again, unless something else was put there meanwhile."""
         is_ours = self.is_in_place() or any(each.always for each in self.listeners)
         self._is_aside = False
         if is_ours:
@@ -211,11 +211,11 @@ class Hub:
 
 
 def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Patch:
-    """Replace a function by `wrapper(function)`, from when the patch is entered.
+    """Replace a function by `wrapper(function)` while the patch is entered.
 
     Args:
         owner: a module, a class or an instance.
-        wrapper: given what to call in the function's place; it is asked again when others come or leave.
+        wrapper: takes the function to call and returns the replacement. Called again when other listeners come or leave.
 
     Raises:
         AttributeError: once entered, if there is none.
@@ -224,19 +224,19 @@ def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Patch:
 
 
 def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False) -> Patch:
-    """Replace whatever a name stands for, or add one, from when the patch is entered.
+    """Replace any value of a name, or add the name, while the patch is entered.
 
     Args:
-        always: the original is back afterwards even if the name was written to meanwhile: torch does that itself.
+        always: restore the original even if the name was written to meanwhile, as torch itself does.
     """
     return Patch(owner, name, None, value, always=always)
 
 
 def listen(is_here: Callable[[], bool], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
-    """Have `around(original, *args, **kwargs)` called in the place of a function, in the threads of one recording.
+    """Call `around(original, *args, **kwargs)` in place of a function, in the threads of one recording.
 
     Args:
-        is_here: whether the thread that asks is one of them.
+        is_here: returns whether the calling thread is one of them.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -253,7 +253,7 @@ def listen(is_here: Callable[[], bool], owner: Any, name: str, around: Callable[
 
 @_lock
 def sweep() -> None:
-    """Take out what nobody listens to any more, which an exception or a patch of the user has left in its place."""
+    """Remove hubs without listeners that an exception or a user's patch has left in place."""
     for hub in list(_hubs.values()):
         if not hub.listeners:
             hub.set_listeners(())
@@ -261,7 +261,7 @@ def sweep() -> None:
 
 @contextlib.contextmanager
 def suspend_patches() -> Iterator[None]:
-    """Every name as if nobody listened, for all threads; listeners may come and leave meanwhile."""
+    """Restore every name for all threads in the block. Listeners may come and leave meanwhile."""
     block = object()
     try:
         _begin_suspension(block)
@@ -271,7 +271,7 @@ def suspend_patches() -> Iterator[None]:
 
 
 def is_suspended() -> bool:
-    """Whether everything is put aside."""
+    """Return whether all patches are suspended."""
     return bool(_suspensions)
 
 
@@ -293,7 +293,7 @@ def _end_suspension(block: object) -> None:
 
 
 def _find_hub(owner: Any, name: str) -> Hub:
-    """The hub of a name, a new one where the user has put something over ours."""
+    """Return the hub of a name, a new one if the user has patched over ours."""
     hub = _hubs.get((id(owner), name))
     if hub is None or not (hub.is_in_place() or any(each.always for each in hub.listeners)):
         hub = _hubs[id(owner), name] = Hub(owner, name)
@@ -301,7 +301,7 @@ def _find_hub(owner: Any, name: str) -> Hub:
 
 
 def _find_inherited(owner: Any, name: str) -> Any:
-    """An attribute that the owner's own dictionary lacks, of a class as its bases have it, with its kind of method."""
+    """Return an attribute that the owner's own dictionary lacks, from its class or bases, with its kind of method."""
     if not isinstance(owner, type):
         return getattr(owner, name, ABSENT)
     for kind in owner.__mro__:
@@ -311,7 +311,7 @@ def _find_inherited(owner: Any, name: str) -> Any:
 
 
 def _find_original(value: Any) -> Any:
-    """What a hub without listeners stands for: the user's own patch may have put it back after its end."""
+    """Return the value of a name without listeners: the user's own patch may have restored ours after its end."""
     function = _plain_function(value)
     while type(function) is PatchedFunction and not function.hub.listeners:
         value = function.hub.original
@@ -330,7 +330,7 @@ def _read_attribute(owner: Any, name: str) -> Any:
 
 
 def _write_attribute(owner: Any, name: str, value: Any) -> None:
-    """Past `__setattr__` of the user's metaclasses and modules."""
+    """Write an attribute, bypassing `__setattr__` of the user's metaclasses and modules."""
     if _read_attribute(owner, name) is value:
         return
     if isinstance(owner, type):
@@ -345,7 +345,8 @@ def _write_attribute(owner: Any, name: str, value: Any) -> None:
 
 
 def _past_metaclass(owner: type, method: str) -> Any:
-    """That of `type`; but a metaclass in C, such as pybind11's, lets nobody past its own, which runs no code of the user."""
+    """Return the `__setattr__` of `type`. A metaclass in C, such as pybind11's, allows only its own, which runs no user
+    code."""
     own = getattr(type(owner), method)
     if isinstance(own, types.WrapperDescriptorType):
         return own

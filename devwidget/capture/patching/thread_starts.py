@@ -1,4 +1,4 @@
-"""Threads that begin and tasks that are submitted, run inside a context of whoever has begun or submitted them."""
+"""Run new threads and submitted tasks inside a context chosen by the thread that starts or submits them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from devwidget.capture.patching.registry import Wrapper, make_patch
 from devwidget.capture.undo import Undo
 
 Inside = Callable[[], contextlib.AbstractContextManager[object]]
-"""Makes the context; called in the thread that does the work."""
+"""Creates the context. Called in the thread that does the work."""
 Choice = Callable[[], Inside | None]
-"""Asked in the thread that begins a thread or submits a task; None to leave it alone."""
+"""Called in the thread that starts a thread or submits a task; None to leave it alone."""
 _absent = object()
 _POOL = "multiprocessing.pool"
 _OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor", ())  # since Python 3.14; it pickles
 
 
 def thread_starts(choice: Choice, undo: Undo) -> None:
-    """Until that is undone, new threads run inside what is chosen for them."""
+    """Run new threads inside the chosen context until it is undone."""
     undo.enter_context(make_patch(threading.Thread, "start", functools.partial(_wrap_start, choice)))
 
 
 def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: submit) -> None:
-    """Until that is undone, what pools of threads are given to do runs inside what is chosen for it.
+    """Run tasks of thread pools inside the chosen context until it is undone.
 
     Args:
-        around: wraps the submitting itself, in which a pool may begin threads.
+        around: wraps the submission itself, in which a pool may start threads.
     """
     methods: list[tuple[type, str]] = [(ThreadPoolExecutor, "submit")]
     if _POOL in sys.modules:  # a pool that is made later begins its threads later
@@ -83,7 +83,7 @@ def _wrap_start(choice: Choice, original: Callable[[threading.Thread], None]) ->
 
 
 def _put_back(thread: threading.Thread, own: Any) -> None:
-    """The thread's own `run`, which is that of its class unless the user has given it another."""
+    """Restore the thread's own `run`: the class method, unless the user has set another."""
     if own is _absent:
         vars(thread).pop("run", None)
     else:

@@ -1,1 +1,1 @@
-"""What one recording remembers: its events, births, transfers, and which module is running where."""
+"""What one recording remembers: its events, where tensors were created, transfers, and which module is running where."""

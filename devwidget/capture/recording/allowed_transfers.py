@@ -1,4 +1,4 @@
-"""Hops and waits that the author means: patterns such as `cuda:0 -> cpu`, active in a thread or in one recording."""
+"""Transfers and syncs that are intentional: patterns such as `cuda:0 -> cpu`, active in a thread or in one recording."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _EXAMPLE = '"cuda:0 -> cpu", "cuda:* -> cpu", "cpu -> *" or "* -> *"'
 
 @dataclass(frozen=True, slots=True)
 class AllowedTransfer:
-    """One pattern. `*` is every device, `cuda` and `cuda:*` every GPU."""
+    """One pattern. `*` is every device, `cuda` and `cuda:*` are every GPU."""
 
     source: str
     target: str
     why: str
 
     def matches_transfer(self, source: torch.device, target: torch.device) -> bool:
-        """True for a hop from `source` to `target`."""
+        """Return whether the pattern matches a transfer."""
         return _matches_device(self.source, source) and _matches_device(self.target, target)
 
 
@@ -44,10 +44,10 @@ _here = _AllowingThread()
 
 
 def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
-    """A pattern from its text.
+    """Parse a pattern.
 
     Raises:
-        DevwidgetError: if it is none, with what would have been right.
+        DevwidgetError: if it is not a pattern, with a valid one.
     """
     if isinstance(pattern, str):
         found = _PATTERN.fullmatch(pattern)
@@ -55,15 +55,15 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
         found = None
     if found is None:
         raise DevwidgetError(
-            Message("{pattern} is no hop", pattern=repr(pattern)),
-            why=Message("a hop has a source and a target"),
+            Message("{pattern} is not a transfer", pattern=repr(pattern)),
+            why=Message("a transfer has a source and a target"),
             instead=_EXAMPLE,
         )
     for word in found.groups():
         _refuse_pattern(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
         raise DevwidgetError(
-            Message("{pattern} is no hop", pattern=repr(pattern)),
+            Message("{pattern} is not a transfer", pattern=repr(pattern)),
             why=Message("both ends are the same device"),
             instead=_EXAMPLE,
         )
@@ -71,24 +71,25 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
 
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
-    """Several patterns, or one."""
+    """Parse several patterns, or one."""
     return tuple(map(parse_pattern, words_of(patterns, "allow", _EXAMPLE)))
 
 
 @says_what_fits
 @contextlib.contextmanager
 def allow(pattern: str, *, why: str) -> Iterator[None]:
-    """Hops and waits that are meant: `with devwidget.allow("cuda:0 -> cpu", why="the tokenizer works on the host"): ...`.
+    """Mark transfers and syncs as intentional: `with devwidget.allow("cuda:0 -> cpu", why="the tokenizer works on the host"):
+    ...`.
 
-    They are in the trace and are drawn, and no rule reports them. Waiting for a value of `cuda:0` is `cuda:0 -> cpu`.
-    Counts for the thread that runs the block; outside a recording it does nothing.
+    They are recorded and drawn, and no rule reports them. A sync on a value of `cuda:0` is `cuda:0 -> cpu`. Applies to the
+    thread that runs the block; no effect outside of a recording.
 
     Args:
         pattern: source and target; `*` is every device, `cuda:*` every GPU.
         why: the reason, kept in the trace.
 
     Raises:
-        DevwidgetError: if the pattern is none, or no reason is given.
+        DevwidgetError: if the pattern is invalid, or no reason is given.
     """
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError(Message("no reason is given"), instead=f'devwidget.allow({pattern!r}, why="...")')
@@ -104,7 +105,7 @@ def _forget_pattern(meant: AllowedTransfer) -> None:
 
 
 def why_allowed(source: torch.device, target: torch.device, always: Iterable[AllowedTransfer]) -> str:
-    """The reason of the innermost pattern that a hop matches, "" if none does."""
+    """Return the reason of the innermost pattern that a transfer matches, "" if none does."""
     return next((each.why for each in (*reversed(_here.allowed), *always) if each.matches_transfer(source, target)), "")
 
 
@@ -118,7 +119,7 @@ def _refuse_pattern(word: str, pattern: str) -> None:
     if word != "*" and (kind not in _KINDS or (colon and index != "*" and not index.isdigit())):
         raise DevwidgetError(
             Message(
-                "{word} in {pattern} is no device{hint}", word=repr(word), pattern=repr(pattern), hint=nearest(kind, _KINDS)
+                "{word} in {pattern} is not a device{hint}", word=repr(word), pattern=repr(pattern), hint=nearest(kind, _KINDS)
             ),
             instead=_EXAMPLE,
         )

@@ -1,4 +1,4 @@
-"""Births: which line decided where a tensor lives, and the hops that brought it there; held weakly."""
+"""Remember which line decided the device of each tensor, and the transfers that brought it there. Tensors are held weakly."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from devwidget.records.trace import Held, Operand, Phase
 
 
 class TensorRef(weakref.ref[Any]):
-    """Of a tensor or a storage."""
+    """A weak reference to a tensor or a storage."""
 
     __slots__ = ()
 
 
 class TensorKeyRef(WeakIdRef):
-    """Of a tensor that is a key."""
+    """A weak reference to a tensor that is a key."""
 
     __slots__ = ()
 
@@ -37,13 +37,14 @@ OURS = (TensorRef, TensorKeyRef)
 
 _Tensor, _Parameter, _STRIDED = torch.Tensor, nn.Parameter, torch.strided
 LONGEST_CHAIN, MOST_MOVES = 48, 16
-"""Ancestors on one device, and moves between devices, kept of one tensor. A hidden state that is updated or moved ten
-thousand times would otherwise keep them all."""
+"""Ancestors on one device, and moves between devices, kept per tensor. A hidden state that is updated or moved ten thousand
+times would otherwise keep them all.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """A crossing while its data is still on the way."""
+    """A transfer while its data is still being copied."""
 
     number: int
     source: torch.device
@@ -71,27 +72,27 @@ class Transfer:
 
 
 class Birth(TensorRef):
-    """How one tensor came to its device: a weak reference to it, with what is known of it.
+    """How one tensor came to its device, with a weak reference to it.
 
-    Most tensors are derived on one device and in one dtype, and have no more than a number and a parent: what was not said
-    reads as in `_UNSAID`.
+    Most tensors are derived on one device and in one dtype, and have only a number and a parent. Unset fields read as in
+    `_UNSAID`.
 
     Attributes:
         number: place in the trace; below zero for tensors older than the recording.
-        asked: of a move in a method that is called like one, the lines that called it, innermost first; of what was made in
-            a function that hands on the device that it is given, the line that gave it none.
-        built: of what the constructor of a module made, the line of the user that built the outermost module.
-        call: the torch function that made it.
-        site: the user's line; None where it is older, or derived on the same device and in the same dtype.
+        asked: for a move in a method with the name of a move, the lines that called it, innermost first; for a tensor created
+            in a function that passes on its device argument, the line that passed none.
+        built: for a tensor created by a module's constructor, the user's line that built the outermost module.
+        call: the torch function that created it.
+        site: the user's line; None if it is older, or derived on the same device and in the same dtype.
         direct: the user's line calls that function itself.
         is_move: it was moved here.
-        parent: what it was computed from, on the same device.
-        origin: what it was moved from.
-        dtype: of the tensor.
-        moved_on: what was born here, a parameter, has got other data since.
-        weights: of the parameter whose dtype it shares, for what a layer computed.
-        transfer: the crossing that brought it here, if user code asked for one.
-        transfers: the last crossings of the data it was computed from, oldest first.
+        parent: tensor that it was computed from, on the same device.
+        origin: tensor that it was moved from.
+        dtype: dtype of the tensor.
+        moved_on: the data of this parameter was replaced later.
+        weights: for the output of a layer, the parameter whose dtype it shares.
+        transfer: the transfer that brought it here, if user code requested one.
+        transfers: the last transfers of the data that it was computed from, oldest first.
     """
 
     __slots__ = (
@@ -142,7 +143,7 @@ class Birth(TensorRef):
         parent: Birth | None = None,
         origin: Birth | None = None,
     ) -> Birth:
-        """A birth of which more is to be said."""
+        """Return a birth with further fields set."""
         birth = cls(tensor)
         birth.number, birth.dtype = number, tensor.dtype
         birth.call, birth.site, birth.direct, birth.is_move = call, site, direct, is_move
@@ -157,7 +158,7 @@ class Birth(TensorRef):
 
     @classmethod
     def derive_birth(cls, tensor: torch.Tensor, number: int, parent: Birth) -> Birth:
-        """The birth of what was computed in the dtype and on the device of another tensor."""
+        """Return the birth of a tensor computed in the dtype and on the device of another one."""
         birth = cls(tensor)
         birth.number, birth.dtype = number, parent.dtype
         birth._set_parent(parent)
@@ -169,7 +170,7 @@ class Birth(TensorRef):
         self.depth = parent.depth + 1
 
     def __getattr__(self, name: str) -> Any:
-        """What was not said."""
+        """Return the default of an unset field."""
         if name in _UNSAID:
             return _UNSAID[name]
         raise AttributeError(name)
@@ -183,23 +184,23 @@ class Birth(TensorRef):
         birth.origin = None
 
     def iterate_chain(self) -> Iterator[Birth]:
-        """This birth and those that it derives from, newest first."""
+        """Yield this birth and its ancestors, newest first."""
         birth: Birth | None = self
         while birth is not None:
             yield birth
             birth = birth.parent
 
     def find_root(self) -> Birth:
-        """The birth that decided the device."""
+        """Return the birth that decided the device."""
         *_, last = self.iterate_chain()
         return last
 
     def making_birth(self) -> Birth:
-        """The birth of what this one shows: of the copy, where a tensor that was copied is the root."""
+        """Return the birth behind this one; for a copied tensor, the copy."""
         return next((birth for birth in self.iterate_chain() if birth.call), self.find_root())
 
     def dtype_root(self) -> Birth:
-        """The birth that decided the dtype: moves between devices are passed through."""
+        """Return the birth that decided the dtype. Moves between devices are skipped."""
         birth = self
         while (before := birth.parent or birth.origin or birth.weights) is not None and before.dtype == birth.dtype:
             birth = before
@@ -218,19 +219,19 @@ class _Ref(TensorRef):
 
     @classmethod
     def make_ref(cls, holder: torch.Tensor | torch.UntypedStorage, birth: Birth) -> _Ref:
-        """One, with its birth."""
+        """Return a reference with its birth."""
         ref = cls(holder)
         ref.birth = birth
         return ref
 
 
 class FailedCall(NamedTuple):
-    """A call that has raised, and its operands: those that have no name are gone when somebody asks why.
+    """A call that raised, and its operands: unnamed ones no longer exist when they are needed.
 
     Attributes:
         number: id of the exception.
-        error: its text: an id is used again.
-        operands: small ones alone, because they live as long as this.
+        error: its text, because ids are reused.
+        operands: only small ones, because this keeps them alive.
     """
 
     number: int
@@ -239,20 +240,20 @@ class FailedCall(NamedTuple):
 
 
 FIRST_SWEEP = 1024
-"""Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
+"""Tensors remembered before dead ones are removed. A callback at each death would cost more than the birth."""
 
 
 class Births:
-    """Birth of every tensor seen, and of no dead one: an id is used again, so each answer is checked against the tensor.
+    """The birth of every tensor seen. Ids are reused, so each answer is checked against the tensor.
 
-    A tensor that was made out of sight (`nn.Parameter(data)`, a view) has the birth of its storage.
+    A tensor created unseen (`nn.Parameter(data)`, a view) has the birth of its storage.
 
     Attributes:
-        tensors: by the id of each tensor, which may be dead.
-        failed: the last call that has met tensors of several devices or dtypes.
+        tensors: births by tensor id; the tensor may no longer exist.
+        failed: the last failed call with several devices or dtypes.
 
     Args:
-        older: asked for tensors that are not known here.
+        older: looks up tensors that are not known here.
     """
 
     def __init__(self, older: Births | None = None) -> None:
@@ -268,12 +269,12 @@ class Births:
         return self._count_entries()
 
     def clear(self) -> None:
-        """Forget all but what those that are asked for older ones know."""
+        """Forget all births, except in the source of older ones."""
         for known in (self.tensors, self._others, self._storages):
             known.clear()
 
     def operands_of(self, error: BaseException) -> tuple[torch.Tensor, ...]:
-        """The operands of the call that has raised this, if it was the last one."""
+        """Return the operands of the call that raised this, if it was the last one."""
         failed = self.failed if self.failed is not None or self._older is None else self._older.failed
         if failed is None or (failed.number, failed.error) != (id(error), error_text(error)):
             return ()
@@ -283,7 +284,7 @@ class Births:
         return len(self.tensors) + len(self._others) + len(self._storages)
 
     def find_birth(self, tensor: torch.Tensor) -> Birth | None:
-        """What is known of a tensor, None for one never seen."""
+        """Return the birth of a tensor, None for one never seen."""
         birth = self.tensors.get(id(tensor))
         if birth is not None and birth() is tensor:
             return birth
@@ -301,14 +302,14 @@ class Births:
         return self.find_birth(behind)
 
     def find_root(self, tensor: torch.Tensor) -> Birth | None:
-        """The birth that decided the device of a tensor, None for one never seen."""
+        """Return the birth that decided the device of a tensor, None for one never seen."""
         birth = self.find_birth(tensor)
         if birth is None:
             return None
         return birth.find_root()
 
     def birth_of(self, tensor: torch.Tensor) -> Birth:
-        """The birth of a tensor; one that was never seen is older than the recording, and gets one that says so."""
+        """Return the birth of a tensor. One never seen is older than the recording and gets a birth that says so."""
         birth = self.find_birth(tensor)
         if birth is None:
             birth = Birth.make_birth(tensor, -1)
@@ -316,7 +317,7 @@ class Births:
         return birth
 
     def put_birth(self, tensor: torch.Tensor, birth: Birth) -> None:
-        """Remember a tensor's birth, in place of an earlier one."""
+        """Set a tensor's birth, replacing an earlier one."""
         key = id(tensor)
         if birth() is tensor:
             self.tensors[key] = birth
@@ -332,18 +333,18 @@ class Births:
             self._forget_dead()
 
     def add_birth(self, tensor: torch.Tensor, birth: Birth) -> None:
-        """Remember the birth of a tensor that was derived just now, or is older: nothing is known of its storage."""
+        """Set the birth of a tensor that was just derived, or is older. Its storage is unknown."""
         self.tensors[id(tensor)] = birth
         if len(self.tensors) > self._sweep_at:
             self._forget_dead()
 
     def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
-        """Remember the birth of all that shares a tensor's storage."""
+        """Set the birth of everything that shares a tensor's storage."""
         if (key := _storage_id(tensor)) is not None:
             self._storages[key] = _Ref.make_ref(tensor.untyped_storage(), birth)
 
     def _of_storage(self, tensor: torch.Tensor) -> Birth | None:
-        """The birth of what shares a tensor's storage; while that lives, nobody else has its address."""
+        """Return the birth of a tensor's storage. Its address is unique while the storage lives."""
         key = _storage_id(tensor)
         known = self._storages.get(key) if key is not None else None
         if known is None or (holder := known()) is None:
@@ -356,7 +357,7 @@ class Births:
         return None
 
     def _forget_dead(self) -> None:
-        """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
+        """Remove dead tensors. Each entry is checked twice, however long the recording."""
         births = list(self.tensors.items())
         tensors = map(operator.call, map(operator.itemgetter(1), births))
         self.tensors = dict(itertools.compress(births, map(operator.is_not, tensors, itertools.repeat(None))))
@@ -366,7 +367,7 @@ class Births:
 
 
 def _storage_id(tensor: torch.Tensor) -> int | None:
-    """Address of what holds a tensor's values; None for sparse, lazy and wrapped tensors."""
+    """Return the address of a tensor's storage; None for sparse, lazy and wrapped tensors."""
     kind = type(tensor)
     if (kind is not _Tensor and kind is not _Parameter) or tensor.layout is not _STRIDED:
         return None

@@ -1,4 +1,4 @@
-"""Whether copies between GPUs arrive as they left: both ends of each are read, where somebody asks for it."""
+"""Check whether copies between GPUs arrive unchanged: both ends of each are read, on request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import CopyCheck, Phase
 
 _CHUNK = 1 << 20
-"""Bytes that are looked at together: the sums take 16 times as many."""
+"""Bytes that are processed together: the sums take 16 times as many."""
 _FACTOR = 1_000_003
 _MOST_WORDS = 100
 _Line = tuple[torch.device, torch.device, int, str | None, Phase, RawSite | None]
@@ -31,7 +31,7 @@ class CopyChecks(Observer):
         self._lines: dict[_Line, list[int]] = {}
 
     def copy_made(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
-        """A copy has been made: it waits for it, and reads both ends."""
+        """Wait for a copy and read both ends."""
         if {before.device.type, after.device.type} & {"cpu", "meta"} or before.layout is not torch.strided:
             return
         pair = (before.device, after.device)
@@ -49,7 +49,7 @@ class CopyChecks(Observer):
         entry[2] += not same
 
     def list_facts(self) -> dict[str, Any]:
-        """What was compared, line by line."""
+        """Return what was compared, line by line."""
         return {"copy_checks": tuple(self._list_records())}
 
     def _list_records(self) -> Iterator[CopyCheck]:
@@ -59,7 +59,7 @@ class CopyChecks(Observer):
 
 
 def checksum_tensor(tensor: torch.Tensor) -> int:
-    """A number of all bytes and their places, computed where the tensor is; it wraps in the same way on every device."""
+    """Return a checksum of all bytes and their positions, computed on the tensor's device. It wraps equally on every device."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).view(-1)
@@ -78,7 +78,7 @@ def checksum_tensor(tensor: torch.Tensor) -> int:
 
 
 def _peer_access(source: torch.device, target: torch.device) -> Literal["yes", "no", "unknown"]:
-    """What the driver says."""
+    """Return the driver's answer on peer access."""
     ask = getattr(torch.cuda, "can_device_access_peer", None)
     if ask is None or source.type != "cuda" or target.type != "cuda":
         return "unknown"

@@ -1,4 +1,4 @@
-"""Operands and faults as a recording writes them down: one function makes each of them."""
+"""Describe operands and faults for the recording."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from devwidget.records.trace import Family, Fault, Operand
 
 
 def operand_of(tensor: torch.Tensor, argument: str, expression: str, **fields: Any) -> Operand:
-    """A tensor that a call was given, as it is now; `fields` are further ones of `Operand`."""
+    """Describe a tensor argument in its current state; `fields` are further fields of `Operand`."""
     shape, dtype, device = tuple(tensor.shape), format_dtype(tensor.dtype), device_id(tensor.device)
     return Operand(argument, expression, shape, dtype, device, bytes_of(tensor), **fields)
 
 
 def lost_operand(device: DeviceId, argument: str, expression: str, dtype: str = "", **fields: Any) -> Operand:
-    """A tensor that is no more, or what is none: only its device is known, from a message or from the source."""
+    """Describe a tensor that no longer exists, or a non-tensor: only its device is known, from a message or the source."""
     return Operand(argument, expression, (), dtype, device, 0, **fields)
 
 
 def fault_at(tracker: ModuleTracker, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
-    """A call that failed at `site`, in the module and the phase that run unless further fields of `Fault` say others."""
+    """Describe a call that failed at `site`, in the running module and phase unless `fields` of `Fault` say otherwise."""
     known = {"module": tracker.module, "phase": tracker.phase, "error": "", **fields}
     return Fault(number=0, what=what, call=call, site=site if isinstance(site, Site) else to_site(site), **known)

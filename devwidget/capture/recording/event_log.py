@@ -1,4 +1,4 @@
-"""The log of one recording: equal events are folded, so that long loops stay small."""
+"""The log of one recording. Equal events are folded, so that long loops stay small."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Ph
 
 Devices = tuple[torch.device, ...] | torch.device | None
 Op = tuple[str, str | None, Phase, int, Devices, torch.device | None]
-"""Name, module, phase, id of the line, and devices of what went in and came out. Nothing in it can be part of a cycle, and so
-the garbage collector, which would walk through the operators of a large model again and again, lets go of the tuple."""
+"""Name, module, phase, id of the line, and devices of inputs and output. It cannot be part of a cycle, so the garbage
+collector stops tracking the tuple and does not visit the operators of a large model again and again.
+"""
 _R = TypeVar("_R")
 MOST_FAULTS = 1000
-"""Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
+"""Faults kept. A loop that fails ten thousand times in new ways is not clearer with all of them."""
 
 
 @dataclass(slots=True)
@@ -62,14 +63,14 @@ class ModuleEntry:
 
 
 class Log:
-    """Events, thread-safe; records are built only when somebody asks."""
+    """Events, thread-safe. Records are built on request."""
 
     def __init__(self, started: float, first_number: int = 0) -> None:
         self._started = started
         self.faults: list[Fault] = []
         self.troubles: list[str] = []
         self.number: Callable[[], int] = itertools.count(first_number).__next__
-        """The next place in the trace; asked for each operator, and so not a method."""
+        """The next number of an event. Used for each operator, so it is not a method."""
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
@@ -77,7 +78,7 @@ class Log:
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
     def op_entry(self, key: Op, site: RawSite | None, result: torch.Tensor | None) -> OpEntry:
-        """The entry of an operator that runs here for the first time; whoever asks counts."""
+        """Return the entry of an operator that runs here for the first time. The caller counts."""
         shape = read_shape(result) if result is not None else ()
         started = time.perf_counter() - self._started
         return self.ops.setdefault(key, OpEntry(site, shape, self.number(), started))
@@ -93,7 +94,9 @@ class Log:
         cause: Cause,
         seconds: float = 0.0,
     ) -> None:
-        """Data crossed from `source` to `target`: one tensor, or several copied together (shape and dtype of the first)."""
+        """Log a transfer from `source` to `target` of one tensor, or of several copied together (shape and dtype of the
+        first).
+        """
         nbytes = sum(bytes_of(tensor) for tensor in tensors)
         key = (source, target, tuple(tensors[0].shape), tensors[0].dtype, nbytes, len(tensors), module, phase, site, cause)
         with self._lock:
@@ -102,7 +105,7 @@ class Log:
             entry[2] = seconds
 
     def module_entry(self, path: str, replica: int, module: nn.Module, number: int, started: float) -> ModuleEntry:
-        """The entry of a module, made at its first call."""
+        """Return the entry of a module, created at its first call."""
         entry = self._modules.get((path, replica))
         if entry is None:
             fresh = ModuleEntry(class_name(type(module)), number, started - self._started)
@@ -110,35 +113,35 @@ class Log:
         return entry
 
     def is_new_fault(self, key: tuple[Any, ...]) -> bool:
-        """True the first time that a fault of this place and birth is met."""
+        """Return whether a fault with this place and creation site is new."""
         new = key not in self._faults_met
         self._faults_met.add(key)
         return new
 
     def log_fault(self, fault: Fault) -> None:
-        """A call failed, here in the trace."""
+        """Log a failed call."""
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(replace(fault, number=self.number()))
 
     def log_trouble(self, error: Exception) -> None:
-        """Our own code failed: say so in the trace, and let the user's program go on as if we were not there.
+        """Log an error of devwidget itself; the user's program continues.
 
         Raises:
-            Exception: the same, if a signal has struck our code; then it is the user's.
+            Exception: the same, if a signal interrupted devwidget: it belongs to the user.
         """
         if is_from_handler(error):
             raise error
         self.add_note(Message("{kind}: {reason}", kind=Message("recorder"), reason=error_text(error)))
 
     def add_note(self, text: str) -> None:
-        """Something that the trace cannot tell, and why."""
+        """Add a note on something that the trace cannot show."""
         if text not in self.troubles:
             self.troubles.append(text)
 
     # -- records
 
     def list_facts(self) -> dict[str, Any]:
-        """Faults, moves, operators and modules in order, and what could not be seen."""
+        """Return faults, moves, operators and modules in order, and what could not be recorded."""
         moves, ops, modules = self._list_moves(), self._list_ops(), self._list_modules()
         return {
             "faults": self.faults_seen(),
@@ -149,7 +152,7 @@ class Log:
         }
 
     def _list_moves(self) -> tuple[Move, ...]:
-        """Moves in the order of their first time."""
+        """Return moves by first time."""
         records = [
             Move(device_id(source), device_id(target), nbytes, shape, format_dtype(dtype), module, phase, to_site(site), cause,
                  entry[2], entry[1], entry[0], tensors)
@@ -158,7 +161,7 @@ class Log:
         return tuple(sorted(records, key=lambda m: m.number))
 
     def _list_ops(self) -> tuple[OpEvent, ...]:
-        """Operators in the order of their first time."""
+        """Return operators by first time."""
         sites = {raw: to_site(raw) for raw in {entry.site for entry in self.ops.values()}}
         records = []
         for (name, module, phase, _, inputs, out), entry in self.ops.items():
@@ -168,7 +171,7 @@ class Log:
         return tuple(sorted(records, key=lambda o: o.number))
 
     def _list_modules(self) -> tuple[ModuleEvent, ...]:
-        """Modules in the order of their first call."""
+        """Return modules by first call."""
         records = [
             make_record(ModuleEvent, e, path=path, replica=copy, inputs=_device_ids(e.inputs), outputs=_device_ids(e.outputs))
             for (path, copy), e in self._modules.items()
@@ -176,18 +179,18 @@ class Log:
         return tuple(sorted(records, key=lambda m: m.number))
 
     def faults_seen(self) -> tuple[Fault, ...]:
-        """Faults in order."""
+        """Return the faults in order."""
         return tuple(self.faults)
 
 
 @functools.cache
 def device_id(device: torch.device) -> DeviceId:
-    """Our name of a torch device."""
+    """Return the `DeviceId` of a torch device."""
     return DeviceId(device.type, device.index)
 
 
 def make_record(kind: Callable[..., _R], draft: object, **more: Any) -> _R:
-    """A record of what a draft has under the same names, with lines and devices of ours; `more` is what the draft has not."""
+    """Make a record from the fields of a draft, with `Site` and `DeviceId`; `more` has the fields that the draft lacks."""
     for name in _names_of(kind):
         if name not in more and hasattr(draft, name):
             more[name] = _plain_fact(getattr(draft, name))
@@ -208,14 +211,14 @@ def _plain_fact(value: Any) -> Any:
 
 
 def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The shape of a tensor; () while `torch.jit` traces, which takes reading a size for a part of the program."""
+    """Return the shape of a tensor; () while `torch.jit` traces, which would record the read of a size."""
     if torch_internals.tracing_state() is None:
         return shape_of(tensor)
     return ()
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
-    """Each device once. Most events have one device, and share one tuple of it."""
+    """Return each device once. Most events have one device, and share one tuple of it."""
     for device in more:
         if device not in devices:
             devices = (*devices, device) if devices else device_tuple(device)
@@ -224,7 +227,7 @@ def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]
 
 @functools.cache
 def device_tuple(device: torch.device) -> tuple[torch.device, ...]:
-    """The one tuple that holds this device only: recordings are full of them."""
+    """Return the shared tuple of one device."""
     return (device,)
 
 
@@ -239,12 +242,12 @@ def _device_ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
 
 
 def format_dtype(dtype: torch.dtype) -> str:
-    """`torch.float32` -> `float32`."""
+    """Return `float32` for `torch.float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor's elements; of its values alone where the layout has no `nbytes` (sparse)."""
+    """Return the bytes of a tensor's elements; only of its values if the layout has no `nbytes` (sparse)."""
     if tensor.layout is torch.strided:
         return tensor.numel() * tensor.element_size()
     if tensor.layout is torch.sparse_coo:

@@ -1,4 +1,4 @@
-"""Which line and which module made a node of autograd's graph, so that backward can tell of what it computes the gradients."""
+"""Remember which line and module made a node of autograd's graph, so that backward knows whose gradients it computes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from devwidget.capture.recording.parallel_calls import WrapperCall, find_call
 from devwidget.capture.source_code.call_sites import RawSite
 
 MOST_NODES = 100_000
-"""Nodes of one thread that are known, the last ones."""
+"""Nodes remembered per thread, the last ones."""
 MOST_THREADS = 256
-"""Of a loop whose replicas went back long ago nobody asks."""
+"""Threads remembered. Replicas of earlier loops are not needed again."""
 MadeAt = tuple[RawSite | None, str | None]
 """The user's line, and the path of the module that ran; None outside the model."""
 
 
 class NumberedNodes:
-    """The nodes that one thread has made, by number: each thread counts its own.
+    """The nodes that one thread made, by number. Each thread counts its own.
 
     Attributes:
-        call: of which it runs a replica.
+        call: the DataParallel call if the thread runs a replica.
     """
 
     __slots__ = ("call", "made")
@@ -32,14 +32,14 @@ class NumberedNodes:
         self.made: dict[int, MadeAt] = {}
 
     def note_node(self, next_number: int, site: RawSite | None, module: str | None) -> None:
-        """An operator runs, right after its node was made."""
+        """Note an operator that runs right after its node was made."""
         if len(self.made) > MOST_NODES:
             # A new dict: to ask for the first key of one whose first ones are deleted walks past them all.
             self.made = dict(itertools.islice(self.made.items(), MOST_NODES // 2, None))
         self.made[next_number - 1] = site, module
 
     def find_node(self, number: int) -> MadeAt | None:
-        """What made a node of this number."""
+        """Return what made the node of a number."""
         if number not in self.made and number > next(iter(self.made), number):
             # What an operator writes over is copied first where its gradient needs it: the copy has the node that comes next.
             return self.made.get(number + 1)
@@ -53,7 +53,7 @@ class ForwardNodes:
         self._threads: list[NumberedNodes] = []
 
     def begin_thread(self, call: WrapperCall | None = None) -> NumberedNodes:
-        """A thread begins to run the program, or a replica of a call."""
+        """Register a thread that begins to run the program, or a replica of a call."""
         if len(self._threads) >= MOST_THREADS:
             del self._threads[1]  # the first is the one that records
         nodes = NumberedNodes(call)
@@ -61,7 +61,7 @@ class ForwardNodes:
         return nodes
 
     def find_node(self) -> MadeAt | None:
-        """What made the node that runs now; None outside backward, or if threads that count alike leave a doubt."""
+        """Return what made the running node; None outside backward, or if several threads use its number."""
         node: Any = torch_internals.current_autograd_node()
         if node is None:
             return None
@@ -77,7 +77,7 @@ class ForwardNodes:
         return None
 
     def find_site(self) -> RawSite | None:
-        """The line that made the node that runs now."""
+        """Return the line that made the running node."""
         made = self.find_node()
         if made is None:
             return None

@@ -28,12 +28,12 @@ from devwidget.records.trace import Cause, Phase
 
 @dataclass(slots=True)
 class ModuleCall:
-    """One module call under way.
+    """One module call in progress.
 
     Attributes:
-        path: None for a module that nobody registered.
+        path: None for an unregistered module.
         site: the user's line.
-        outer: path of the innermost registered module that this one runs in.
+        outer: path of the innermost registered module around it.
     """
 
     module: nn.Module
@@ -62,14 +62,14 @@ def _forget_module(tracker: weakref.ref[ModuleTracker], named: _NamedModule) -> 
 
 @dataclass(slots=True, eq=False)
 class ThreadPlace:
-    """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way.
+    """Where one thread is: its running modules, the path of the innermost, and the user's line of the current torch call.
 
     Attributes:
-        waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
-        operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
-        nodes: that this thread has made.
-        next_node: the number of the next node of autograd, when an operator was last seen: no other has been made since.
-        last_operator: when the last operator has ended, or the thread was first seen; of `time.perf_counter`.
+        waits: the device that the host synced with in that call, how often, and whether only for copies; None if it did not.
+        operator_site: the user's line of a running operator that runs no user code; None if there is none.
+        nodes: autograd nodes of this thread.
+        next_node: the number of the next autograd node at the last operator; none has been made since.
+        last_operator: `time.perf_counter` at the end of the last operator, or when the thread was first seen.
     """
 
     nodes: NumberedNodes
@@ -86,7 +86,7 @@ class ThreadPlace:
 
 
 class _Threads(threading.local):
-    """The place of each thread, in one object: what is read and written for each operator is found once."""
+    """The place of each thread in one object, so that what each operator reads and writes is looked up once."""
 
     def __init__(self, nodes: ForwardNodes) -> None:
         self.place = ThreadPlace(nodes.begin_thread())
@@ -96,8 +96,8 @@ class ModuleTracker:
     """Paths of the attached modules, and which of them run in each thread.
 
     Attributes:
-        threads: the place of the thread that asks, for the paths on which a call costs too much; `here` for all others.
-        has_closure: an optimizer steps that was given a closure, which runs the model.
+        threads: the place of the calling thread, for code in which a call of `here` costs too much.
+        has_closure: an optimizer steps with a closure, which runs the model.
         phases: parts of the step that have run.
     """
 
@@ -122,40 +122,40 @@ class ModuleTracker:
         self._module_call = module_call()
 
     def let_go(self) -> None:
-        """Hold no reference to a module any more, also where a traceback holds this tracker."""
+        """Release all modules, even if a traceback keeps this tracker alive."""
         for known in (self._paths, self._trainable, self.made, self.strangers, self.roots):
             known.clear()
 
     @property
     def here(self) -> ThreadPlace:
-        """The place of this thread."""
+        """Return the place of this thread."""
         return self.threads.place
 
     # -- names
 
     def attach_model(self, model: nn.Module, name: str = "", prefix: str = "") -> None:
-        """Name the modules of a root; the first path of a shared module counts."""
+        """Name the modules of a root. The first path of a shared module counts."""
         self.roots.append(weakref.ref(model))
         self.model_name = self.model_name or name
         for path, module in walk_modules(model):
             self.name_module(module, f"{prefix}.{path}".strip(".") if prefix else path)
 
     def name_module(self, module: nn.Module, path: str) -> None:
-        """Give one module a path, a replica that of its original."""
+        """Give one module a path; a replica gets that of its original."""
         # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
         named = _NamedModule(module, self._forget)
         named.key, named.path = id(module), path
         self._paths[named.key] = named  # when it is whole: another thread may read it
 
     def path_of(self, module: nn.Module) -> str | None:
-        """Path of a module, None if it belongs to no root."""
+        """Return the path of a module, None if it belongs to no root."""
         named = self._paths.get(id(module))
         if named is not None and named() is module:
             return named.path
         return None
 
     def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """Every named module that still lives, the innermost running ones first."""
+        """Return every named module that is alive, the innermost running ones first."""
         seen: set[int] = set()
         running = [r.module for r in reversed(self.here.stack)]
         for module in [*running, *(m for named in list(self._paths.values()) if (m := named()) is not None)]:
@@ -165,11 +165,11 @@ class ModuleTracker:
                 yield path, module
 
     def is_registered(self, tensor: torch.Tensor) -> bool:
-        """True for a parameter or buffer of a named module."""
+        """Return whether a tensor is a parameter or buffer of a named module."""
         return any(value is tensor for _, module in self.list_modules() for value in own_tensors(module).values())
 
     def is_shared(self, tensor: torch.Tensor) -> bool:
-        """True for a parameter that two modules hold."""
+        """Return whether two modules hold a parameter."""
         if not is_parameter(tensor):
             return False
         holders = 0
@@ -182,7 +182,7 @@ class ModuleTracker:
     # -- the stack
 
     def enter_module(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> ModuleCall:
-        """A module begins to run in this thread; `frame` is the one that called it."""
+        """Note that a module begins to run in this thread; `frame` called it."""
         here = self.threads.place
         stack = here.stack
         self.phases.add("forward")
@@ -199,7 +199,7 @@ class ModuleTracker:
         return running
 
     def _begin_step(self, module: nn.Module, caller: FrameType | None, number: int) -> None:
-        """An outermost module runs. A criterion, or a teacher that the loss calls, belongs to the step that is under way."""
+        """Begin a step with an outermost module. A criterion, or a teacher that the loss calls, belongs to the current step."""
         code = caller.f_code if caller is not None else None
         has_parameters = self._has_parameters(module)
         in_loss = self._forwarded and (code is not self._stepping or not has_parameters)
@@ -209,7 +209,7 @@ class ModuleTracker:
             self._take_turn(module, code)
 
     def _take_turn(self, module: nn.Module, code: CodeType | None) -> None:
-        """A model runs; the transforms of a data set and criteria have no parameters."""
+        """Count a turn of a model. Transforms of a data set and criteria have no parameters."""
         self.turn += 1
         if self.has_closure and self.forced == "optimizer":
             self.forced, self._runs_closure = None, True
@@ -220,17 +220,17 @@ class ModuleTracker:
 
     @property
     def steps(self) -> int:
-        """How many steps the program took: how often it went back, or else how often it called the same module."""
+        """Return the number of steps: how often backward ran, or else how often the same module was called."""
         return self._backwards or max(self._outermost.values(), default=0)
 
     def _has_parameters(self, module: nn.Module) -> bool:
-        """Whether it has, or once had: the search is not repeated at each step."""
+        """Return whether a module has, or once had, parameters, so that the search is not repeated at each step."""
         if module not in self._trainable and next(named_tensors(module, "_parameters"), None) is not None:
             self._trainable.add(module)
         return module in self._trainable
 
     def leave_module(self, module: nn.Module) -> ModuleCall | None:
-        """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
+        """Note that a module has ended. Calls above it whose end was missed, because of an exception, end too."""
         here = self.threads.place
         stack = here.stack
         for index in range(len(stack) - 1, -1, -1):
@@ -244,9 +244,9 @@ class ModuleTracker:
         return None
 
     def find_site(self, frame: FrameType | None) -> RawSite | None:
-        """The user's line at or above a frame; of what autograd runs, the line of the forward pass.
+        """Return the user's line at or above a frame; for code run by autograd, the line of the forward pass.
 
-        The walk ends at the running module, whose own line is known.
+        The search ends at the running module, whose own line is known.
         """
         module_call, library = self._module_call, None
         while frame is not None:  # a generator would take twice as long, for each operator
@@ -266,7 +266,7 @@ class ModuleTracker:
         return site or through(None, library)
 
     def _late_path(self, module: nn.Module) -> str | None:
-        """A module that was registered after `attach`, or the root of a recording that was never attached."""
+        """Return the path of a module registered after `attach`, or of the root of a recording that was never attached."""
         parent = self.here.stack[-1] if self.here.stack else None
         if parent is not None:
             for name, child in registered_entries(parent.module, "_modules"):
@@ -283,26 +283,26 @@ class ModuleTracker:
     _implicit = True
 
     def close_roots(self) -> None:
-        """The user has said what the model is: further outermost modules are losses and helpers."""
+        """Treat further outermost modules as losses and helpers: the model is known."""
         self._implicit = False
 
     def is_outside(self, site: RawSite) -> bool:
-        """True for a line of the loop that calls the model, between the calls: logging, not part of forward or loss."""
+        """Return whether a line belongs to the loop between model calls, such as logging, and not to forward or loss."""
         return not self.here.stack and site.code is self._stepping
 
     @property
     def module(self) -> str | None:
-        """Path of the innermost registered module running in this thread; None outside the model."""
+        """Return the path of the innermost registered module running in this thread; None outside the model."""
         return self.here.path
 
     @property
     def failed(self) -> str | None:
-        """Path of the innermost module that the exception under way left first, in this thread."""
+        """Return the path of the innermost module that the current exception left first, in this thread."""
         return self.here.failed
 
     @property
     def running(self) -> nn.Module | None:
-        """The innermost module running in this thread, registered or not."""
+        """Return the innermost module running in this thread, registered or not."""
         if self.here.stack:
             return self.here.stack[-1].module
         return None
@@ -311,7 +311,7 @@ class ModuleTracker:
 
     @property
     def phase(self) -> Phase:
-        """What the step is doing now."""
+        """Return the current phase of the step."""
         if self.forced is not None:
             return self.forced
         if self.here.stack:
@@ -323,7 +323,7 @@ class ModuleTracker:
         return "other"
 
     def end_step(self) -> None:
-        """Gradients have been computed: what follows is no part of the loss."""
+        """Note that gradients have been computed: what follows is not part of the loss."""
         self._forwarded = self._may_go_back = False
         if self._runs_closure:
             self.forced, self._runs_closure = "optimizer", False
@@ -331,20 +331,20 @@ class ModuleTracker:
         self._backwards += 1
 
     def begin_optimizer(self, *, has_closure: bool) -> tuple[Phase | None, bool]:
-        """An optimizer steps; what `end_optimizer` is to be given."""
+        """Note that an optimizer steps; return the argument of `end_optimizer`."""
         before = self.forced, self.has_closure
         self.phases.add("optimizer")
         self.forced, self.has_closure = "optimizer", has_closure
         return before
 
     def end_optimizer(self, before: tuple[Phase | None, bool]) -> None:
-        """It has stepped."""
+        """Note that the optimizer has stepped."""
         self.forced, self.has_closure = before
         self._runs_closure = False
 
     @contextlib.contextmanager
     def set_phase(self, phase: Phase) -> Iterator[None]:
-        """Say what the step is doing."""
+        """Set the phase of the step."""
         before, self.forced = self.forced, phase
         self.phases.add(phase)
         try:
@@ -354,7 +354,7 @@ class ModuleTracker:
 
     @contextlib.contextmanager
     def set_cause(self, cause: Cause) -> Iterator[None]:
-        """Say why data will cross devices in this thread."""
+        """Set why data is copied between devices in this thread."""
         before, self.here.cause = self.here.cause, cause
         try:
             yield
@@ -364,6 +364,6 @@ class ModuleTracker:
 
 @functools.cache
 def module_call() -> CodeType | None:
-    """The code in which torch runs a module's hooks and its `forward`; None where it has no function for that."""
+    """Return the code in which torch runs a module's hooks and its `forward`; None if torch has no function for that."""
     inner = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType) and each.co_name == "inner")
     return next(inner, None)

@@ -1,4 +1,4 @@
-"""One feature of a recording: it is told what happens, and has facts for the trace."""
+"""Base class of one feature of a recording: it receives events and returns facts for the trace."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from devwidget.capture.source_code.call_sites import RawSite
 
 
 class Observer:
-    """Told of nothing unless it asks: what it does not define does nothing."""
+    """Receives only the events whose methods it defines."""
 
     def operator_begins(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType) -> None:
-        """An operator that is none of torch's own is about to run, such as a collective; the caller of `frame` asked for it."""
+        """Called before an operator that is not torch's own, such as a collective; the caller of `frame` requested it."""
 
     def copy_made(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
-        """A tensor was copied to another device."""
+        """Called after a tensor was copied to another device."""
 
     def list_facts(self) -> dict[str, Any]:
-        """Fields of the trace."""
+        """Return fields of the trace."""
         return {}

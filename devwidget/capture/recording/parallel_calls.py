@@ -1,4 +1,4 @@
-"""What is known of each DataParallel call so far; backward adds to it long after the call has returned."""
+"""Each recorded DataParallel call. Backward adds to it long after the call has returned."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
 
 CALL = "devwidget.call"
-"""Key under which the autograd node of a step knows its call, so that backward can tell whose gradients it moves."""
+"""Metadata key under which an autograd node of a step stores its call, so that backward knows whose gradients it moves."""
 GATHERED = "devwidget.gathered"
-"""Key under which the node of what was gathered says so."""
+"""Metadata key that marks the node of a gathered tensor."""
 NUMBER = "devwidget.number"
-"""Key under which the node of a gathered vector knows that each replica gave a number of it."""
+"""Metadata key that marks the node of a vector gathered from one number per replica."""
 MOST_CALLS = 1000
-"""Calls kept, the latest ones; a longer loop repeats the same picture."""
+"""Calls kept, the latest ones. A longer loop repeats the same picture."""
 MOST_NODES = 100
-"""Nodes of autograd that are looked at for one question; the parameters of a module are nearer than that."""
+"""Autograd nodes searched per question. The parameters of a module are closer than that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,10 +44,10 @@ class ReplicaRun:
 
 @dataclass(slots=True, eq=False)
 class WrapperCall:
-    """One call of a wrapper, while it runs and after; its caller while it runs.
+    """One call of a wrapper, during and after it; its caller only while it runs.
 
     Attributes:
-        gives_numbers: the class whose forward gave numbers for each replica, of which vectors were gathered.
+        gives_numbers: the class whose forward returned one number per replica, which were gathered into a vector.
     """
 
     number: int
@@ -68,24 +68,24 @@ class WrapperCall:
     gives_numbers: type | None = None
 
     def replica_run(self, number: int) -> ReplicaRun:
-        """A replica's entry; a forward without arguments has one though nothing was scattered."""
+        """Return a replica's entry. A forward without arguments has one although nothing was scattered."""
         while len(self.runs) <= number:
             self.runs.append(ReplicaRun())
         return self.runs[number]
 
     def note_reduced(self, device: torch.device, size: int) -> None:
-        """Gradients of the replica on a device came home."""
+        """Note that gradients of the replica on a device were reduced."""
         self.backward = True
         if device in self.devices:
             self.replica_run(self.devices.index(device)).gradient_bytes += size
 
     def make_record(self) -> DataParallelCall:
-        """The call as a record."""
+        """Return the call as a record."""
         steps = {f"{name}_seconds": seconds for name, seconds in self.steps.items()}
         return make_record(DataParallelCall, self, wrapper=self.path, device_ids=tuple(map(device_id, self.devices)), **steps)
 
     def list_replicas(self) -> list[Replica]:
-        """The replicas that were made, as records; none where the module was called directly."""
+        """Return the replicas as records; none if the module was called directly."""
         made = self.runs if "replicate" in self.steps else []
         return [self._make_replica(number, run) for number, run in enumerate(made)]
 
@@ -104,9 +104,9 @@ class WrapperCall:
 
 
 def find_call(node: Any) -> WrapperCall | None:
-    """The call in whose replicas a node of autograd was made; None if it was made outside of them, or is too far from it.
+    """Return the call in whose replicas a node of autograd was made; None if it was made outside of them, or is too far away.
 
-    What a replica computes leads to its copies of the parameters or to its share of the batch, and to nothing gathered.
+    The graph of a replica leads to its copies of the parameters or to its share of the batch, and to nothing gathered.
     """
     if CALL in node.metadata:  # a step of a call, beside its replicas
         return None
@@ -132,17 +132,17 @@ class ParallelCalls:
         self._calls: list[WrapperCall] = []
 
     def add_call(self, call: WrapperCall) -> None:
-        """A wrapper was called."""
+        """Add a call of a wrapper."""
         self._calls.append(call)
         del self._calls[:-MOST_CALLS]
 
     def latest_call(self) -> WrapperCall | None:
-        """The call that ended last, or still runs."""
+        """Return the call that ended last, or still runs."""
         if self._calls:
             return self._calls[-1]
         return None
 
     def list_facts(self) -> dict[str, Any]:
-        """The calls in order, and their replicas."""
+        """Return the calls in order, and their replicas."""
         replicas = tuple(replica for call in self._calls for replica in call.list_replicas())
         return {"parallel": tuple(call.make_record() for call in self._calls), "replicas": replicas}

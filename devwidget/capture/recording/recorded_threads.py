@@ -1,4 +1,4 @@
-"""Further threads of the program: what it begins and submits while it is recorded is recorded too, until the recording ends."""
+"""Record further threads of the program: what it starts and submits during the recording is recorded too, until it ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from devwidget.capture.undo import Undo
 
 
 class _Here(threading.local):
-    """Whether threads that this one begins are given their work by tasks which are watched themselves."""
+    """Whether threads started here get their work from tasks that are watched themselves."""
 
     by_task = False
 
@@ -29,7 +29,7 @@ _lock = Lock()
 
 @contextlib.contextmanager
 def watched_by_task() -> Iterator[None]:
-    """Leave threads alone that begin in the block: they may serve other recordings too, or outlive this one."""
+    """Do not watch threads started in the block: they may serve other recordings too, or outlive this one."""
     before, _here.by_task = _here.by_task, True
     try:
         yield
@@ -38,7 +38,7 @@ def watched_by_task() -> Iterator[None]:
 
 
 def watch_threads(state: RecordingState, undo: Undo) -> None:
-    """Watch threads that the program of this recording begins, and the tasks that it gives to pools of any age."""
+    """Watch threads that the program of this recording starts, and the tasks that it submits to any pool."""
     watched = _Watched(state)
     undo.add_step(watched.end_watch)
     thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
@@ -62,7 +62,7 @@ class _Watched:
         self._is_over = False
 
     def from_here(self) -> Inside | None:
-        """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
+        """Return the context for work in another thread; None if this thread does not run the program of this recording."""
         here = self._state.tracker.here
         if self._state.is_here():
             return functools.partial(self._run_inside, list(here.stack), here.path, here.replica)
@@ -70,7 +70,7 @@ class _Watched:
 
     @_lock
     def end_watch(self) -> None:
-        """Have what goes on after the recording be as if nobody watched."""
+        """Stop watching threads that outlive the recording."""
         self._is_over = True
         for mode in self._modes:
             mode.leave_mode()

@@ -1,4 +1,4 @@
-"""What the parts of one recording share."""
+"""State shared by the parts of one recording."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ _thread = _RecordedThread()
 
 
 class RecordingState:
-    """One recording's memory, births and running modules.
+    """One recording's log, births and running modules.
 
     Attributes:
-        heal: repair each fault and go on.
-        births: which line made or moved a tensor.
-        attempts: which line last asked for a move of a tensor, whether or not it kept the result.
-        given: tensors of the batch and the target of a step, and which of the two each is part of.
-        frozen: parameters that the code has taken the gradient from, `requires_grad = False`.
-        saved: which line made a state dict.
-        loaders: which line made a `DataLoader`, also by its iterator.
-        loaded: the same of each tensor that one handed out.
-        observers: features of this recording alone, and those of extras.
-        watching: makes fresh modes for another thread; set by the tracer.
+        heal: repair each fault and continue.
+        births: which line created or moved a tensor.
+        attempts: which line last requested a move of a tensor, whether or not it kept the result.
+        given: tensors of the batch and the target of a step, each with which of the two it belongs to.
+        frozen: parameters that the code has frozen, `requires_grad = False`.
+        saved: which line created a state dict.
+        loaders: which line created a `DataLoader`, also by its iterator.
+        loaded: the same for each tensor that a loader returned.
+        observers: features of this recording, including features of extras.
+        watching: creates new modes for another thread; set by the recorder.
 
     Args:
-        older: births of tensors that were made before.
-        first_number: of the first event.
+        older: births of tensors created before.
+        first_number: number of the first event.
     """
 
     def __init__(self, *, heal: bool, older: Births | None = None, first_number: int = 0) -> None:
@@ -63,7 +63,7 @@ class RecordingState:
         self.forget_all()
 
     def begin_in_thread(self, undo: Undo) -> None:
-        """The program of this recording runs in this thread, until that is undone."""
+        """Mark this thread as running the program of this recording, until it is undone."""
         undo.add_step(self._end_in_thread)
         _thread.states = (*_thread.states, self)
 
@@ -71,7 +71,7 @@ class RecordingState:
         _thread.states = tuple(each for each in _thread.states if each is not self)
 
     def meet_place(self, frame: FrameType) -> None:
-        """A line of the user is met for the first time, here or in another thread."""
+        """Handle a line of the user that runs for the first time, here or in another thread."""
         if self.is_here():
             try:
                 self.comparisons.look_at(frame)
@@ -79,23 +79,24 @@ class RecordingState:
                 self.log.log_trouble(trouble)
 
     def is_here(self) -> bool:
-        """Whether this thread runs the program of this recording: hooks and patches are everybody's."""
+        """Return whether this thread runs the program of this recording. Hooks and patches apply to all threads."""
         return self in _thread.states or self._is_in_engine()
 
     def is_elsewhere(self) -> bool:
-        """Whether what this thread runs is no business of this recording."""
+        """Return whether this thread does not run the program of this recording."""
         return not self.is_here()
 
     def _is_in_engine(self) -> bool:
-        """Whether autograd runs here for our program: its threads have the modes of the one that called `backward`."""
+        """Return whether autograd runs here for our program: its threads have the modes of the thread that called
+        `backward`."""
         modes = [*dispatch_modes(), *torch_internals.function_modes()]
         return any(getattr(mode, "_state", None) is self for mode in modes)
 
     def let_go(self) -> None:
-        """The recording is over: hold nothing that its records do not need.
+        """End the recording and release everything that its records do not need.
 
-        All weak references go here and now, and none is left to the garbage collector, which a traceback could leave them to:
-        until 3.13 Python dies where it collects a weak reference in the moment in which the object that it is to dies.
+        All weak references are dropped here, and none is left to the garbage collector, where a traceback could leave them:
+        until 3.13 Python crashes if it collects a weak reference at the moment when its object dies.
         """
         for known in (self.births, self.attempts, self.given, self.frozen, self.saved, self.loaders, self.loaded):
             known.clear()
@@ -104,7 +105,7 @@ class RecordingState:
         self.forget_all()
 
     def forget_all(self) -> None:
-        """Begin with nothing."""
+        """Start with an empty state."""
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)
         self.attempts = Births()
@@ -124,7 +125,7 @@ class RecordingState:
         self.comparisons = DeviceComparisons()
 
     def list_facts(self) -> dict[str, Any]:
-        """Fields of the trace that the parts of this recording know."""
+        """Return fields of the trace that the parts of this recording know."""
         facts: dict[str, Any] = {}
         parts: tuple[Any, ...] = (self.log, self.parallel, self.transfers, self.waits, self.comparisons, *self.observers)
         for part in parts:

@@ -1,4 +1,4 @@
-"""Ties: parameters that begin with equal values and are trained apart on two devices."""
+"""Ties: parameters that start with equal values and are trained separately on two devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from devwidget.capture.source_code.call_sites import to_site
 from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32
-"""Values compared of each tensor, evenly spread; a whole embedding would take too long to read from a GPU."""
+"""Values compared per tensor, evenly spread. Reading a whole embedding from a GPU would take too long."""
 
 
 class Ties:
@@ -34,12 +34,12 @@ class Ties:
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
     def let_go(self) -> None:
-        """Hold no reference to a parameter or a root any more."""
+        """Release parameters and roots."""
         self._looked.clear()
         self._pairs.clear()
 
     def look_for_ties(self, root: nn.Module) -> None:
-        """Before a root first runs: which parameters on different devices hold the same values?"""
+        """Find parameters on different devices with equal values, before a root first runs."""
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
         self._looked.add(root)
@@ -52,7 +52,7 @@ class Ties:
                 self._pairs.append((self._make_fault(first, copy), TensorRef(first.tensor), TensorRef(copy.tensor)))
 
     def note_trained(self) -> None:
-        """Gradients have been computed: two parameters that both got one drift apart from now on."""
+        """Note that gradients were computed: two parameters that both got one differ from now on."""
         for pair in list(self._pairs):
             fault, first, copy = pair[0], pair[1](), pair[2]()
             if first is not None and copy is not None and first.grad is not None and copy.grad is not None:
@@ -77,7 +77,6 @@ class _Named(NamedTuple):
 
 
 def _list_alike(root: nn.Module) -> Iterable[list[_Named]]:
-    """Parameters of one shape and dtype."""
     groups: defaultdict[tuple[Any, ...], list[_Named]] = defaultdict(list)
     for path, module in walk_modules(root):
         for name, tensor in registered_entries(module, "_parameters"):
@@ -87,16 +86,16 @@ def _list_alike(root: nn.Module) -> Iterable[list[_Named]]:
 
 
 def _are_apart(group: list[_Named]) -> bool:
-    """Whether some are on different devices, and some in modules of different kinds.
+    """Return whether some are on different devices, and some in modules of different kinds.
 
-    An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
-    and its student begin with equal values too, and are meant to be apart.
+    An embedding and its output layer are of different kinds. The members of an ensemble, or a teacher and its student, start
+    with equal values too and are intended to be separate.
     """
     return len({each.tensor.device for each in group}) > 1 and len({id(type(each.owner)) for each in group}) > 1
 
 
 def _find_equal(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
-    """Pairs with equal values. Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
+    """Return pairs with equal values. Each tensor is read once: ten thousand layers have fifty million pairs."""
     alike: defaultdict[tuple[float, ...], list[_Named]] = defaultdict(list)
     for each in group:
         flat = each.tensor.detach().flatten()

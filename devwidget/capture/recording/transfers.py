@@ -1,4 +1,4 @@
-"""The copies between devices that user code asks for, and what becomes of their data."""
+"""Copies between devices that user code requests, and what happens to their data."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from devwidget.capture.undo import Undo
 from devwidget.records.trace import Held, Loading, Operand, UserMove
 
 LONGEST_CHAIN, KEPT = 16, 32
-"""Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
+"""Transfers kept of the history of data, and of one line: as many of the first and of the last."""
 VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "transpose", "t", "permute",
                    "movedim", "swapaxes", "expand", "expand_as", "detach", "contiguous"})  # fmt: skip
-"""Calls that only look at the data in another way: nothing is computed."""
+"""Calls that only view the data: nothing is computed."""
 
 
 def _find_synchronizers() -> Iterator[tuple[Any, str]]:
-    """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
+    """Return the calls that synchronize. Looked up for each recording: virtual GPUs replace them."""
     for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
         for name in ("synchronize", "query"):
             if hasattr(owner, name):
@@ -36,14 +36,14 @@ def _find_synchronizers() -> Iterator[tuple[Any, str]]:
 
 
 def is_pinned(tensor: torch.Tensor) -> bool:
-    """Whether the memory of a tensor is pinned. torch asks an operator, which is none of the program's."""
+    """Return whether the memory of a tensor is pinned. torch runs an operator for this, which is not the program's."""
     with hide_from_modes():
         return tensor.is_pinned()
 
 
 @dataclass(slots=True)
 class Transfers:
-    """Crossings of one recording."""
+    """Transfers of one recording."""
 
     tracker: ModuleTracker
     lines: dict[tuple[Any, ...], list[Transfer]] = field(default_factory=dict)
@@ -55,14 +55,14 @@ class Transfers:
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
         loading: tuple[RawSite | None, bool, bool] | None = None,
     ) -> None:  # fmt: skip
-        """User code moved a tensor.
+        """Record that user code moved a tensor.
 
         Args:
-            birth: of the result.
-            before: of the tensor that was moved.
-            held: who keeps that tensor, if it outlives the step.
-            later: an asynchronous copy.
-            loading: of what a loader handed out, as `Loading`.
+            birth: birth of the result.
+            before: birth of the moved tensor.
+            held: owner of that tensor, if it outlives the step.
+            later: the copy is asynchronous.
+            loading: for a tensor from a loader, as `Loading`.
         """
         unsafe = later and result.device.type == "cpu"
         moved = TensorRef(result) if held is not None else None
@@ -75,13 +75,15 @@ class Transfers:
             self._note_sent(transfer, source, result)
 
     def send_copy(self, number: int, site: RawSite | None, source: torch.Tensor, target: torch.Tensor) -> None:
-        """User code has an asynchronous copy written into a tensor on another device."""
+        """Record that user code asynchronously copies into a tensor on another device."""
         transfer = self._make_transfer(number, site, None, source, target.device, None)
         if self._note_sent(transfer, source, target):
             self._keep_transfer(transfer)
 
     def _note_sent(self, transfer: Transfer, source: torch.Tensor, target: torch.Tensor) -> bool:
-        """Whether the copy reads memory of the host after the call has returned: pinned memory, all else is staged at once."""
+        """Return whether the copy reads host memory after the call has returned: only pinned memory, all else is staged at
+        once.
+        """
         if source.device.type != "cpu" or target.device.type in ("cpu", "meta") or not is_pinned(source):
             return False
         transfer.sent = TensorRef(source)
@@ -90,7 +92,7 @@ class Transfers:
         return True
 
     def note_write(self, tensor: torch.Tensor, site: RawSite | None, index: object = ...) -> None:
-        """An operation wrote into a tensor, or into a part of it: a copy of it may still read there."""
+        """Note that an operation wrote into a tensor, or a part of it, which a pending copy may still read."""
         if tensor.device.type != "cpu":
             return
         first, last = _find_addresses(tensor, index)
@@ -105,12 +107,12 @@ class Transfers:
         self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
         target: torch.Tensor, into: Callable[[], Operand],
     ) -> None:  # fmt: skip
-        """User code wrote a tensor into a part of one on another device.
+        """Record that user code wrote a tensor into a part of one on another device.
 
         Args:
-            birth: of the one written into.
-            before: of the value.
-            into: describes the one written into; asked once for each line.
+            birth: birth of the target.
+            before: birth of the value.
+            into: describes the target; called once per line.
         """
         transfer = self._make_transfer(number, site, before, value, target.device, None)
         line = self.lines.get(_transfer_line(transfer), [])
@@ -122,7 +124,7 @@ class Transfers:
     def look_up(
         self, number: int, site: RawSite | None, before: Birth | None, index: torch.Tensor, target: torch.device, held: Held
     ) -> None:
-        """User code read or wrote a tensor on another device at an index that somebody keeps."""
+        """Record that user code indexed a tensor with an index that an object keeps on another device."""
         transfer = self._make_transfer(number, site, before, index, target, held)
         transfer.is_index = True
         self._keep_transfer(transfer)
@@ -155,11 +157,11 @@ class Transfers:
 
     @property
     def kept(self) -> Iterator[Transfer]:
-        """Crossings kept, line by line."""
+        """Return the kept transfers, line by line."""
         return itertools.chain.from_iterable(self.lines.values())
 
     def note_use(self, birth: Birth, site: RawSite | None, *, there: bool = True) -> None:
-        """An operation read a tensor, and computed with it there: not one that was healed, or that copies it itself."""
+        """Note that an operation computed with a tensor; not for one that was repaired, or that copies it itself."""
         transfer = birth.transfer
         if transfer is not None and there:
             transfer.computed = True
@@ -169,7 +171,7 @@ class Transfers:
                     transfer.read = (site, self.tracker.module)
 
     def forget_kept_copies(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
-        """The forward pass is over: what a module kept of its copies will not be copied again."""
+        """Drop copies that modules keep, after the forward pass: they will not be copied again."""
         for transfer in self.kept:
             result = transfer.moved() if transfer.moved is not None else None
             if result is not None and is_kept(result):
@@ -177,12 +179,12 @@ class Transfers:
             transfer.moved = None
 
     def note_synchronized(self) -> None:
-        """The host has waited: every copy that was under way has arrived."""
+        """Note a sync: every pending copy has arrived."""
         self.pending.clear()
         self.sending.clear()
 
     def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
-        """Notice explicit synchronisation, where the program of the recording runs."""
+        """Watch explicit synchronization, where the program of the recording runs."""
         for owner, name in _find_synchronizers():
             listen(is_here, owner, name, self._synchronize, undo)
 
@@ -195,7 +197,7 @@ class Transfers:
     # -- records
 
     def list_facts(self) -> dict[str, Any]:
-        """Crossings in order."""
+        """Return the transfers in order."""
         return {"crossings": tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))}
 
 
@@ -214,7 +216,7 @@ def _make_crossing(transfer: Transfer) -> UserMove:
 
 
 def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int]:
-    """The bytes of memory from the first element of a tensor, or of its part at an index, to behind the last."""
+    """Return the memory range of a tensor, or of its part at an index."""
     if tensor.layout is not torch.strided or not tensor.numel() or tensor.is_meta:
         return 0, 0
     size, begin, extents = tensor.element_size(), tensor.data_ptr(), list(tensor.shape)
@@ -231,5 +233,5 @@ def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int
 
 
 def _transfer_line(transfer: Transfer) -> tuple[Any, ...]:
-    """What crossings that are kept together have in common."""
+    """Return the key under which transfers are folded."""
     return transfer.site, transfer.source, transfer.target, transfer.module, transfer.phase

@@ -1,4 +1,4 @@
-"""Where the host waits for a device: each line, how often, in how many steps, and whether the step itself waits."""
+"""Syncs by line: how often, in how many steps, and whether the step itself syncs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from devwidget.capture.source_code.stack import Owner, stack, user_frame
 from devwidget.records.trace import Phase, Wait
 
 READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
-"""Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
+"""Calls that pass a value to Python. On an accelerator the host syncs until it is computed."""
 LISTS = frozenset({"tensor", "as_tensor", "asarray"})
 """Calls that read values one by one from a list of tensors."""
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
-"""Calls that read as many values as they like: they count once."""
+"""Calls that read any number of values: they count once."""
 _HOST = torch.device("cpu")
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
 _FUNCTIONS = tuple(
@@ -38,12 +38,12 @@ _FUNCTIONS = tuple(
         os.path.join("nn", "functional.py"),
     )
 )
-"""Where torch keeps functions in Python that a program calls itself, such as `torch.unique` and `print(tensor)`."""
+"""Where torch keeps Python functions that a program calls itself, such as `torch.unique` and `print(tensor)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _WaitLine:
-    """What waits of one line have in common."""
+    """What syncs of one line have in common."""
 
     call: str
     device: torch.device
@@ -72,10 +72,10 @@ class _Times:
 
 @dataclass(slots=True)
 class Waits:
-    """The waits of one recording.
+    """The syncs of one recording.
 
-    Between a forward pass and `backward` it is not known yet whether a loss is computed or a result is looked at: such waits
-    are decided when the program goes back, or on.
+    Between a forward pass and `backward` it is not known yet whether a loss is computed or a result is inspected: such syncs
+    are assigned when the program runs backward, or the next step.
     """
 
     tracker: ModuleTracker
@@ -85,13 +85,13 @@ class Waits:
     _undecided: list[tuple[_WaitLine, int, int]] = field(default_factory=list)
 
     def note_wait(self, device: torch.device, *, copies: bool = False) -> None:
-        """An operator made the host wait in a call of the program, which counts it when it is over."""
+        """Note that an operator synced in a call of the program, which is counted at its end."""
         here = self.tracker.here
         _, times, before = here.waits or (device, 0, True)
         here.waits = device, times + 1, before and copies
 
     def count_call(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
-        """The call is over in which operators have made the host wait."""
+        """Count a call in which operators synced."""
         here = self.tracker.here
         if here.waits is None:
             return
@@ -101,7 +101,7 @@ class Waits:
             self.add_wait(call, device, frame, 1 if call in _FORMATS else times)
 
     def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
-        """The host waited in a call; `frame` is the one that made it."""
+        """Record a sync in a call; `frame` made the call."""
         tracker = self.tracker
         made = tracker.forward_nodes.find_site()
         near, library = _find_waiting(frame, (Owner.STEP,) if made is None else (Owner.STEP, Owner.ENGINE))
@@ -121,11 +121,11 @@ class Waits:
         self._undecided.append((line, times, tracker.turn))
 
     def go_back(self, loop: CodeType | None) -> None:
-        """Gradients are computed: what waited since the last call of the model did so for the loss, or in the loop around."""
+        """Note that gradients are computed: syncs since the last model call belong to the loss, or to the loop around it."""
         self._decide(self.tracker.turn, loop)
 
     def _decide(self, loss_turn: int | None = None, loop: CodeType | None = None) -> None:
-        """Decide what waited for the loss of a turn; in all others no loss was computed."""
+        """Assign the syncs of a turn to its loss. In other turns no loss was computed."""
         undecided, self._undecided = self._undecided, []
         for line, times, turn in undecided:
             code = line.site.code if line.site is not None else None
@@ -139,7 +139,7 @@ class Waits:
         self.lines.setdefault(line, _Times()).add_turn(times, turn)
 
     def list_facts(self) -> dict[str, Any]:
-        """Waits in the order of their first time."""
+        """Return the syncs by first time."""
         self._decide()
         folded: dict[Wait, tuple[int, int]] = {}
         for line, times in self.lines.items():  # one line has several places: Python replaces calls by faster ones as they run
@@ -156,9 +156,9 @@ class Waits:
 
 
 def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[FrameType | None, bool]:
-    """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too.
+    """Return the innermost frame of the user or of a library other than torch, and whether a library syncs, torch included.
 
-    Above a frame of the owners in `ends` stands nobody who asked for it.
+    Frames above the owners in `ends` did not request the call.
     """
     library = False
     for owner, each in stack(frame):
@@ -172,7 +172,7 @@ def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[Fra
 
 
 def _forward_above(frame: FrameType | None) -> nn.Module | None:
-    """The module whose `forward` the program calls itself, as in `model.forward(x)`, above a frame; else None."""
+    """Return the module whose `forward` the program calls directly, as in `model.forward(x)`, above a frame; else None."""
     for _, each in stack(frame):
         code = each.f_code
         if code.co_name == "forward" and inspect.CO_OPTIMIZED & code.co_flags and code.co_argcount:

@@ -1,6 +1,7 @@
-"""A model, its companions and torch itself are as they were after the block, whatever happened inside.
+"""Restore a model, its optimizer and loss, and torch itself after a block, whatever happened inside.
 
-What a step costs is what it writes: containers and fields are copied, values of tensors only when they are first written.
+The cost is proportional to what a step writes: containers and fields are copied, values of tensors only when they are first
+written.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.schema.message import Message
 
-_UNSEEN = Message("it was written out of sight of torch's dispatcher, such as in a thread of its own")
+_UNSEEN = Message("it was written without torch's dispatcher, for example in another thread")
 
 
 class SavedState:
-    """What was there before the block.
+    """State saved before the block.
 
     Attributes:
-        not_restored: what could not be put back, each with its reason; complete after the block.
+        not_restored: what could not be restored, each with its reason; complete after the block.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class SavedState:
         self._storages = SavedStorages()
 
     def add_roots(self, **roots: Any) -> None:
-        """Keep what these objects reach as well, named as the user is told."""
+        """Also save what these objects reach, under the names that the user sees."""
         values = []
         for name, root in roots.items():
             if root is not None:
@@ -60,22 +61,22 @@ class SavedState:
             self._storages.save_small()
 
     def list_histories(self) -> list[Any]:
-        """Nodes of autograd behind the tensors that are kept."""
+        """Return the autograd nodes behind the saved tensors."""
         return [kept.before.history for kept in self._search.tensors if kept.before.history is not None]
 
     def watch_writes(self) -> contextlib.AbstractContextManager[Any]:
-        """Sees what this thread writes while it is entered."""
+        """Return a context that saves what this thread writes."""
         return WriteMode(self._storages)
 
     def saved_bytes(self) -> int:
-        """How much of the storages has been copied so far."""
+        """Return how many bytes of the storages were copied so far."""
         return self._storages.saved_bytes()
 
     def list_changed(self) -> list[Any] | None:
-        """Objects that are not what they were, and tensors over what was written, but for gradients and random generators.
+        """Return objects that have changed, and tensors over written storages, without gradients and random generators.
 
         Returns:
-            None where that cannot be told, and where settings have changed.
+            None if unknown, or if settings have changed.
         """
         search, storages = self._search, self._storages
         if self._settings.has_changed() or search.lost:
@@ -88,9 +89,9 @@ class SavedState:
             return changed + storages.list_written(search.tensors)
 
     def put_back(self) -> None:
-        """Undo everything; signals wait meanwhile.
+        """Undo everything; signals are delayed meanwhile.
 
-        Containers before tensors: an object that ends with them may switch a mode.
+        Containers before tensors: an object that is freed with them may switch a mode.
         """
         undoing, search, unseen = Undoing(), self._search, list[Any]()
         undoing.lost += search.lost
@@ -134,7 +135,7 @@ class SavedState:
 
 @contextlib.contextmanager
 def keep_state(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[SavedState]:
-    """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
+    """Restore what the block changes in everything that a model, its optimizer and its loss reach, and torch's switches."""
     saved = SavedState()
     saved.add_roots(model=model, optimizer=optimizer, loss_fn=loss_fn)
     with Undo() as undo:
@@ -147,6 +148,6 @@ def keep_state(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterat
 
 @contextlib.contextmanager
 def _plain_torch() -> Iterator[None]:
-    """Without modes, subclasses, gradients and inference: tensors are read and written as memory."""
+    """Disable modes, subclasses, gradients and inference mode: tensors are read and written as memory."""
     with hide_from_modes(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
         yield

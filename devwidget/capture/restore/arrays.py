@@ -1,4 +1,4 @@
-"""Memory of Python and NumPy that is no tensor."""
+"""Memory of Python and NumPy outside of tensors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from devwidget.capture.restore.containers import ALL
 from devwidget.capture.restore.keepers import Keeper
 
 MOST_BYTES = 16 << 20
-"""Copied of all arrays together; further ones are not looked at."""
+"""Bytes copied of all arrays together; further arrays are skipped."""
 
 
 def is_array(kind: type) -> bool:
-    """Whether instances of a class are arrays."""
+    """Return whether instances of a class are arrays."""
     return kind is bytearray or kind is array.array or _is_numpy(kind)
 
 
@@ -24,14 +24,14 @@ def _is_numpy(kind: type) -> bool:
 
 
 def array_bytes(block: Any) -> int:
-    """The size of an array."""
+    """Return the size of an array."""
     if _is_numpy(type(block)):
         return int(_plain(block).nbytes)
     return memoryview(block).nbytes
 
 
 def _plain(block: Any) -> Any:
-    """A NumPy array without its subclass, whose methods are the user's."""
+    """Return a NumPy array without its subclass, whose methods are the user's."""
     numpy = sys.modules["numpy"]
     return numpy.ndarray.view(block, numpy.ndarray)
 
@@ -43,7 +43,7 @@ def _read_array(block: Any) -> Any:
 
 
 def _same_arrays(now: Any, before: Any) -> bool:
-    """By their bytes, which are addresses of what is in an array of objects."""
+    """Return whether arrays have equal bytes, which are addresses in an array of objects."""
     if not _is_numpy(type(before)):
         return bool(now == before)
     return bool(now.shape == before.shape and now.dtype == before.dtype and now.tobytes() == before.tobytes())
@@ -67,4 +67,4 @@ def _objects_in(copy: Any) -> list[Any]:
 
 
 ARRAY = Keeper(_read_array, _write_array, _same_arrays, _objects_in)
-"""What is in an array."""
+"""The content of an array."""

@@ -1,4 +1,4 @@
-"""What Python's containers hold, read and put back by their own C methods: no method of a subclass is run."""
+"""Read and restore Python's containers with their own C methods. No method of a subclass is run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _KINDS: tuple[tuple[type, Keeper], ...] = (
 
 
 def container_keeper(kind: type) -> Keeper | None:
-    """How containers of a class are kept; None if it is none."""
+    """Return how containers of a class are kept; None if it is not a container."""
     if kind is dict:  # a copy of a subclass would ask for its own `__iter__` and `keys`
         return _ENTRIES
     return next((keeper for base, keeper in _KINDS if issubclass(kind, base)), None)

@@ -1,4 +1,4 @@
-"""The class and the fields of objects, whatever their classes define, and which objects they are put back of."""
+"""Class and fields of objects, whatever their classes define, and which objects they are restored for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _set_class = vars(object)["__class__"].__set__
 _flags = vars(type)["__flags__"].__get__
 
 _PYTHONS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-"""What gives the `__dict__` where no class says otherwise."""
+"""What provides `__dict__` if no class overrides it."""
 _OF_TORCH = (
     *("torch.nn", "torch.optim", "torch.amp", "torch.cuda.amp", "torch.distributions", "torch.ao", "torch.autograd"),
     "torch.utils.data",
@@ -30,18 +30,18 @@ _OUTSIDE = frozenset({
     "logging", "mmap", "multiprocessing", "queue", "select", "selectors", "socket", "sqlite3", "ssl", "subprocess",
     "tempfile", "threading", "urllib", "zipfile",
 })  # fmt: skip
-"""Modules of Python whose objects stand for something outside of them: no copy of their fields would put that back."""
+"""Python modules whose objects stand for something outside of them: restoring their fields would not restore it."""
 _TOOLS = frozenset({"devwidget", "IPython", "ipykernel", "ipywidgets", "traitlets", "_pytest", "hypothesis"})
-"""Packages that show the program, and are none of its parts."""
+"""Packages that show the program and are not part of it."""
 
 
 class FieldValues(NamedTuple):
-    """What is in the fields of one object.
+    """The fields of one object.
 
     Attributes:
         kind: its class.
-        namespace: its `__dict__`, whose entries are put back as those of any dict.
-        slots: name and value of each that has one.
+        namespace: its `__dict__`, restored as any dict.
+        slots: name and value of each slot that has one.
     """
 
     kind: type
@@ -62,7 +62,7 @@ def _read_slots(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _write_fields(owner: Any, before: FieldValues) -> None:
-    """The class first: it says which fields there are."""
+    """Write the class first: it decides which fields exist."""
     if type(owner) is not before.kind:
         _set_class(owner, before.kind)
     if _namespace_of(owner) is not before.namespace:
@@ -90,7 +90,7 @@ FIELDS = Keeper(_read_fields, _write_fields, _same_fields, _list_values)
 
 
 def _namespace_of(value: Any) -> dict[str, Any] | None:
-    """The object's `__dict__`; None without one, or where the class says itself what it is."""
+    """Return the object's `__dict__`; None without one, or if the class overrides it."""
     for base in mro_of(type(value)):
         found = names_of(base).get("__dict__")
         if found is not None:
@@ -102,7 +102,7 @@ def _namespace_of(value: Any) -> dict[str, Any] | None:
 
 
 def has_slots(kind: type) -> bool:
-    """Whether classes written in Python gave it slots."""
+    """Return whether a class written in Python gave it slots."""
     return any(True for _ in _slots_of(kind))
 
 
@@ -114,7 +114,7 @@ def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def has_kept_fields(kind: type) -> bool:
-    """Whether the fields of instances are put back: of classes in Python that stand for nothing outside of it."""
+    """Return whether the fields of instances are restored: for Python classes that stand for nothing outside of Python."""
     if kind is types.SimpleNamespace:
         return True
     if not is_heap(kind) or issubclass(kind, type | types.ModuleType):
@@ -133,7 +133,7 @@ def _has_plain_fields(base: type) -> bool:
 
 
 def leads_outside(value: Any) -> bool:
-    """Whether an object of a library has a field that stands for something outside, such as a lock or a file."""
+    """Return whether an object of a library has a field that stands for something outside, such as a lock or a file."""
     kind = type(value)
     if is_own_package(_module_of(kind)) or issubclass(kind, nn.Module | torch.optim.Optimizer):
         return False
@@ -141,7 +141,7 @@ def leads_outside(value: Any) -> bool:
 
 
 def is_outside_object(kind: type) -> bool:
-    """Whether instances of a class written in Python stand for something outside; those of tools are not looked at."""
+    """Return whether instances of a Python class stand for something outside. Instances of tools are skipped."""
     return is_heap(kind) and _stands_outside(kind) and _top_of(kind) not in _TOOLS and not issubclass(kind, type)
 
 
@@ -150,29 +150,29 @@ def _stands_outside(kind: type) -> bool:
 
 
 def is_own_class(kind: type) -> bool:
-    """Whether the program itself has defined a class."""
+    """Return whether the program itself defined a class."""
     return is_heap(kind) and is_own_package(_module_of(kind))
 
 
 def is_own_package(module: str) -> bool:
-    """Whether a module is the program's own: no part of Python or of torch, no tool around it, and nothing installed."""
+    """Return whether a module belongs to the program: not Python, torch, a tool or an installed package."""
     top = module.partition(".")[0]
     return top != "torch" and top not in sys.stdlib_module_names and top not in _TOOLS and not _is_installed(top)
 
 
 def is_heap(kind: type) -> bool:
-    """Whether a class is not built into the interpreter or an extension, so that its attributes can be set."""
+    """Return whether a class is not built into the interpreter or an extension, so that its attributes can be set."""
     return bool(_flags(kind) & _HEAP_TYPE)
 
 
 def _is_installed(top: str) -> bool:
-    """Whether a package came from an installer, and so is none of the user's own; `__main__` never, whoever runs it."""
+    """Return whether a package was installed, so that it is not the user's; never for `__main__`."""
     file = getattr(sys.modules.get(top), "__file__", None)
     return top != "__main__" and isinstance(file, str) and ("site-packages" in file or "dist-packages" in file)
 
 
 def _module_of(kind: type) -> str:
-    """Name of the module that defines a class; C keeps it elsewhere than Python."""
+    """Return the name of the module that defines a class; C stores it differently from Python."""
     return module_name(kind) or "builtins"
 
 

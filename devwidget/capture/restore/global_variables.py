@@ -1,4 +1,4 @@
-"""The global variables that functions of the program use, in their own module and in others of the program."""
+"""Global variables that functions of the program use, in their own module and in others of the program."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _UNSET = object()
 
 
 class Variable(NamedTuple):
-    """A name of a namespace, and its value."""
+    """A name in a namespace, and its value."""
 
     namespace: dict[str, Any]
     name: str
     value: Any
 
     def has_changed(self) -> bool:
-        """Whether it has another value; no import is undone, and what recordings put in the place of a function is theirs."""
+        """Return whether the value has changed. Imports are not undone, and functions replaced by recordings are ignored."""
         now = dict.get(self.namespace, self.name, _UNSET)
         return now is not self.value and not _stays(now) and not _stays(self.value)
 
     def write(self) -> None:
-        """Bind again what was bound to something else, and unbind what is new."""
+        """Restore the binding, or delete a new name."""
         if self.value is _UNSET:
             dict.pop(self.namespace, self.name, None)
         else:
@@ -40,13 +40,13 @@ def _stays(value: Any) -> bool:
 
 @functools.lru_cache(4096)
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """Names of variables, modules and attributes in the code of a function and of those inside it."""
+    """Return names of variables, modules and attributes in the code of a function and its inner functions."""
     inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(code.co_names).union(*inner)
 
 
 def _read_variables(function: types.FunctionType) -> list[Variable]:
-    """In the module of the function, and of other modules of the program those that it may mean by `module.name`."""
+    """Return variables of the function's module, and of other program modules that it may reach by `module.name`."""
     if not is_own_package(_name_of(function.__globals__)):
         return []
     names = names_in(function.__code__)

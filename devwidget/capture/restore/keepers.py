@@ -1,4 +1,4 @@
-"""What is kept of an object: who it is, what it held, and how that is read, compared and written."""
+"""How an object's state is read, compared and written back."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from devwidget.records.schema.message import Message
 
 
 def always_same(now: Any, before: Any) -> bool:
-    """Of what only leads to other objects, which are kept themselves."""
+    """Comparison for an object that only leads to other objects, which are kept themselves."""
     return True
 
 
 def no_parts(before: Any) -> Iterable[Any]:
-    """Of what holds no objects."""
+    """Parts of an object that holds no objects."""
     return ()
 
 
@@ -25,10 +25,10 @@ class Keeper(NamedTuple):
     """How objects of one kind are kept.
 
     Attributes:
-        read: what an object holds, as a value that stays what it is.
-        write: make it hold that again; None for what is only named when it has changed.
-        same: whether what is read now is what was read before.
-        parts: objects in what was read, for the search to go on.
+        read: returns the content of an object as an immutable value.
+        write: writes that content back; None for objects that are only reported if they changed.
+        same: returns whether the content is unchanged.
+        parts: returns the objects in the content, to continue the search.
     """
 
     read: Callable[[Any], Any]
@@ -39,25 +39,25 @@ class Keeper(NamedTuple):
 
 @dataclass(slots=True)
 class Kept:
-    """What one object held."""
+    """The content of one object."""
 
     owner: Any
     before: Any
     keeper: Keeper
 
     def parts(self) -> Iterable[Any]:
-        """The objects to search."""
+        """Return the objects to search."""
         return self.keeper.parts(self.before)
 
     def has_changed(self) -> bool:
-        """Whether the object is not what it was."""
+        """Return whether the object has changed."""
         return not self.keeper.same(self.keeper.read(self.owner), self.before)
 
     def put_back(self) -> None:
-        """Make the object what it was; one that still is, is not touched.
+        """Restore the object. An unchanged object is not touched.
 
         Raises:
-            NotRestored: if it has changed and is not written.
+            NotRestored: if it has changed and cannot be written.
         """
         if not self.has_changed():
             return

@@ -1,4 +1,4 @@
-"""What is named if it has changed, and not put back: code, classes, and objects that stand for something outside of Python."""
+"""Objects that are reported if they change, and not restored: code, classes, and objects for something outside of Python."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CODE = (
 
 
 def _read_parts(owner: Any) -> dict[str, Any]:
-    """But for annotations, which Python makes when they are first asked for."""
+    """Read the parts, except annotations, which Python creates on first access."""
     return {path: part for path, part in children(owner) if not path.startswith(".__annot")}
 
 
@@ -35,7 +35,7 @@ def _same_parts(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 def _is_same(now: Any, before: Any) -> bool:
-    """By identity, numbers and texts by value; what a recording puts in for its time is no change."""
+    """Compare by identity, numbers and texts by value. Replacements by a recording are ignored."""
     if now is before or _is_patched(now) or _is_patched(before):
         return True
     return type(now) is type(before) and is_scalar(now) and bool(now == before)
@@ -48,7 +48,7 @@ def _is_patched(value: Any) -> bool:
 
 
 def _parts_of_program(before: dict[str, Any]) -> list[Any]:
-    """What belongs to the library is its own affair."""
+    """Return parts that belong to the program, not to the library."""
     return [part for part in before.values() if _is_programs(type(part))]
 
 
@@ -57,7 +57,7 @@ def _is_programs(kind: type) -> bool:
 
 
 CODE = Keeper(_read_parts, same=_same_parts, parts=dict.values)
-"""A function or a class: what its variables and attributes hold is put back; one that is another object is named."""
+"""A function or a class: its variables and attributes are restored; a replaced one is reported."""
 OUTSIDE = Keeper(_read_parts, same=_same_parts, parts=_parts_of_program)
 """An object that stands for something outside, or has a field that does."""
 REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
@@ -65,17 +65,17 @@ REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
 
 
 def _read_scripted(owner: Any) -> list[Any]:
-    """Parameters, buffers and children of a scripted module, which are in C++."""
+    """Return parameters, buffers and children of a scripted module, which are in C++."""
     groups: tuple[Group, ...] = (*TENSOR_GROUPS, "_modules")
     return [part for group in groups for _, part in registered_entries(owner, group)]
 
 
 SCRIPTED = Keeper(_read_scripted, parts=iter)
-"""Tensors of scripted modules are put back; other attributes are not looked at."""
+"""Tensors of scripted modules are restored; other attributes are not read."""
 
 
 def _file_position(file: Any) -> Any:
-    """How far it is read or written; nothing of a pipe or a terminal."""
+    """Return the position in a file; None for a pipe or a terminal."""
     if file.closed:
         return "closed"
     try:
@@ -89,14 +89,14 @@ _LOOKS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
     (_FILES, _file_position),
     ((itertools.count,), repr),
 )
-"""What tells that an object of exactly these types, which are written in C, has changed."""
+"""What shows that an object of exactly these C types has changed."""
 
 
 _ITERATOR = Keeper(lambda iterator: iterator.__length_hint__(), same=_is_same)
 
 
 def named_keeper(kind: type) -> Keeper | None:
-    """How callables, references and objects written in C are compared; None where nothing tells that they have changed."""
+    """Return how callables, references and objects written in C are compared; None if a change cannot be seen."""
     if is_among(kind, _CODE):
         return CODE
     if issubclass(kind, weakref.ref):

@@ -1,4 +1,4 @@
-"""How the program reaches an object. Only asked for when there is something to name."""
+"""Find how the program reaches an object. Used only if there is something to report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST, _DEEPEST = 50_000, 100
 
 
 def name_objects(values: Sequence[Any], roots: Iterable[tuple[str, Any]]) -> dict[int, str]:
-    """Names such as `body.0.seen` or `log['loss']` of some objects, by id; the class where nothing leads to one.
+    """Return names such as `body.0.seen` or `log['loss']` of objects, by id; the class if nothing leads to one.
 
     Args:
         values: the objects.
-        roots: what each root is called, "" for the model, whose parts are called by their path alone.
+        roots: name of each root; "" for the model, whose parts are named by their path alone.
     """
     names = {id(value): _name_class(value) for value in values}
     unnamed = {id(value) for value in values if not is_a(value, type)}

@@ -1,4 +1,4 @@
-"""Random generators: the global ones of this process, and those that a model owns."""
+"""Random generators: the global ones of this process, and the ones that a model owns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from devwidget.capture.restore.keepers import Keeper, Kept
 
 
 def _make_keeper(read: Callable[[Any], Any], write: Callable[[Any, Any], object]) -> Keeper:
-    """A state is set without being compared."""
     return Keeper(read, write, lambda now, before: False)
 
 
@@ -29,7 +28,7 @@ _BITS = _make_keeper(lambda owner: owner.bit_generator.state, _set_bits)
 
 
 def generator_keeper(kind: type) -> Keeper | None:
-    """How generators of a type are kept; None if it is none."""
+    """Return how generators of a type are kept; None if it is not a generator."""
     if issubclass(kind, torch_internals.Generator):
         return _TORCH
     if issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):  # that one has no state
@@ -45,7 +44,7 @@ def generator_keeper(kind: type) -> Keeper | None:
 
 
 def global_states() -> Iterator[Kept]:
-    """The generators of Python, NumPy and torch on every device."""
+    """Return the generators of Python, NumPy and torch on every device."""
     yield _keep_global("random", random.getstate, random.setstate)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

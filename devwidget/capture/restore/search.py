@@ -1,4 +1,4 @@
-"""Everything that a model and its companions reach, each object once, without running any code of theirs."""
+"""Find everything that a model, its optimizer and its loss reach, each object once, without running user code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from devwidget.capture.restore.undoing import format_reason
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
-"""Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
+"""Objects searched, nearest first. What is beyond is not restored, and the trace reports that."""
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
 _LEAVES = frozenset(map(id, _PLAIN))
 _TUPLE = id(tuple)
@@ -39,9 +39,9 @@ class ObjectKind(NamedTuple):
     """How objects of one class are read.
 
     Attributes:
-        type: the class, held so that its id stays its own.
-        sort: tensors are put back after all else and generators last, and arrays are copied as long as there is room.
-        keepers: how each is kept.
+        type: the class, kept alive so that its id stays unique.
+        sort: tensors are restored after all else and generators last; arrays are copied up to a limit.
+        keepers: how each object is kept.
     """
 
     type: type
@@ -53,9 +53,9 @@ class ReachSearch:
     """Reads what is reachable, level by level.
 
     Attributes:
-        states: of all objects but tensors and generators.
-        generators: what random generators were.
-        tensors: what tensors were, but for their values.
+        states: states of all objects except tensors and generators.
+        generators: states of random generators.
+        tensors: states of tensors, except their values.
         lost: what could not be read, and why.
     """
 
@@ -69,26 +69,26 @@ class ReachSearch:
         self._left_bytes = MOST_BYTES
 
     def add_roots(self, roots: Iterable[Any]) -> list[Kept]:
-        """Read all that is new below some roots; returns the tensors among it."""
+        """Read all that is new below some roots; return the tensors among it."""
         before, level = len(self.tensors), list(roots)
         while level:
             level = self._read_level(level)
         return self.tensors[before:]
 
     def list_globals(self) -> list[tuple[str, Any]]:
-        """Names and values of the global variables that functions use."""
+        """Yield names and values of the global variables that functions use."""
         functions = [kept for kept in self.states if kept.keeper is GLOBALS]
         return [(each.name, each.value) for function in functions for each in function.before]
 
     def _read_level(self, level: list[Any]) -> list[Any]:
-        """Keep what one level holds; returns the next one."""
+        """Save what one level holds; return the next one."""
         states, tensors, met = len(self.states), len(self.tensors), self._met
         for value in level:
             key = id(type(value))
             if key in _LEAVES or id(value) in met or (key == _TUPLE and not is_tracked(value)):  # nothing but leaves
                 continue
             if len(met) >= MOST:
-                why = Message("only the nearest {count} objects are looked at", count=f"{MOST:,}")
+                why = Message("only the nearest {count} objects are searched", count=f"{MOST:,}")
                 self.lost.append((Message("what the model holds"), why))
                 return []
             met[id(value)] = value
@@ -113,7 +113,7 @@ class ReachSearch:
                 self._keep(value, OUTSIDE if is_odd else keeper, self.states)
 
     def _keep_classes(self, kind: type) -> None:
-        """A class and its bases, as far as they are the program's."""
+        """Save a class and its bases if they belong to the program."""
         for base in mro_of(kind):
             if is_own_class(base) and (base is kind or id(base) not in self._met):
                 self._met[id(base)] = base
@@ -131,7 +131,7 @@ class ReachSearch:
         except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
             raise
         except Exception as error:
-            self.lost.append((value, Message("it cannot be read, {error}", error=format_reason(error))))
+            self.lost.append((value, Message("it cannot be read: {error}", error=format_reason(error))))
 
     def _find_kind(self, kind: type) -> ObjectKind:
         found = self._kinds[id(kind)] = _choose_kind(kind)

@@ -1,4 +1,4 @@
-"""How settings are read and put back; those of Python that a step may change: folder, paths, warnings."""
+"""Read and restore settings, among them Python settings that a step may change: folder, paths, warnings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from devwidget.capture.restore.undoing import Undoing
 
 
 class Switch(NamedTuple):
-    """One setting, and a word for it."""
+    """One setting and its name."""
 
     word: str
     read: Callable[[], Any]
     write: Callable[[Any], Any]
 
     def differs(self, before: Any) -> bool:
-        """Whether it has another value now; one that torch refuses to tell, as it contradicts others, does."""
+        """Return whether its value has changed. A setting that torch refuses to read, because it conflicts with others, has."""
         try:
             return bool(self.read() != before)
         except (AttributeError, KeyError):  # virtual GPUs have ended meanwhile
@@ -30,17 +30,17 @@ class Switch(NamedTuple):
 
 
 class Settings:
-    """What settings were, of those that have a value."""
+    """The values of settings that have one."""
 
     def __init__(self, switches: Iterable[Switch]) -> None:
         self._before = list(_read_values(switches))
 
     def has_changed(self) -> bool:
-        """Whether one has another value now."""
+        """Return whether any value has changed."""
         return any(switch.differs(before) for switch, before in self._before)
 
     def put_back(self, undoing: Undoing) -> None:
-        """Set those that have another value now."""
+        """Restore the changed ones."""
         for switch, before in self._before:
             if switch.differs(before):
                 undoing.attempt_step(switch.word, functools.partial(switch.write, before))
@@ -55,7 +55,7 @@ def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:
 
 
 def process_settings() -> tuple[Switch, ...]:
-    """Those of Python that a step may change."""
+    """Return the settings of Python that a step may change."""
     return (
         Switch("current folder", os.getcwd, os.chdir),
         Switch("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept)),
@@ -64,7 +64,8 @@ def process_settings() -> tuple[Switch, ...]:
 
 
 def _warning_filters() -> Switch:
-    """Entries of the list that is in place: another one is of a block, maybe in another thread, which ends by itself."""
+    """Return the filters in the current list. Another list belongs to a block, maybe in another thread, which ends by
+    itself."""
     filters = warnings.filters
 
     def write(kept: list[Any]) -> None:

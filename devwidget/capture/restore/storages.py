@@ -1,4 +1,4 @@
-"""Bytes of storages, saved before they are first written."""
+"""Save bytes of storages before they are first written."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from devwidget.records.schema.message import Message
 
 SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
-"""Storages of up to 64 KiB are saved at the start, 8 MiB of them at most: those may be written unseen, through a
-pointer. Larger ones are saved just before the step first writes them."""
+"""Storages of up to 64 KiB are saved at the start, 8 MiB of them at most: those may be written unseen, through a pointer.
+Larger ones are saved just before the step first writes them.
+"""
 _LONGEST_TEXT = 2**31 - 1
-"""Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
+"""Bytes that `ctypes.string_at` can copy: its length is a C `int`, which overflows."""
 _BASE: Any = torch_internals.TensorBase
 _size = torch.UntypedStorage.nbytes
 Copy = bytes | torch.Tensor
-"""The bytes of a storage, on the host: device memory may be short."""
+"""The bytes of a storage on the host, because device memory may be short."""
 
 
 class SavedStorages:
-    """All storages that existed before the step and that the model and its companions reach."""
+    """All storages from before the step that the model, its optimizer and its loss reach."""
 
     def __init__(self) -> None:
         self._holders: dict[int, Any] = {}
@@ -45,7 +46,7 @@ class SavedStorages:
         self._left_bytes = MOST_SMALL_BYTES
 
     def add_tensor(self, alias: Any) -> None:
-        """The storage of a tensor, which holds it, so that its address stays its own."""
+        """Add the storage of a tensor. The tensor is kept, so the address stays unique."""
         key = _storage_key(alias)
         if key is None:
             for part in list_components(alias):
@@ -54,7 +55,7 @@ class SavedStorages:
             self._holders[key], self._sizes[key] = alias, _bytes_of(alias)
 
     def save_small(self) -> None:
-        """Copies of the small ones, as far as they go."""
+        """Copy small storages, up to a limit."""
         for key, size in self._sizes.items():
             if key not in self._copies and 0 < size <= min(SMALL_BYTES, self._left_bytes):
                 self._left_bytes -= size
@@ -71,7 +72,7 @@ class SavedStorages:
             self._save(key)
 
     def note_reshaped(self, tensor: Any) -> None:
-        """A tensor gets another shape or storage: its version counts on, though nothing is written."""
+        """Note that a tensor gets another shape or storage: its version increases, though nothing is written."""
         key = _storage_key(tensor)
         if key is not None:
             self._reshaped.add(key)
@@ -87,20 +88,20 @@ class SavedStorages:
                 self._failed.append((holder, Message("it could not be copied: {error}", error=type(error).__name__)))
 
     def saved_bytes(self) -> int:
-        """Bytes of all copies."""
+        """Return the bytes of all copies."""
         return sum(map(len, self._copies.values()))
 
     def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
-        """A tensor over each storage that was written, but for those of gradients."""
+        """Return a tensor over each storage that was written, except gradients."""
         gradients = {_storage_key(kept.before.gradient) for kept in tensors if kept.before.gradient is not None}
         return [self._holders[key] for key in sorted(self._seen - gradients)]
 
     def is_unsure(self, tensors: Iterable[Kept]) -> bool:
-        """Whether more was written than is known."""
+        """Return whether more may have been written than is known."""
         return bool(self._failed) or any(True for _ in self.find_unseen(tensors))
 
     def put_back(self, undoing: Undoing) -> None:
-        """Sizes, then bytes."""
+        """Restore sizes, then bytes."""
         undoing.lost += self._failed
         for key, holder in self._holders.items():
             is_changed = key in self._copies or _bytes_of(holder) != self._sizes[key]
@@ -119,9 +120,9 @@ class SavedStorages:
             raise NotRestored(Message("its storage was freed"))
 
     def find_unseen(self, tensors: Iterable[Kept]) -> Iterator[Any]:
-        """Tensors that were written although no write was seen; asked before anything is put back.
+        """Return tensors that were written although no write was seen. Call it before anything is restored.
 
-        Of these stays what it is even what was saved: torch counts a write into a tensor that no watched thread has made.
+        Their saved values are not restored either: torch counts a write into a tensor that no watched thread made.
         """
         for kept in tensors:
             if read_version(kept.owner) == kept.before.version or kept.before.alias is None:
@@ -135,7 +136,7 @@ class SavedStorages:
 
 
 def list_components(tensor: Any) -> Iterable[Any]:
-    """The tensors that a sparse one, or a wrapper, is made of."""
+    """Return the tensors that a sparse one, or a wrapper, is made of."""
     if is_wrapper(type(tensor)):
         return [value for _, value in fields_of(tensor) if is_tensor(value)]
     return sparse_parts(tensor)
@@ -153,14 +154,14 @@ def _bytes_of(tensor: Any) -> int:
 
 
 def _has_memory(holder: Any) -> bool:
-    """False on meta devices, and for tensors that only pretend to have a storage."""
+    """Return False on meta devices, and for tensors that only pretend to have a storage."""
     if vars(_BASE)["device"].__get__(holder).type == "meta":
         return False
     return bool(_BASE.untyped_storage(holder).data_ptr())
 
 
 def _host_address(holder: Any) -> int:
-    """Where a storage begins, in the memory of the host; 0 on other devices."""
+    """Return the address of a storage in host memory; 0 on other devices."""
     here = vars(_BASE)["device"].__get__(holder).type == "cpu"
     if here:
         return int(_BASE.untyped_storage(holder).data_ptr())
@@ -168,7 +169,7 @@ def _host_address(holder: Any) -> int:
 
 
 def _copy_bytes(holder: Any, size: int) -> Copy:
-    """The first bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
+    """Copy the first bytes of a storage. Copying host memory without a tensor takes a tenth of the time."""
     address = _host_address(holder)
     if address and size <= _LONGEST_TEXT:
         return ctypes.string_at(address, size)
@@ -176,7 +177,7 @@ def _copy_bytes(holder: Any, size: int) -> Copy:
 
 
 def _write_bytes(holder: Any, copy: Copy) -> None:
-    """Put them back; small ones, of which nobody knows whether they were written, only if they were."""
+    """Restore bytes. For small storages, whose writes are unknown, only if they differ."""
     if isinstance(copy, torch.Tensor):
         _byte_window(holder, len(copy)).copy_(copy)
     elif len(copy) > SMALL_BYTES or _copy_bytes(holder, len(copy)) != copy:
@@ -184,6 +185,6 @@ def _write_bytes(holder: Any, copy: Copy) -> None:
 
 
 def _byte_window(holder: Any, size: int) -> torch.Tensor:
-    """The first bytes of a storage, whatever the dtype of the tensors over it."""
+    """Return the first bytes of a storage, whatever the dtype of the tensors over it."""
     empty = torch.empty(0, dtype=torch.uint8, device=vars(_BASE)["device"].__get__(holder))
     return empty.set_(_BASE.untyped_storage(holder), 0, (size,), (1,))

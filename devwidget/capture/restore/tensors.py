@@ -1,4 +1,4 @@
-"""What tensors were: storage, shape, dtype, gradient, hooks; what is in their storages is saved elsewhere."""
+"""State of tensors: storage, shape, dtype, gradient, hooks. Values are saved with the storages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devwidget.records.schema.message import Message
 Read = Callable[[Any], Any]
 _BASE: Any = torch_internals.TensorBase
 _own = {name: member.__get__ for name, member in vars(_BASE).items() if hasattr(member, "__get__")}
-"""Properties without `__torch_function__`, without what a subclass or a simulation puts in their place."""
+"""Properties that skip `__torch_function__`, subclasses and simulations."""
 storage_id: Read = torch_internals.storage_id
 _set_class = vars(object)["__class__"].__set__
 _namespace: Read = vars(torch.Tensor)["__dict__"].__get__
@@ -26,14 +26,14 @@ _HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 class TensorState(NamedTuple):
-    """All that may be changed about a tensor except its values.
+    """All that may change about a tensor except its values.
 
     Attributes:
-        alias: another one over the same storage, which keeps shape, strides and dtype; None for what has no alias.
+        alias: another tensor over the same storage, which keeps shape, strides and dtype; None if it has none.
         signature: storage, shape, strides, offset and dtype.
-        version: how often it had been written; None for what does not count.
-        history: the node of autograd behind it; None for a leaf.
-        namespace: what the user has stored on it; `is_bare` where that was nothing.
+        version: how often it had been written; None for tensors without a counter.
+        history: its autograd node; None for a leaf.
+        namespace: attributes that the user set on it; `is_bare` if there were none.
     """
 
     kind: type
@@ -56,12 +56,12 @@ def _or_none(read: Read, tensor: Any) -> Any:
 
 
 def read_version(tensor: Any) -> Any:
-    """How often a tensor has been written; None for what does not count."""
+    """Return how often a tensor has been written; None for tensors without a counter."""
     return _or_none(_own["_version"], tensor)
 
 
 def is_wrapper(kind: type) -> bool:
-    """Whether tensors of a class hand every operator on to tensors in their fields."""
+    """Return whether tensors of a class pass every operator on to tensors in their fields."""
     if kind is torch.Tensor or kind is torch.nn.Parameter:  # nearly all are
         return False
     return find_class_attribute(kind, "__torch_dispatch__") is not _NO_DISPATCH
@@ -92,7 +92,7 @@ def _read_signature(tensor: Any) -> tuple[Any, ...]:
 
 
 def _read_gradient(tensor: Any) -> Any:
-    """Of a result that keeps none, torch would warn."""
+    """Return the gradient. Reading it on a result that keeps none would raise a warning."""
     if _own["is_leaf"](tensor) or _own["retains_grad"](tensor):
         return _own["grad"](tensor)
     return None
@@ -107,7 +107,7 @@ def _same_but_gradient(now: TensorState, before: TensorState) -> bool:
 
 
 def _is_odd(alias: Any) -> bool:
-    """Whether its parts may be others although its signature is the same."""
+    """Return whether its parts may have changed although its signature is the same."""
     return alias is not None and (_own["layout"](alias) is not torch.strided or _own["is_nested"](alias))
 
 
@@ -116,12 +116,12 @@ def _same_state(now: TensorState, before: TensorState) -> bool:
 
 
 def has_changed(kept: Kept) -> bool:
-    """Whether a tensor is not what it was, but for its gradient; what is written into it, its storage tells."""
+    """Return whether a tensor has changed, except its gradient and its values."""
     return not _same_but_gradient(_read_state(kept.owner), kept.before)
 
 
 def _list_parts(before: TensorState) -> Iterable[Any]:
-    """The gradient, hooks, and what the user has stored on the tensor."""
+    """Return the gradient, hooks, and attributes that the user set on the tensor."""
     return before.gradient, before.namespace, *before.hooks
 
 
@@ -141,10 +141,10 @@ def _write_state(tensor: Any, before: TensorState) -> None:
 
 
 def _write_history(tensor: Any, before: TensorState) -> None:
-    """A leaf that a write has made the result of an operation is a leaf again.
+    """Make a tensor a leaf again after a write made it the result of an operation.
 
     Raises:
-        NotRestored: if it was a result, and is another one now.
+        NotRestored: if it was a result before, and is another one now.
     """
     now = _own["grad_fn"](tensor)
     if before.history is not None:
@@ -158,11 +158,11 @@ def _write_history(tensor: Any, before: TensorState) -> None:
 
 
 TENSOR = Keeper(_read_state, _write_state, _same_state, _list_parts)
-"""A tensor, but for its values."""
+"""A tensor, except its values."""
 
 
 def put_versions_back(tensors: list[Kept], undoing: Undoing) -> None:
-    """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
+    """Reset versions: a tensor with its old values counts as unwritten, so graphs that saved it can still run backward."""
     if torch_internals.set_versions is None:
         return
     lost = {id(owner) for owner, _ in undoing.lost}

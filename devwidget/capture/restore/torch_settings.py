@@ -18,16 +18,16 @@ FLAGS = (
     "cublas_allow_bf16_reduced_precision_reduction", "cublas_allow_fp16_reduced_precision_reduction", "cublas_allow_tf32",
     "cudnn_allow_tf32", "cudnn_benchmark", "cudnn_deterministic", "cudnn_enabled", "float32_matmul_precision",
 )  # fmt: skip
-"""Of `torch.backends` and beside it. Read in C++: the Python properties warn, and refuse to be set when frozen."""
+"""Flags of `torch.backends` and others. Read in C++: the Python properties warn, and refuse to be set when frozen."""
 PRECISIONS = (("generic", "all"), ("cuda", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"))
-"""Backends and operations whose float32 may be computed with fewer bits; what is for all comes first."""
+"""Backends and operations whose float32 may use fewer bits. General ones come first."""
 _held: list[Any] = []
-"""What ends an inference mode that was left on; the mode would come back with the end of its object."""
+"""Ends an inference mode that was left on. The mode would return when its object is freed."""
 
 
 @functools.cache
 def torch_settings() -> tuple[Switch, ...]:
-    """Every one of them, those first that all undoing needs."""
+    """Return all settings. The first ones are needed to undo the others."""
     return *_switches_anywhere(), Switch("depth of autocast", autocast_depth, _set_autocast_depth)
 
 
@@ -35,7 +35,7 @@ NOT_ELSEWHERE = "current GPU", "number of threads"
 
 
 def switches_now() -> dict[str, Any]:
-    """How the switches stand, for another process."""
+    """Return the state of the switches, for another process."""
     found = {}
     for word, read, _ in _switches_anywhere():
         with contextlib.suppress(Exception):  # as above
@@ -44,14 +44,14 @@ def switches_now() -> dict[str, Any]:
 
 
 def set_switches(values: dict[str, Any]) -> None:
-    """Switch as they stood in another process."""
+    """Set the switches to their state in another process."""
     for word, read, write in _switches_anywhere():
         if word in values and read() != values[word]:
             write(values[word])
 
 
 def _switches_anywhere() -> Iterator[Switch]:
-    """Settings that are numbers and texts, and so can be sent to another process."""
+    """Return settings that are numbers and texts, which can be sent to another process."""
     yield Switch("inference mode", torch.is_inference_mode_enabled, _set_inference)
     yield Switch("grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled)
     yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)
@@ -77,13 +77,13 @@ def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], 
 
 
 def autocast_depth() -> int:
-    """Only when the outermost region ends its casts are forgotten."""
+    """Return the autocast depth. Casts are cached until the outermost region ends."""
     torch.autocast_increment_nesting()
     return int(torch.autocast_decrement_nesting())
 
 
 def leave_autocast() -> None:
-    """Switch autocast off for all devices, as outside of every region; whoever has kept the settings puts it back."""
+    """Switch autocast off for all devices, as outside of every region. The saved settings restore it."""
     for device in ("cpu", *KINDS):
         if _autocast_switch(device)[0]:
             torch.set_autocast_enabled(device, False)
@@ -98,7 +98,7 @@ def _set_autocast_depth(depth: int) -> None:
 
 
 def _pair_functions(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """What reads and what sets a setting of torch's C, looked up at each call: not every build has them all."""
+    """Return the getter and setter of a setting in torch's C module, looked up at each call: not every build has them all."""
 
     def set_again(value: Any) -> None:
         getattr(torch_internals.C, write)(*(value if type(value) is tuple else (value,)))
@@ -113,7 +113,7 @@ def _set_inference(mode: bool) -> None:
 
 
 def _default_device() -> torch.device | None:
-    """None is not the same as "cpu": it costs nothing."""
+    """Return the default device. None differs from "cpu": it costs nothing."""
     context = getattr(torch_internals.default_device, "device_context", None)
     return None if context is None else context.device
 
@@ -132,7 +132,7 @@ def _current_gpu() -> int | None:
 
 
 def _set_current_gpu(index: int | None) -> None:
-    """Make a GPU the current one, unless GPUs have begun or gone since: that is no setting to put back."""
+    """Make a GPU the current one, unless GPUs were started or removed since."""
     module = awake_module()
     if module is not None and index is not None:
         module.set_device(index)

@@ -1,4 +1,4 @@
-"""Undo steps that run to the last, whatever one of them does."""
+"""Run all undo steps, even if one of them fails."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 
 class NotRestored(Exception):
-    """What is gone for good; its words are the reason that the user reads."""
+    """The state is lost. The text is the reason that the user reads."""
 
 
 class Undoing:
     """Runs steps and remembers those that failed.
 
     Attributes:
-        lost: what could not be put back, an object or a word for it, and why.
+        lost: what could not be restored, an object or its name, and why.
     """
 
     def __init__(self) -> None:
         self.lost: list[tuple[Any, str]] = []
 
     def attempt_step(self, owner: Any, undo: Callable[[], object]) -> None:
-        """Run one step; why it failed is kept beside what it should have put back."""
+        """Run one step. If it fails, keep the reason with what it should have restored."""
         try:
             undo()
         except Exception as error:
@@ -29,7 +29,7 @@ class Undoing:
 
 
 def format_reason(error: BaseException) -> str:
-    """An exception in a line. Only torch's and Python's own are asked for their words."""
+    """Return an exception as one line. Only torch's and Python's own exceptions are asked for their text."""
     kind = type(error)
     if kind is NotRestored:
         said: str = error.args[0]

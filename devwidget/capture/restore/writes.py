@@ -1,4 +1,4 @@
-"""Sees each write into a tensor before it happens, and saves what is handed out to where torch sees no write."""
+"""See each write into a tensor before it happens, and save memory that is passed to code where torch sees no write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
-"""Arguments that operators of normalisation write without saying so in their schema."""
+"""Arguments that normalization operators write without saying so in their schema."""
 _READ_ONLY = ("backward", "functional", "no_training", "no_update")
 
 
@@ -27,9 +27,9 @@ class Writing(NamedTuple):
     """What an operator does to its arguments.
 
     Attributes:
-        func: the operator, held so that its id stays its own.
-        places, names: of the arguments that it writes.
-        reshapes: it changes only what a tensor says of its storage.
+        func: the operator, kept alive so that its id stays unique.
+        places, names: positions and names of the arguments that it writes.
+        reshapes: it changes only a tensor's view of its storage.
     """
 
     func: Any
@@ -39,11 +39,11 @@ class Writing(NamedTuple):
 
 
 _known: dict[int, Writing] = {}
-"""By id of the operator. Its hash would be a call of Python code."""
+"""Writes by id of the operator. Its hash would be a call of Python code."""
 
 
 def find_writes(func: Any) -> Writing:
-    """What an operator writes."""
+    """Return what an operator writes."""
     schema = getattr(func, "_schema", None)
     if schema is None:  # of a higher-order operator, whose parts are seen themselves
         return _known.setdefault(id(func), Writing(func))
@@ -58,7 +58,7 @@ def find_writes(func: Any) -> Writing:
 
 
 class WriteMode(DispatchMode):
-    """Has storages saved before they are written; one instance for each thread."""
+    """Saves storages before they are written. One instance per thread."""
 
     def __init__(self, storages: SavedStorages) -> None:
         self._storages = storages
@@ -83,13 +83,13 @@ class WriteMode(DispatchMode):
 
 
 _UNSEEN = ("apply_", "map_", "map2_", "numpy", "__array__", "__dlpack__")
-"""Methods that write past the dispatcher, or give memory to those who do."""
+"""Methods that write without the dispatcher, or pass memory to code that does."""
 
 
 def watch_handed_out(storages: SavedStorages, undo: Undo) -> None:
-    """Save what these methods write, or give this thread to write, before they do.
+    """Save what these methods write, or let this thread write, before they do.
 
-    What another thread writes stays. Memory of a device is unknown to NumPy, and to copy it would wait for the device.
+    Writes of other threads are not restored. NumPy does not know memory of a device, and copying it would sync.
     """
     # Weak: what is imported during the step may keep the method for ever, and storages lead to the whole model.
     kept, thread = weakref.ref(storages), threading.get_ident()

@@ -1,1 +1,1 @@
-"""Reading one module tree for a snapshot: what each kind of module and tensor can be asked without waking anything."""
+"""Read one module tree for a snapshot, without changing or loading anything."""

@@ -1,4 +1,4 @@
-"""Tensors in plain attributes of a module, which `Module.to` does not reach; found without running anybody's code."""
+"""Find tensors in plain attributes of a module, which `Module.to` does not move, without running user code."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _REPEATS = frozenset({"_flat_weights", "_flat_weight_refs", "_former_parameters"
 """Attributes in which torch and accelerate repeat the registered tensors."""
 
 MOST_OBJECTS, MOST_IN_ONE = 100_000, 20_000
-"""How many objects and tensors are looked at in one snapshot, and in one attribute (a data set, a replay buffer)."""
+"""Limits of the search: objects and tensors per snapshot, and per attribute (a data set, a replay buffer)."""
 
 _DEEPEST, _DEEPEST_IN_CLASS = 10, 2
 _SCALARS = frozenset(map(id, (*SCALARS, torch.dtype, torch.device)))
-"""Ids of types: to look a type up in a set would be a call of its metaclass."""
+"""Ids of types: looking a type up in a set would call its metaclass."""
 _FOREIGN = sys.stdlib_module_names - {"types"} | {"numpy", "pandas", "builtins", "torch"}
 _CONTAINERS = (nn.Module, list, tuple, deque, set, frozenset, dict)
 
 
 class AttributeSearch:
-    """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing.
+    """One search over all modules of a snapshot. Each object is opened once, so cycles and shared helpers cost nothing.
 
     Attributes:
-        is_full: the last attribute holds more than was looked at.
+        is_full: the last attribute holds more than was searched.
     """
 
     is_full = False
@@ -52,7 +52,7 @@ class AttributeSearch:
         self._left, self._most = max(most, MOST_OBJECTS), most
 
     def find_tensors(self, name: str, value: Any, deepest: int = _DEEPEST) -> Iterator[Found]:
-        """Every tensor in a value, up to a limit; an unregistered module in it gives its parameters and buffers."""
+        """Return the tensors in a value, up to a limit. An unregistered module in it contributes its parameters and buffers."""
         most = min(self._most, self._left)
         self.is_full = False
         try:
@@ -65,7 +65,7 @@ class AttributeSearch:
             self.is_full = True
 
     def of_class(self, kind: type) -> list[Found]:
-        """Tensors that a class of the user and its bases define, of which every instance is the owner."""
+        """Return tensors that a user's class and its bases define. Every instance owns them."""
         if module_name(kind).startswith("torch."):
             return []
         values = dict(class_values(kind, nn.Module))
@@ -74,7 +74,7 @@ class AttributeSearch:
         return [(name, tensor, Message("class attribute")) for name, tensor, _ in found]
 
     def find_candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
-        """The attributes that may hold tensors; this runs for every module, so it only looks at types."""
+        """Return the attributes that may hold tensors. Called for every module, so it only reads types."""
         maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS and name not in _REPEATS]
         if not maybe:
             return maybe
@@ -96,7 +96,7 @@ class AttributeSearch:
 
 
 def _may_hold_tensors(kind: type) -> bool:
-    """Whether values of a type are tensors, or hold some that are worth finding."""
+    """Return whether values of a type are tensors, or may hold some."""
     if id(kind) in _SCALARS or issubclass(kind, (type, types.ModuleType, torch.optim.Optimizer)):
         return False
     if issubclass(kind, (torch.Tensor, *_CONTAINERS)) or is_user_dict(kind):
@@ -106,7 +106,7 @@ def _may_hold_tensors(kind: type) -> bool:
 
 
 def _describe_way(place: Place) -> str:
-    """Which unregistered module a tensor is in, the outermost one."""
+    """Return the outermost unregistered module that a tensor is in."""
     modules = [each.value for each in place.way() if is_module(each.value)]
     if modules:
         return Message("of an unregistered {class_name}", class_name=class_name(type(modules[-1])))

@@ -1,4 +1,4 @@
-"""One module -> ModuleFacts: its parameters, its buffers, the tensors in its plain attributes, and where its class is."""
+"""Read one module as ModuleFacts: parameters, buffers, tensors in plain attributes, and where its class is defined."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from devwidget.records.snapshot import ModuleFacts, TensorFacts
 
 
 def class_site(kind: type) -> Site | None:
-    """The line of the `class` statement; None for library classes and where no method tells the file."""
+    """Return the line of the `class` statement; None for library classes, or if no method shows the file."""
     outside, name = qualified_name(kind), class_name(kind)
     codes = [each.__code__ for each in functions_in(kind) if each.__qualname__.startswith(f"{outside}.")]
     if not codes:
@@ -43,11 +43,11 @@ _MOST_ALSO = 3
 
 
 _classes: dict[int, tuple[weakref.ref[type], Wrapping, Site | None]] = {}
-"""By `id(class)`, because a metaclass may say what is equal: how its instances wrap others, and where it is written."""
+"""Facts by `id(class)`, because a metaclass may define equality: how instances wrap others, and where it is defined."""
 
 
 def _class_facts(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
-    """Found once for all snapshots."""
+    """Return the facts of a class, found once for all snapshots."""
     key = id(kind)
     found = _classes.get(key)
     # The id of a class that is gone may be that of another now: the reference tells.
@@ -58,13 +58,13 @@ def _class_facts(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
 
 
 def known_class(module: nn.Module) -> tuple[str, str, Site | None]:
-    """The name of a module's class as it was written, what it wraps others as, and where it is written."""
+    """Return the written name of a module's class, what it wraps others as, and where it is defined."""
     _, wraps, defined = _class_facts(type(module))
     return displayed_class_name(module), wraps.word, defined
 
 
 class _ModuleKind:
-    """What all instances of one class share, found once for a snapshot."""
+    """What all instances of one class share, found once per snapshot."""
 
     __slots__ = ("class_tensors", "defined", "kind", "name", "wrapping")
 
@@ -94,7 +94,7 @@ class ModuleReader:
         self._layouts: dict[tuple[str, ...], tuple[list[str], bool]] = {}
 
     def read_module(self, place: int, visit: Visit) -> ModuleFacts:
-        """Facts of the module at one place of the walk."""
+        """Return the facts of the module at one place of the walk."""
         module, path, parent, depth = visit
         own = fields_of_module(module).copy()  # another thread may write meanwhile
         names = tuple(own)
@@ -132,7 +132,7 @@ class ModuleReader:
     def _read_unregistered(
         self, path: str, own: dict[str, Any], names: list[str], kind: _ModuleKind, into: list[TensorFacts]
     ) -> str:
-        """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
+        """Add tensors of plain attributes and of the class. A note reports if the search had to stop."""
         registered, cut = own["_parameters"], []
         for start in names:
             for name, tensor, note in self._search.find_tensors(start, own[start]):
@@ -147,7 +147,7 @@ class ModuleReader:
         return ""
 
     def _read_layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
-        """The attributes that not every module has, and whether one of them is special."""
+        """Return the attributes that not every module has, and whether one of them is special."""
         extra = [name for name in names if name not in STANDARD]
         return self._layouts.setdefault(names, (extra, not SPECIAL.isdisjoint(extra)))
 
@@ -169,7 +169,7 @@ def _format_also(paths: Iterable[str]) -> str:
 
 
 def _is_recomputed(name: str, registered: dict[str, Any]) -> str:
-    """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
+    """Return whether a plain attribute is recomputed by the next forward: weight_norm, spectral_norm and pruning."""
     candidates = [f"{name}{suffix}" for suffix in ("_g", "_v", "_orig")]
     sources = [each for each in candidates if each in registered]
     if sources:

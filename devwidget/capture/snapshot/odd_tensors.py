@@ -15,7 +15,7 @@ from devwidget.records.schema.message import Message, in_row
 
 
 class OddTensorReading(NamedTuple):
-    """What an odd tensor is.
+    """Facts of an odd tensor.
 
     Attributes:
         shape: None while uninitialised; -1 for a ragged dimension.
@@ -34,12 +34,12 @@ class OddTensorReading(NamedTuple):
 
 
 def is_odd(tensor: torch.Tensor) -> bool:
-    """True if the tensor must not be read as one dense block."""
+    """Return whether the tensor must not be read as one dense block."""
     return is_lazy(tensor) or _is_fake(tensor) or _can_flatten(tensor) or read_attribute(tensor, "is_nested")
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
-    """True for parameters and buffers of lazy modules before their first batch."""
+    """Return whether it is a parameter or buffer of a lazy module before its first batch."""
     return issubclass(type(tensor), _UNINITIALISED)
 
 
@@ -47,7 +47,7 @@ _UNINITIALISED: type = getattr(torch.nn.parameter, "UninitializedTensorMixin")  
 
 
 def is_distributed(tensor: torch.Tensor) -> bool:
-    """True for a DTensor."""
+    """Return whether it is a DTensor."""
     kind = type(tensor)
     return module_name(kind).startswith("torch.distributed") and find_class_attribute(kind, "placements") is not None
 
@@ -63,7 +63,7 @@ def _can_flatten(tensor: torch.Tensor) -> bool:
 
 
 def read_odd(tensor: torch.Tensor) -> OddTensorReading:
-    """Size, bytes and a note; a tensor that nobody knows is read as far as possible."""
+    """Return size, bytes and a note. A tensor of an unknown kind is read as far as possible."""
     if is_lazy(tensor):
         return OddTensorReading(None, 0, 0, Message("lazy: not initialised yet"))
     if _is_fake(tensor):
@@ -86,7 +86,7 @@ def _is_fake(tensor: torch.Tensor) -> bool:
 
 
 def _dense_parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
-    """The dense tensors inside, and what the whole is called."""
+    """Return the dense tensors inside, and the name of the whole."""
     if is_distributed(tensor):
         return [tensor._local_tensor], shard_note(tensor)
     if _can_flatten(tensor):
@@ -131,7 +131,7 @@ def _read_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def shard_note(tensor: Any) -> str:
-    """Which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
+    """Return which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
     here = str(tuple(tensor._local_tensor.shape))
     return Message("{placements}, here {shape}", placements=_read_placements(tensor), shape=here)
 

@@ -1,4 +1,4 @@
-"""The tensors of an optimizer: what it keeps for each parameter, and settings that are tensors."""
+"""The tensors of an optimizer: its state for each parameter, and settings that are tensors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from devwidget.records.snapshot import TensorFacts
 def read_optimizer(
     optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str], reader: TensorReader
 ) -> Iterator[TensorFacts]:
-    """Every state tensor, named `<parameter path>.<state>`; parameters of other models count by their group."""
+    """Return every state tensor, named `<parameter path>.<state>`. Parameters of other models are named by their group."""
     for name, tensor, note in optimizer_tensors(optimizer, parameter_paths):
         yield reader.read_tensor("", name, "optimizer", tensor, note)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str]) -> Iterator[Found]:
-    """The state tensors themselves."""
+    """Yield the state tensors themselves."""
     search = AttributeSearch(is_registered=lambda value: False, most=sys.maxsize)
     inner = _find_innermost(optimizer)
     states = {id(parameter): state for parameter, state in items_of(dict_of(inner).get("state")) or ()}
@@ -38,7 +38,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[in
 
 
 def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """What an optimizer of the user keeps in attributes of its own, beside its parameters."""
+    """Return tensors in attributes of a user's optimizer, outside of its parameters."""
     trained = {id(parameter) for parameter in parameters_of(optimizer)}
     search, fields = AttributeSearch(lambda value: id(value) in trained), dict_of(optimizer)
     for name in search.find_candidates(fields, fields.keys() - {"state", "param_groups", "defaults"}):
@@ -46,18 +46,18 @@ def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """The parameter groups of an optimizer, as it keeps them."""
+    """Return the parameter groups of an optimizer, as stored."""
     groups = [items_of(group) or () for group in parts_of(dict_of(optimizer).get("param_groups"))]
     return [{key: value for key, value in group if type(key) is str} for group in groups]
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
-    """What an optimizer trains."""
+    """Yield the parameters of an optimizer."""
     return (parameter for group in groups_of(_find_innermost(optimizer)) for parameter in parts_of(group.get("params")))
 
 
 def _find_innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer with the state, out of the wrappers of accelerate and of torch's sharded optimizers."""
+    """Return the optimizer with the state, inside wrappers of accelerate and of torch's sharded optimizers."""
     while True:
         fields = dict_of(optimizer)
         inner = fields.get("optimizer", fields.get("optim"))

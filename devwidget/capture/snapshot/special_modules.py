@@ -1,4 +1,4 @@
-"""Modules of which one instance is special: replicated, offloaded by accelerate, compiled in place."""
+"""Modules whose instance is special: replicated, offloaded by accelerate, compiled in place."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from devwidget.records.snapshot import TensorFacts
 
 
 def _kept_weight(own: dict[str, Any], name: str) -> tuple[Any, str]:
-    """What accelerate keeps of a weight, a tensor in memory or a description of a file, and a note; "" if it keeps nothing."""
+    """Return accelerate's copy of a weight, a tensor in memory or a description of a file, and a note; "" if there is none."""
     for hook in hooks_of(own):
         weights = dict_of(hook).get("weights_map")
         entry = None if weights is None else _look_up(weights, name)
@@ -27,7 +27,7 @@ def _kept_weight(own: dict[str, Any], name: str) -> tuple[Any, str]:
 
 
 def _look_up(weights: Any, name: str) -> Any:
-    """One entry without indexing the loader, which would read the file."""
+    """Return one entry without indexing the loader, which would read the file."""
     while hasattr(weights, "dataset") and hasattr(weights, "prefix"):
         name, weights = f"{weights.prefix}{name}", weights.dataset
     for known in (weights, getattr(weights, "state_dict", None), getattr(weights, "index", None)):
@@ -48,7 +48,7 @@ SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_devic
 
 
 class Special(NamedTuple):
-    """What was done to one module: a word for it, notes, and the fields of that name of `ModuleFacts`."""
+    """What was done to one module: its name, notes, and the `ModuleFacts` fields of that name."""
 
     word: str
     notes: list[str]
@@ -57,7 +57,7 @@ class Special(NamedTuple):
 
 
 def read_special(own: dict[str, Any]) -> Special:
-    """What was done to this one module; `own` is its `__dict__`."""
+    """Return what was done to this module; `own` is its `__dict__`."""
     word = runs = devices = ""
     notes: list[str] = []
     if own.get("_compiled_call_impl") is not None:
@@ -76,7 +76,7 @@ def read_special(own: dict[str, Any]) -> Special:
 
 
 def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], reader: TensorReader) -> list[TensorFacts]:
-    """The tensors of the module where they really are."""
+    """Yield the tensors of the module with their real location."""
     if own.get("_is_replica") is True:
         kept = items_of(own.get("_former_parameters")) or ()
         read = [reader.read_tensor(path, name, "parameter", tensor) for name, tensor in kept if is_tensor(tensor)] + read
@@ -86,7 +86,7 @@ def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], rea
 
 
 def _offloaded_facts(own: dict[str, Any], path: str, facts: TensorFacts, reader: TensorReader) -> TensorFacts:
-    """A weight that shows as meta, with the facts of the copy that accelerate keeps."""
+    """Return the facts of a weight that shows as meta, from the copy that accelerate keeps."""
     kept, note = _kept_weight(own, facts.name)
     if is_tensor(kept):
         read = reader.read_tensor(path, facts.name, facts.role, kept, note)

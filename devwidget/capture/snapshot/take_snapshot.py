@@ -1,4 +1,4 @@
-"""nn.Module -> Snapshot: every module once, with every tensor that it owns, read without running anybody's code."""
+"""Read an nn.Module as a Snapshot: every module once, with every tensor that it owns, without running user code."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ from devwidget.records.snapshot import Snapshot
 
 
 def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, virtual_gpus: int = 0) -> Snapshot:
-    """Where everything of a model is now.
+    """Return where everything of a model is now.
 
-    Nothing is changed, moved, loaded, allocated or waited for, and CUDA is not initialised.
+    Nothing is changed, moved, loaded, allocated or synced, and CUDA is not initialised.
 
     Args:
-        model: the root of the tree.
+        model: root of the tree.
         optimizer: its state is listed too.
-        virtual_gpus: how many virtual GPUs are active.
+        virtual_gpus: number of active virtual GPUs.
 
     Returns:
-        A snapshot that holds no tensor. In its memory all live tensors of a device are still one figure (`activations`);
-        `memory.accounting.account` tells the model's from the others.
+        A snapshot that holds no tensor. In its memory all live tensors of a device are one figure (`activations`);
+        `memory.accounting.account` separates the model's tensors.
 
     Raises:
-        DevwidgetError: if `model` is no module or `optimizer` no optimizer.
-
-    Gradients are read only while no other thread runs the program; else the root's note says that they were not.
+        DevwidgetError: if `model` is not a module or `optimizer` not an optimizer.
     """
     refuse_model(model)
     refuse_optimizer(optimizer)

@@ -1,4 +1,4 @@
-"""Live tensors -> TensorFacts: storages numbered within one snapshot, and which tensors are tied to an earlier one."""
+"""Read live tensors as TensorFacts: number their storages within one snapshot, and find tied tensors."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from devwidget.records.snapshot import Role, TensorFacts
 
 
 def draft_class(record: type[Any]) -> Any:
-    """A class with the fields and defaults of a frozen dataclass with slots; `draft.__class__ = record` makes it one.
+    """Return a class with the fields and defaults of a frozen dataclass with slots. `draft.__class__ = record` converts.
 
-    A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). One with the same slots that
-    is not frozen stores them directly, and Python lets an object change to a class of the same layout (0.2 us).
+    A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). An unfrozen class with the same slots
+    stores them directly, and Python lets an object change to a class of the same layout (0.2 us).
     """
     fields: Any = [(field.name, Any, dataclasses.field(default=field.default)) for field in dataclasses.fields(record)]
     return dataclasses.make_dataclass(f"_Draft{record.__name__}", fields, slots=True)
 
 
 Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
-"""Number of the storage, shape, offset: tensors are tied if all three are the same."""
+"""Number of the storage, shape, offset. Tensors are tied if all three are equal."""
 
 
 class StorageNumbers:
-    """Numbers by identity. The first tensor of each storage is held, so that no address can come twice."""
+    """Numbers storages by identity. The first tensor of each storage is kept, so that addresses are unique."""
 
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
@@ -38,7 +38,7 @@ class StorageNumbers:
         self._met: dict[Extent, str] = {}
 
     def storage_number(self, key: object, tensor: torch.Tensor, path: str, name: str) -> tuple[int, bool]:
-        """The number of the storage with this key, and whether it was met before."""
+        """Return the number of the storage with this key, and whether it was seen before."""
         first = self._first
         number = self._numbers.setdefault(key, len(first))
         if number < len(first):
@@ -47,7 +47,7 @@ class StorageNumbers:
         return number, False
 
     def tied_to(self, extent: Extent, path: str, name: str) -> str:
-        """Path of the tensor met first with this extent, "" if this is the first; slices of one storage are not tied."""
+        """Return the path of the first tensor with this extent, "" if this is the first. Slices of one storage are not tied."""
         self._note_first(extent[0])
         own = _join_path(path, name)
         met = self._met.setdefault(extent, own)
@@ -56,14 +56,14 @@ class StorageNumbers:
         return met
 
     def part_of(self, number: int) -> str:
-        """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
+        """Return a note if the storage belongs to a parameter, such as the flat one of FSDP1."""
         first, path, name = self._first[number]
         if is_parameter(first):
             return Message("part of {path}", path=_join_path(path, name))
         return ""
 
     def _note_first(self, number: int) -> None:
-        """The extent of a storage's first tensor is looked at only when a second one comes."""
+        """Add the extent of a storage's first tensor, which is read only when a second one comes."""
         first, path, name = self._first[number]
         if not is_odd(first):
             self._met.setdefault((number, tuple(first.shape), first.storage_offset()), _join_path(path, name))
@@ -88,8 +88,8 @@ class TensorReader:
         storages: numbers them once for the whole snapshot.
 
     Args:
-        gradients: whether `.grad` is read. Its object is made when it is asked for: beside a thread that computes with the
-            gradient meanwhile, which torch lets it do without Python's lock, that ends the interpreter.
+        gradients: whether `.grad` is read. Its Python object is created on access. This crashes the interpreter if another
+            thread computes with the gradient meanwhile, which torch does without Python's lock.
     """
 
     def __init__(self, *, gradients: bool = True) -> None:
@@ -100,7 +100,7 @@ class TensorReader:
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def read_tensor(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str = "") -> TensorFacts:
-        """Facts of one tensor that the module at `path` calls `name`.
+        """Return the facts of one tensor that the module at `path` calls `name`.
 
         This is the inner loop of a snapshot (about 1.2 us with the storage), so it is one function and not three.
         """
@@ -149,7 +149,7 @@ class TensorReader:
         return self._shapes.setdefault(tuple(shape), tuple(shape))
 
     def dtype_word(self, dtype: torch.dtype) -> str:
-        """torch's word for a dtype, without the prefix."""
+        """Return torch's name of a dtype, without the prefix."""
         return self._dtypes.setdefault(dtype, str(dtype).removeprefix("torch."))
 
     def _read_gradient(self, grad: torch.Tensor) -> tuple[int, DeviceId]:
@@ -188,11 +188,10 @@ class TensorReader:
 
 
 def join_notes(*notes: str) -> str:
-    """Notes as one; empty ones are left out."""
+    """Join notes; empty ones are left out."""
     return in_row(notes, "; ")
 
 
 @functools.lru_cache(maxsize=1024)
 def _once_loaded(size: int) -> str:
-    """A model on meta has one for each tensor, of few sizes."""
     return Message("{size} bytes once it is loaded", size=size)

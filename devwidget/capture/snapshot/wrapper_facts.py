@@ -21,7 +21,7 @@ class Wrapping(NamedTuple):
     """A class of wrappers.
 
     Attributes:
-        word: what a reader calls it.
+        word: its displayed name.
         note: its settings, from the `__dict__` of the wrapper.
         hides: its plain attributes repeat the tensors of what it wraps, so they are not searched.
     """
@@ -37,7 +37,7 @@ def _wrap_nothing(own: dict[str, Any]) -> str:
 
 def _data_parallel(own: dict[str, Any]) -> str:
     if not own.get("device_ids"):
-        return Message("no accelerator was there: it calls the module directly")
+        return Message("no accelerator was available: it calls the module directly")
     kind = getattr(own.get("src_device_obj"), "type", None) or kind_here()
     facts = {"device_ids": str(list(own["device_ids"])), "device": f"{kind}:{own.get('output_device')}"}
     return Message("device_ids {device_ids}, gathers on {device}", **facts)
@@ -78,7 +78,7 @@ _PLAIN = Wrapping("", _wrap_nothing, hides=False)
 
 
 def find_wrapping(kind: type) -> Wrapping:
-    """How instances of a class wrap others; an empty word for ordinary modules."""
+    """Return how instances of a class wrap others; an empty word for ordinary modules."""
     for base in mro_of(kind):
         found = _WRAPPINGS.get(f"{module_name(base)}.{qualified_name(base)}")
         if found is not None:
@@ -91,7 +91,7 @@ def find_wrapping(kind: type) -> Wrapping:
 
 
 def is_parametrized(kind: type) -> bool:
-    """True for the class that `torch.nn.utils.parametrize` made from another one."""
+    """Return whether `torch.nn.utils.parametrize` generated the class."""
     made = class_name(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
     return made and len(_bases(kind)) == 1
 
@@ -101,7 +101,7 @@ def _module_of_parametrize() -> str:
 
 
 def written_class(kind: type) -> type:
-    """The class as somebody wrote it, where torch put a generated one in its place (FSDP2, parametrizations)."""
+    """Return the class as written, if torch replaced it by a generated one (FSDP2, parametrizations)."""
     bases = _bases(kind)
     generated = is_parametrized(kind) or any(class_name(base) == "FSDPModule" for base in bases)
     if not generated:
@@ -113,7 +113,7 @@ _bases: Callable[[type], tuple[type, ...]] = vars(type)["__bases__"].__get__
 
 
 def displayed_class_name(module: nn.Module) -> str:
-    """Name of the class as it was written, also for scripted modules."""
+    """Return the name of the class as written, also for scripted modules."""
     script: Any = fields_of_module(module).get("_c")
     if module_name(type(script)).partition(".")[0] == "torch":
         return str(script._type().name())
@@ -121,13 +121,13 @@ def displayed_class_name(module: nn.Module) -> str:
 
 
 def hooks_of(own: dict[str, Any]) -> list[Any]:
-    """The accelerate hooks of a module, a sequence of them opened."""
+    """Return the accelerate hooks of a module, sequences opened."""
     hook = own["_hf_hook"]
     return list(parts_of(dict_of(hook).get("hooks", [hook])))
 
 
 def hook_notes(hook: Any) -> tuple[str, str]:
-    """Where an accelerate hook runs its module, and that the weights are away in between; "" for what is not so."""
+    """Return where an accelerate hook runs its module, and that the weights are away between calls; "" if not."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
     if type(device) is int:
@@ -138,11 +138,11 @@ def hook_notes(hook: Any) -> tuple[str, str]:
         runs = ""
     else:
         runs = Message("runs on {device}", device=where)
-    return runs, Message("offloaded in between") if fields.get("offload") is True else ""
+    return runs, Message("offloaded between calls") if fields.get("offload") is True else ""
 
 
 def format_counts(values: Iterable[object]) -> str:
-    """`cuda:0 x12, cpu x3`."""
+    """Return `cuda:0 x12, cpu x3`."""
     counts: dict[str, int] = {}
     for value in map(format_value, values):
         counts[value] = counts.get(value, 0) + 1

@@ -1,1 +1,1 @@
-"""What the source text of the user says: statements, call sites, expressions, and which line gave a tensor its value."""
+"""Read the user's source: statements, call sites, expressions, and which line gave a tensor its value."""

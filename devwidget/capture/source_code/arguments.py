@@ -1,4 +1,4 @@
-"""Arguments: what callers of the user wrote for them, and by which one a stray tensor came in."""
+"""Arguments as the user's callers wrote them, and the argument through which a misplaced tensor came in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from devwidget.records.trace import Given
 
 
 def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
-    """What the user's frame above wrote for the parameters of a call.
+    """Return what the calling user frame wrote for the parameters of a call.
 
     None if it called something else, or used `*args` or `**kwargs`.
     """
@@ -47,7 +47,7 @@ def _has_stars(call: ast.Call) -> bool:
 
 
 def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
-    """Whether the object that a call is made on is the first argument: `model(x)` runs `forward(self, x)`."""
+    """Return whether the object of a method call is the first argument: `model(x)` runs `forward(self, x)`."""
     if first is UNKNOWN:
         return False
     match call.func:
@@ -57,14 +57,14 @@ def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
 
 
 def _is_written_as(called: Any, code: CodeType) -> bool:
-    """Whether a function is what the user wrote, or what a decorator has made of it."""
+    """Return whether a function is the one that the user wrote, or its decorated form."""
     return any(function.__code__ is code for function in list_written(called))
 
 
 def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
-    """The line of the user that gave nothing for an argument which the functions that it called hand on.
+    """Return the user's line that omitted an argument which the called functions pass on.
 
-    That of `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; nothing if somebody said more.
+    For example `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; None if the argument was passed.
     """
     inner = user_frame(frame)
     node = argument_named(running_node(inner), keyword)
@@ -83,17 +83,17 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 
 
 def _is_none(frame: FrameType, name: str) -> bool:
-    """Whether a name is a parameter of the function that a frame runs, and None."""
+    """Return whether a name is a parameter of the function that a frame runs, and None."""
     return name in _parameters(frame.f_code) and locals_of(frame).get(name, name) is None
 
 
 def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """The argument by which a tensor, or one that it was computed from, came in, beside one that is on the right device.
+    """Return the argument through which a tensor, or one that it was computed from, came in, if another is on the right device.
 
     Args:
-        frames: of the user, innermost first.
-        family: the tensor, and those that it was computed from.
-        target: where it should have been.
+        frames: frames of the user, innermost first.
+        family: the tensor, and the tensors that it was computed from.
+        target: the device that it should have been on.
     """
     for frame in reversed(frames):
         values = locals_of(frame)
@@ -106,7 +106,7 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
 
 
 def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """An argument that a caller hands to a module whose parameters are all on another GPU: any other GPU would do for it."""
+    """Return an argument passed to a module whose parameters are all on another GPU. Any other GPU would do for it."""
     above = user_frame(frame.f_back) if is_module(called) else None
     call = running_node(above)
     if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
@@ -121,7 +121,7 @@ def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target
 
 
 def _among(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """The first argument of a frame that is one of the tensors, if others are on the right device."""
+    """Return the first argument of a frame that is one of the tensors, if others are on the right device."""
     beside = [name for name, value in given.items() if is_tensor(value) and value.device == target]
     for name, value in given.items():
         if beside and is_among(value, family):

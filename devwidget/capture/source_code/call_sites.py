@@ -1,4 +1,4 @@
-"""The user's line behind an event: the first frame that is not library code."""
+"""The user's line behind an event: the first frame outside of library code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from devwidget.records.site import LibraryLine, Site
 
 
 class RawSite:
-    """Code object and offset of an instruction: cheap to take, resolved to a `Site` only when somebody reads it.
+    """Code object and offset of an instruction: cheap to take, resolved to a `Site` on request.
 
-    There is one object for each place, so that it can be compared and hashed by identity: the hash of a code object is
-    computed from all that is in it, each time.
+    There is one object per place, so that it can be compared and hashed by identity. The hash of a code object is computed
+    from all its content each time.
 
     Args:
-        code: of the user's function.
-        offset: of the instruction in it.
-        library: where the library stands that it has called, the innermost one; None where torch was called.
+        code: code of the user's function.
+        offset: offset of the instruction in it.
+        library: place of the innermost library that it called; None if it called torch.
     """
 
     __slots__ = ("code", "library", "offset")
@@ -34,26 +34,26 @@ class RawSite:
         self.code, self.offset, self.library = code, offset, library
 
     def is_line_of(self, other: RawSite) -> bool:
-        """Whether both are one line of the user, whatever it has called."""
+        """Return whether both are one line of the user, whatever it called."""
         return self.code is other.code and self.offset == other.offset
 
 
 CLICK = "<panel>"
-"""What the code is called that stands where a cell would, if a click and no line of the user has asked for a step."""
+"""File name of the code in place of a cell, if a click and not a line of the user requested a step."""
 _sites: dict[tuple[int, ...], RawSite] = {}
 newcomers: list[Callable[[FrameType], None]] = []
-"""Told of each place of a program that is met for the first time."""
+"""Called with each place of a program that is seen for the first time."""
 
 
 def forget_edited_files() -> None:
-    """Have files of the user that have changed since they were read, by a fix for one, read again."""
+    """Read user files again that have changed since they were read, for example by a fix."""
     for filename in list(linecache.cache):
         if not is_library(filename):
             linecache.checkcache(filename)
 
 
 def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite]:
-    """Where the user's functions of these names, from the innermost on, were called by user code."""
+    """Return where user code called the user's functions of these names, from the innermost on."""
     for called, above in itertools.pairwise(frames_at_work(frame)):
         if called.f_code.co_name not in names:
             return
@@ -61,7 +61,7 @@ def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite
 
 
 def raw_site(frame: FrameType | None) -> RawSite | None:
-    """Where the user's code stands above `frame`, and the library between; the library alone if no line of theirs is there."""
+    """Return the place of the user's code above `frame`, and the library between; the library alone without a user line."""
     library = None
     while frame is not None:  # a generator would take twice as long, for each call of torch
         owner = owners[frame.f_code.co_filename]
@@ -76,7 +76,7 @@ def raw_site(frame: FrameType | None) -> RawSite | None:
 
 
 def site_of(frame: FrameType) -> RawSite:
-    """Where a frame of user code stands."""
+    """Return the place of a frame of user code."""
     # The site that is kept holds the code object, so that its id cannot be given to another meanwhile.
     key = (id(frame.f_code), frame.f_lasti)
     return _sites.get(key) or _first_site(key, frame)
@@ -89,11 +89,11 @@ def _first_site(key: tuple[int, ...], frame: FrameType) -> RawSite:
 
 
 _NOWHERE = RawSite(compile("", "", "exec"), 0)
-"""The line of the user above a library that none of theirs has called."""
+"""The user's line above a library that no user line called."""
 
 
 def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
-    """A line of the user, joined with the line at which a library that it has called stands."""
+    """Return a user line combined with the line of a library that it called."""
     if library is None:
         return site
     site = site or _NOWHERE
@@ -103,12 +103,12 @@ def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
 
 
 def forget_sites() -> None:
-    """Let go of the code objects; places taken before and after compare as different."""
+    """Release the code objects. Places taken before and after compare as different."""
     _sites.clear()
 
 
 def line_of(raw: RawSite) -> int:
-    """The 1-based line of a raw site."""
+    """Return the 1-based line of a raw site."""
     for start, end, line in raw.code.co_lines():
         if start <= raw.offset < end and line is not None:
             return line
@@ -116,7 +116,7 @@ def line_of(raw: RawSite) -> int:
 
 
 def to_site(raw: RawSite | None) -> Site | None:
-    """The readable form, with the text of the whole statement."""
+    """Return the readable form, with the text of the whole statement."""
     if raw is None:
         return None
     if raw.library is not None:
@@ -135,7 +135,7 @@ def _library_line(raw: RawSite) -> LibraryLine:
 
 
 def call_text(raw: RawSite | None) -> str:
-    """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
+    """Return the source of the expression that was running, such as `torch.zeros(1, batch)`; "" if not available."""
     if raw is None:
         return ""
     where = next(itertools.islice(raw.code.co_positions(), raw.offset // 2, None), (None,))
@@ -146,11 +146,10 @@ def call_text(raw: RawSite | None) -> str:
 
 
 def locals_of(frame: FrameType | None) -> dict[str, Any]:
-    """A copy of a frame's variables that leaves nothing behind; {} of no frame.
+    """Return a copy of a frame's variables without side effects; {} for no frame.
 
-    Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns; each reading of `f_locals`
-    fills it anew, and it would keep a deleted model alive until the function returns. So it is emptied again, unless
-    somebody else holds it.
+    Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns. Each read of `f_locals` fills
+    it again, and it would keep a deleted model alive until the function returns. So it is cleared, unless other code holds it.
     """
     if frame is None:
         return {}
@@ -169,7 +168,7 @@ _OURS_ALONE = 3
 
 
 def globals_used(frame: FrameType) -> dict[str, Any]:
-    """The global variables that a frame's code names."""
+    """Return the global variables that a frame's code names."""
     found = {}
     for name in frame.f_code.co_names:
         value = dict.get(frame.f_globals, name, _ABSENT)
@@ -182,7 +181,9 @@ _ABSENT = object()
 
 
 def _copied(namespace: Any) -> dict[str, Any]:
-    """A dict, or Python's own view of a frame; a namespace of another class (`exec` takes any mapping) is not asked."""
+    """Return a copy of a dict or of Python's view of a frame. A namespace of another class (`exec` takes any mapping) is
+    skipped.
+    """
     if is_a(namespace, dict):
         return dict(copy_items(namespace))
     if type(namespace).__module__ == "builtins":

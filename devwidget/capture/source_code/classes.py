@@ -1,4 +1,4 @@
-"""Classes: their functions as the author wrote them, and where these assign, read and write an attribute."""
+"""Functions of a class as the author wrote them, and where these assign, read and write an attribute."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ MOST_WRAPPERS = 32
 
 
 def functions_of(kind: type) -> Iterator[FunctionType]:
-    """The user's functions in a class and its bases, nearest first, with those that a decorator has wrapped."""
+    """Return the user's functions in a class and its bases, nearest first, including decorated ones."""
     for base in mro_of(kind):
         yield from functions_in(base)
 
 
 def functions_in(kind: type) -> Iterator[FunctionType]:
-    """`functions_of`, of one class without its bases."""
+    """Return `functions_of` for one class without its bases."""
     for member in list(names_of(kind).values()):
         yield from list_written(member)
 
 
 def list_written(member: object) -> Iterator[FunctionType]:
-    """The user's functions behind a method, a property or a wrapper, the outermost first."""
+    """Return the user's functions behind a method, a property or a wrapper, the outermost first."""
     outer, seen = _unwrap_member(member), 0
     waiting = [outer] if outer is not None else []
     while waiting and seen < MOST_WRAPPERS:
@@ -41,14 +41,14 @@ def list_written(member: object) -> Iterator[FunctionType]:
 
 
 def _wrapped_by(function: FunctionType) -> list[FunctionType]:
-    """What `functools.wraps` says that a function stands for, then the functions of the same name that it closes over."""
+    """Yield the function wrapped by `functools.wraps`, then functions of the same name in the closure."""
     told = _unwrap_member(function.__dict__.get("__wrapped__"))
     cells = [_unwrap_member(value) for value in map(cell_contents, function.__closure__ or ())]
     return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
 
 
 def cell_contents(cell: Any) -> object:
-    """What a variable of an outer function holds; None if nothing yet."""
+    """Return the value of a closure variable; None if it has none yet."""
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet
@@ -69,7 +69,7 @@ INITIALISERS = ("__init__", "reset_parameters", "setup")
 
 
 def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
-    """A class of the user and its bases, nearest first, as their files define them."""
+    """Yield a user's class and its bases, nearest first, as their files define them."""
     for base in mro_of(kind):
         lines: dict[str, list[int]] = {}
         for function in functions_in(base):
@@ -80,12 +80,12 @@ def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 def attribute_assignment(kind: type, name: str) -> Site | None:
-    """Where a class first gives an attribute its value, `__init__` before other methods; `name` may go on, as in `cache[0]`."""
+    """Return where a class first assigns an attribute, `__init__` before other methods; `name` may be longer: `cache[0]`."""
     return next((site for site, _ in _assignments(kind, name)), None)
 
 
 def find_filling(kind: type, name: str) -> Site | None:
-    """Where a class first registers or assigns something that is not None: `self.attribute = None` only announces it."""
+    """Return where a class first registers or assigns something other than None. `self.attribute = None` only announces it."""
     for site, node in _assignments(kind, name):
         value = getattr(node, "value", None)
         if value is not None and not (isinstance(value, ast.Constant) and value.value is None):
@@ -110,7 +110,7 @@ def _attribute_in(name: str) -> str:
 
 
 def _gives_value(node: ast.stmt, attribute: str) -> bool:
-    """`self.bank = x`, `self.register_buffer('bank', x)`, `setattr(self, 'bank', x)`, `object.__setattr__(self, 'bank', x)`."""
+    """Return whether a node is `self.bank = x`, `self.register_buffer('bank', x)`, `setattr(self, 'bank', x)` or similar."""
     match getattr(node, "value", None):
         case ast.Call(func=ast.Attribute(attr="register_buffer" | "register_parameter") as method, args=[name, *_]):
             return is_self_attribute(method) and can_name(name, attribute)
@@ -120,7 +120,7 @@ def _gives_value(node: ast.stmt, attribute: str) -> bool:
 
 
 def attribute_read(kind: type, name: str) -> Site | None:
-    """Where a method of a class first reads an attribute; the initialisers are not asked."""
+    """Return where a method of a class, other than an initialiser, first reads an attribute."""
     for filename, owner in definitions(kind):
         for node in _reads(owner, _attribute_in(name)):
             return site_at(filename, first_line(filename, node.lineno), owner.name)
@@ -128,7 +128,7 @@ def attribute_read(kind: type, name: str) -> Site | None:
 
 
 def first_write(kind: type, attribute: str) -> Site | None:
-    """Where a method other than `__init__` first writes `self.attribute`."""
+    """Return where a method other than `__init__` first writes `self.attribute`."""
     for filename, owner in definitions(kind):
         for method, node in _later_writes(owner, attribute):
             return site_at(filename, node.lineno, method.name)
@@ -136,7 +136,7 @@ def first_write(kind: type, attribute: str) -> Site | None:
 
 
 def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | None:
-    """The same, if the class reads it too, or if `by_others` other code of its file does."""
+    """Return the same, if the class reads it too, or if `by_others` other code of its file does."""
     for filename, owner in definitions(kind):
         writes = list(_later_writes(owner, attribute))
         is_read = any(_reads(owner, attribute)) or any(isinstance(node, ast.AugAssign) for _, node in writes)
@@ -166,7 +166,7 @@ def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
 
 
 def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool:
-    """Whether a file reads `something.attribute` outside of a class."""
+    """Return whether a file reads `something.attribute` outside of a class."""
     own = {id(node) for node in ast.walk(owner)}
     for node in ast.walk(read_file(filename).tree):
         match node:
@@ -176,7 +176,7 @@ def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool
 
 
 def return_of(kind: type, method: str) -> Site | None:
-    """The last `return` of a method."""
+    """Return the last `return` of a method."""
     for filename, owner in definitions(kind):
         for each in methods_of(owner):
             if each.name == method:

@@ -1,4 +1,4 @@
-"""Comparisons of a device with a text, or with a device without its number, that mean something else than they say."""
+"""Comparisons of a device with a string, or with a device without an index, that never or always hold."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DEVICE = re.compile(rf"(?:cpu|{'|'.join(KINDS)})(?::\d+)?")
 _WRITTEN = re.compile(rf"(?P<device>(?:torch\.)?device\()?'(?P<word>{_DEVICE.pattern})'\)?")
 _LEFT_ALONE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp,
                ast.GeneratorExp, ast.BoolOp)  # fmt: skip
-"""What has variables of its own; and `and` and `or`, which ask something else of the device, too."""
+"""Nodes with their own variables; and `and` and `or`, which also check something else of the device."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One in the source: `subject` is compared with `word`, which stands in `torch.device(...)` or alone."""
+    """A comparison in the source: `subject` is compared with `word`, which is in `torch.device(...)` or a plain string."""
 
     node: ast.Compare
     subject: ast.expr
@@ -36,21 +36,21 @@ class _Comparison:
     in_device: bool
 
     def is_mistaken(self, value: torch.device | str) -> bool:
-        """Whether it gives the same for every device that it was written for."""
+        """Return whether the result is the same for every device."""
         if isinstance(value, str):
             return not self.in_device and value.startswith(f"{self.word}:")
         return not self.in_device or (self.word == value.type and value.index is not None)
 
 
 class DeviceComparisons:
-    """Those of the functions that a recording has seen, with what their variables held."""
+    """Comparisons in the functions that a recording has seen, with the values of their variables."""
 
     def __init__(self) -> None:
         self._waiting: dict[CodeType, list[_Comparison]] = {}
         self._found: list[DeviceComparison] = []
 
     def look_at(self, frame: FrameType) -> None:
-        """A place of the user's program runs for the first time."""
+        """Check a place of the user's program that runs for the first time."""
         code = frame.f_code
         if code not in self._waiting:
             self._waiting[code] = list(_comparisons_of(code))
@@ -73,7 +73,7 @@ class DeviceComparisons:
         self._found.append(DeviceComparison(site, *texts, str(value), kind, gives))
 
     def list_facts(self) -> dict[str, Any]:
-        """In the order in which they were met, each once."""
+        """Return them in order, each once."""
         return {"comparisons": tuple(dict.fromkeys(self._found))}
 
 
@@ -103,7 +103,7 @@ def _list_comparisons(scope: ast.AST) -> Iterator[ast.Compare]:
 
 
 def _read(node: ast.Compare) -> _Comparison | None:
-    """`device == "cuda"`, `"cuda" != x.device`, `x.device == torch.device("cuda")`."""
+    """Read `device == "cuda"`, `"cuda" != x.device`, `x.device == torch.device("cuda")`."""
     if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Eq | ast.NotEq):
         return None
     for subject, other in ((node.left, node.comparators[0]), (node.comparators[0], node.left)):

@@ -1,4 +1,4 @@
-"""What the failing expression was given, read from its syntax tree and the variables of its frame; nothing is run."""
+"""Operands of the failing expression, read from its syntax tree and the variables of its frame. Nothing is run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from devwidget.records.device import HOST_CONSTRUCTORS, KINDS
 from devwidget.records.syntax import arguments_in, name_of_called, parsed_operation, parsed_statement
 
 UNKNOWN = object()
-"""The value of an expression that only a run could tell."""
+"""The value of an expression that only a run could show."""
 
 _READABLE = frozenset({"device", "dtype", "shape"})
 _CASTS = frozenset({"half", "float", "double", "bfloat16", "type"})
@@ -50,12 +50,12 @@ _INPLACE = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.
 
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
-"""Those whose result is on the CPU, whatever the default device is."""
+"""Functions whose result is on the CPU, whatever the default device is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call as its source and its frame tell it; `func` may be a stand-in that has no more than the name."""
+    """A call from its source and its frame; `func` may be a stand-in that has only the name."""
 
     func: Any
     args: tuple[Any, ...]
@@ -76,7 +76,7 @@ class Scope:
         self._locals, self._globals = locals_of(frame), frame.f_globals
 
     def value(self, node: ast.expr) -> Any:
-        """The value of an expression of names, attributes and items; UNKNOWN for all that would have to run."""
+        """Return the value of an expression of names, attributes and items; UNKNOWN for all that would have to run."""
         match node:
             case ast.Constant(value=value):
                 return value
@@ -103,20 +103,20 @@ class Scope:
         return UNKNOWN
 
     def given(self, node: ast.expr) -> list[Any]:
-        """The value, or the tensors that decide where the result of the expression lives."""
+        """Return the value, or the tensors that decide the device of the expression's result."""
         value = self.value(node)
         if value is not UNKNOWN:
             return [value]
         return list(self.leaves(node))
 
     def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
-        """Tensors whose device an expression's result shares."""
+        """Return tensors whose device an expression's result shares."""
         for decider in self.deciders(node):
             if not isinstance(decider, ast.Call):
                 yield decider
 
     def deciders(self, node: ast.expr) -> Iterator[torch.Tensor | ast.Call]:
-        """The same, and the calls of torch in it, one of which may be a factory."""
+        """Return the same, and the torch calls in it, which may include a factory."""
         value = self.value(node)
         if is_tensor(value):
             yield value
@@ -131,7 +131,9 @@ class Scope:
                 yield from self.deciders(right)
 
     def _deciders_of_call(self, node: ast.Call) -> Iterator[torch.Tensor | ast.Call]:
-        """Of a method its object, of a layer its weights, of a torch function its arguments; of others nothing is known."""
+        """Return what decides a call's device: the object of a method, the weights of a layer, the arguments of a torch
+        function.
+        """
         func, name = self.value(node.func), name_of_called(node)
         names_device = argument_named(node, "device") is not None
         if is_module(func):
@@ -145,7 +147,7 @@ class Scope:
 
 
 def stays(node: ast.Call, scope: Scope) -> bool:
-    """False for a method that may move its tensor: `x.to(device)`, and not the cast `x.to(y.dtype)`."""
+    """Return False for a method that may move its tensor: `x.to(device)`, but not the cast `x.to(y.dtype)`."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if name != "to":
         return name not in MOVES or name in _CASTS
@@ -154,7 +156,7 @@ def stays(node: ast.Call, scope: Scope) -> bool:
 
 
 def failing_call(frame: FrameType) -> Call | None:
-    """The call that a frame was making; None if it was making none, or its source is not at hand."""
+    """Return the call that a frame was making; None if it was making none, or without source."""
     node, scope = running_node(frame), Scope(frame)
     operands = operands_of(node)
     match node:
@@ -177,7 +179,7 @@ def failing_call(frame: FrameType) -> Call | None:
 
 
 def running_node(frame: FrameType | None) -> ast.AST | None:
-    """The syntax tree of the expression that a frame was running, on its line; None where its source is not at hand."""
+    """Return the syntax tree of the expression that a frame was running; None without source."""
     if frame is None:
         return None
     raw = site_of(frame)
@@ -185,7 +187,7 @@ def running_node(frame: FrameType | None) -> ast.AST | None:
 
 
 def argument_named(call: ast.AST | None, name: str) -> ast.expr | None:
-    """What a call is given under a name."""
+    """Return the argument of a call by name."""
     for keyword in call.keywords if isinstance(call, ast.Call) else ():
         if keyword.arg == name:
             return keyword.value
@@ -197,7 +199,7 @@ def _find_function(owner: Any, name: str) -> Any:
 
 
 def operands_of(node: ast.AST | None) -> list[ast.expr]:
-    """What an operator or a call is given; of a method its object, too."""
+    """Return the operands of an operator or a call, including the object of a method."""
     match node:
         case ast.BinOp(left=left, right=right):
             return [left, right]
@@ -215,12 +217,12 @@ def operands_of(node: ast.AST | None) -> list[ast.expr]:
 
 
 def _is_stored(frame: FrameType) -> bool:
-    """Whether a frame was writing an item: the source position of that instruction is the item alone."""
+    """Return whether a frame was assigning an item: the position of that instruction is the item alone."""
     return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
 
 
 def _stored_values(frame: FrameType, item: ast.Subscript) -> list[ast.expr]:
-    """What `x[key] = value` gives its item."""
+    """Return the operands of `x[key] = value`."""
     raw = site_of(frame)
     match parsed_statement(statement_text(raw.code.co_filename, line_of(raw))):
         case ast.Assign(targets=targets, value=value) if ast.unparse(item) in map(ast.unparse, targets):
@@ -262,7 +264,7 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
 
 
 def _argument(node: ast.expr, scope: Scope) -> list[Any]:
-    """One argument: itself, the tensors that it is computed from, or None in the place of what is not known."""
+    """Return an argument: its value, the tensors that it is computed from, or None if unknown."""
     values = scope.given(node)
     if len(values) == 1:
         return values
@@ -270,7 +272,7 @@ def _argument(node: ast.expr, scope: Scope) -> list[Any]:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """An attribute that can be read without running anybody's code."""
+    """Return an attribute that can be read without running user code."""
     if owner is UNKNOWN:
         return UNKNOWN
     if is_tensor(owner):
@@ -305,12 +307,12 @@ def _item(owner: Any, key: Any) -> Any:
 
 
 def is_of_torch(func: Any, name: str) -> bool:
-    """Whether a function is torch's, or stands in torch under this name in the place of it."""
+    """Return whether a function is torch's, or replaces it in torch under this name."""
     return origin_of(func).startswith("torch") or (func is not UNKNOWN and func is getattr(torch, name, UNKNOWN))
 
 
 def origin_of(func: Any) -> str:
-    """The module that a function says that it is from; "" for other callables, which may run code to say it."""
+    """Return the module that a function names; "" for other callables, which may run code to return it."""
     if type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType:
         if type(func.__module__) is str:
             return func.__module__
@@ -326,8 +328,8 @@ class FactoryCall:
 
     Attributes:
         text: its source.
-        name: of the function.
-        device: where its result is.
+        name: name of the function.
+        device: device of its result.
     """
 
     text: str
@@ -337,12 +339,12 @@ class FactoryCall:
 
 @functools.cache
 def names_of_factories() -> frozenset[str]:
-    """Names of all of them."""
+    """Return the names of all factories."""
     return frozenset(function.__name__ for function in torch_internals.device_constructors()) | _ARRIVALS
 
 
 def factory_of(node: ast.expr, scope: Scope) -> FactoryCall | None:
-    """The one factory whose result decides where an expression is; None where something else may decide that, too."""
+    """Return the one factory whose result decides the device of an expression; None if something else may decide it."""
     factories = []
     for each in scope.deciders(node):
         factory = _read_call(each, scope) if isinstance(each, ast.Call) else None
@@ -365,7 +367,7 @@ def _read_call(node: ast.Call, scope: Scope) -> FactoryCall | None:
 
 
 def _find_device(name: str, asked: Any) -> torch.device | None:
-    """Where the result is; None if that cannot be told."""
+    """Return the device of the result; None if unknown."""
     if name in _ARRIVALS:
         return torch.device("cpu")
     if asked is None:
@@ -376,7 +378,7 @@ def _find_device(name: str, asked: Any) -> torch.device | None:
 
 
 def _is_number(node: ast.Call, name: str) -> bool:
-    """`torch.tensor(2.0)`, which may stay on the host."""
+    """Return whether a call is `torch.tensor(2.0)`, which may stay on the host."""
     first = node.args[0] if node.args else None
     number = first.operand if isinstance(first, ast.UnaryOp) else first
     return name == "tensor" and isinstance(number, ast.Constant)

@@ -1,4 +1,4 @@
-"""Variables of a frame: what its code calls a value."""
+"""Find what the code of a frame calls a value."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.syntax import parsed_expression
 
 MOST_ITEMS = 64
-"""Items of a container in which a value is looked for."""
+"""Items of a container in which a value is searched."""
 MOST_OBJECTS = 20_000
 DEEPEST = 3
-"""Containers inside one another in which it is looked for."""
+"""Nesting of containers in which it is searched."""
 
 
 def name_in(frame: FrameType, wanted: object) -> str:
-    """A variable of a frame, an attribute of one or an item in one, that is an object; the simplest there is, "" for none."""
+    """Return the simplest variable, attribute or item of a frame that is an object; "" for none."""
     named = {**globals_used(frame), **locals_of(frame)}
     return _find_path([(name, value) for name, value in named.items() if not name.startswith("@")], wanted)  # pytest's
 
 
 def holds(value: Any, wanted: object) -> bool:
-    """Whether a value is an object, or has it in an attribute or an item."""
+    """Return whether a value is an object, or has it in an attribute or an item."""
     return bool(_find_path([("it", value)], wanted))
 
 
 def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
-    """Attributes of any object are looked at, items of containers in containers, and the tensors of parts of modules."""
+    """Search attributes of any object, items of containers, and the tensors of submodules."""
     with contextlib.suppress(TooManyObjects):
         for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
             for place in walk(variables, enter=enter, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS):
@@ -59,7 +59,7 @@ def _is_container(value: Any) -> bool:
 
 
 def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and buffers of a module and of those below it, as code would write them: `.layers[0].weight`."""
+    """Yield parameters and buffers of a module and its submodules, as code would write them: `.layers[0].weight`."""
     found = []
     for path, part in sorted(walk_modules(module), key=lambda named: named[0].count(".")):
         for name, tensor in own_tensors(part).items():
@@ -69,12 +69,12 @@ def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
 
 
 def lookup(frame: FrameType, name: str) -> Any:
-    """The value of a name, as the frame's code finds it; None if it has none."""
+    """Return the value of a name as the frame's code finds it; None if it has none."""
     return locals_of(frame).get(name, dict.get(frame.f_globals, name))
 
 
 def path_of(text: str) -> tuple[str, tuple[Any, ...]]:
-    """`batch` and `("ids", 0)` of `batch['ids'][0]`: the variable, then items and attributes, outermost first."""
+    """Return `batch` and `("ids", 0)` for `batch['ids'][0]`: the variable, then items and attributes, outermost first."""
     node, keys = parsed_expression(text), list[Any]()
     while True:
         match node:

@@ -1,4 +1,4 @@
-"""Where a stray tensor came into the program: the variables of the outermost function that has it, as a loop takes them."""
+"""Find where a misplaced tensor entered the program: the variables of the outermost function that has it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.trace import Taken
 
 DEEPEST = 3
-"""Containers inside a container: a list of dicts, as the targets of a detector are; a graph keeps its fields in an object."""
+"""Nesting of containers: a list of dicts, such as a detector's targets; a graph keeps its fields in an object."""
 
 
 def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor], target: torch.device) -> Taken | None:
-    """The variables of the outermost of these frames that has one of the tensors in a variable of its own.
+    """Return the variables of the outermost of these frames that has one of the tensors in its own variable.
 
     Args:
-        frames: of the user, innermost first.
-        family: the stray tensor and those it was computed from.
-        target: where it should have been.
+        frames: frames of the user, innermost first.
+        family: the misplaced tensor and the tensors that it was computed from.
+        target: the device that it should have been on.
     """
     for frame in reversed(frames):
         variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
@@ -56,7 +56,7 @@ def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Of plain containers, and of objects that move themselves; of other classes of the user's nothing is asked."""
+    """Return the parts of plain containers, and of objects with their own `to`. Other user classes are skipped."""
     if is_exactly(value, (list, tuple)):
         return list(value)
     if type(value) is dict or _has_move(value):
@@ -66,13 +66,13 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _has_move(value: Any) -> bool:
-    """Whether an object has a `to` of its own, as a graph and a batch of a tokenizer have; a module is no data."""
+    """Return whether an object has its own `to`, as graphs and tokenizer batches do. Modules do not count as data."""
     fields = dict_of(value) if not is_a(value, type) else {}
     return bool(fields) and not is_module(value) and type(find_class_attribute(type(value), "to")) is FunctionType
 
 
 def _kind(value: Any, device: torch.device) -> str:
-    """What is to be moved, and how; "" for what is no tensor, and for what is elsewhere already in a part."""
+    """Return what is to be moved, and how; "" for other values, and if a part of it is already elsewhere."""
     tensors = _tensors(value)
     if not tensors or any(tensor.device != device for tensor in tensors):
         return ""
@@ -91,7 +91,7 @@ def _kind(value: Any, device: torch.device) -> str:
 
 
 def _kind_of_dict(parts: list[Any]) -> str:
-    """A dict of dicts of tensors is neither: what moves its values would leave the inner ones where they are."""
+    """Return the kind of a dict. A dict of dicts of tensors has none: moving its values would not move the inner ones."""
     if all(map(is_tensor, parts)):
         return "dict"
     if any(_tensors(part) for part in parts if not is_tensor(part) and not _has_move(part)):
@@ -100,7 +100,7 @@ def _kind_of_dict(parts: list[Any]) -> str:
 
 
 def _name_of(frame: FrameType, target: torch.device) -> str:
-    """How the function writes the right device: a variable of it, `self.device`, a global; "" without one."""
+    """Return how the function writes the right device: a variable, `self.device`, a global; "" without one."""
     own = locals_of(frame)
     kept = ((f"self.{name}", value) for name, value in copy_items(dict_of(own.get("self"))) if type(name) is str)
     for name, value in (*own.items(), *kept, *copy_items(frame.f_globals)):

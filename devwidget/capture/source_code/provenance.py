@@ -1,4 +1,4 @@
-"""Lineage by source: which line gave a value to a variable of a frame that still runs, for what no recording saw being made."""
+"""Find by source which line gave a value to a variable of a living frame, for tensors that no recording saw created."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from devwidget.records.trace import Operand
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]
-"""What is asked of a tensor: who decided where it is, or who decided its dtype."""
+"""Whether the question is about a tensor's device or its dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Origin:
 
     Attributes:
         site: that line.
-        tensors: the tensor and those on the same device that it was computed from, as far as living frames tell.
+        tensors: the tensor and the tensors on the same device that it was computed from, as far as living frames show.
         call, op, direct: source of the call on that line, its function, and whether that is torch's own.
-        partners: names of tensors on the right device that are at hand there.
+        partners: names of tensors on the right device that are available there.
         is_move: the call is a move or a cast.
     """
 
@@ -49,7 +49,7 @@ class Origin:
     is_move: bool = False
 
     def add_to(self, operand: Operand) -> Operand:
-        """The operand with its line."""
+        """Return the operand with its line."""
         return replace(
             operand,
             birth=self.site,
@@ -64,7 +64,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class _Assignment:
-    """A line of a frame that assigned a value, and which part of it is meant."""
+    """A line of a frame that assigned a value, and the relevant part of it."""
 
     frame: FrameType
     name: str
@@ -78,9 +78,9 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
 
     Args:
         frames: user frames.
-        tensor: whose story.
-        target: where it should have been.
-        aspect: what is wrong with it, which those that it was computed from share.
+        tensor: the tensor to follow.
+        target: the device that it should have been on.
+        aspect: what is wrong with it; the tensors that it was computed from share it.
     """
     tensors: list[torch.Tensor] = [tensor]
     last: _Assignment | None = None
@@ -103,7 +103,7 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
 
 
 def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
-    """The line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
+    """Return the line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
     for frame in frames:
         name = path_of(name_in(frame, made))[0]
         site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
@@ -113,7 +113,7 @@ def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
 
 
 def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None) -> _Assignment | None:
-    """The line that gave a tensor its name, in the innermost frame in which it was not handed on from elsewhere."""
+    """Return the line that named a tensor, in the innermost frame that did not get it from elsewhere."""
     for frame in frames:
         before = last.site.line if last is not None and last.frame is frame else frame.f_lineno
         text = name_in(frame, tensor)
@@ -149,9 +149,9 @@ def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | N
 
 
 def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
-    """The last line above another that assigns `state['speed']`, else the variable that an expression begins with.
+    """Return the last line above another that assigns `state['speed']`, else the variable that an expression begins with.
 
-    An argument has no line but those of its function.
+    An argument has only the line of its function.
     """
     code, (name, _) = frame.f_code, path_of(text)
     for written in dict.fromkeys((text, name)):
@@ -164,7 +164,7 @@ def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None
 
 
 def _find_default(frame: FrameType, name: str) -> _Assignment | None:
-    """What a function says for an argument that its caller left out."""
+    """Return the default of an argument that the caller omitted."""
     node, given = definition_of(frame.f_code), arguments_of(frame)
     if node is None or given is None or name in given:
         return None
@@ -178,7 +178,7 @@ def _find_default(frame: FrameType, name: str) -> _Assignment | None:
 
 
 def _line_of_keyword(assigned: _Assignment) -> Site | None:
-    """The line that assigned `w`, where `loss = nn.CrossEntropyLoss(weight=w)` was built and its `weight` is asked for."""
+    """Return the line that assigned `w` in `loss = nn.CrossEntropyLoss(weight=w)`, for its `weight`."""
     if not isinstance(assigned.value, ast.Call):
         return None
     for keyword in assigned.value.keywords:
@@ -188,14 +188,14 @@ def _line_of_keyword(assigned: _Assignment) -> Site | None:
 
 
 def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
-    """Whether the assigned expression is a place that has the tensor already."""
+    """Return whether the assigned expression is a place that already has the tensor."""
     if isinstance(assigned.value, ast.Tuple | ast.List):
         return False
     return holds(Scope(assigned.frame).value(assigned.value), tensor)
 
 
 def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:
-    """What a value was computed from and shares its place with; an activation is where its layer's weights are."""
+    """Return what a value was computed from and shares its device with; for an activation, the layer's weights."""
     scope = Scope(assigned.frame)
     found = [*scope.leaves(assigned.value), *viewed_base(tensor)]  # of `ids = ids.unsqueeze(0)` what a caller gave
     alike, weights = [], 0
@@ -213,7 +213,7 @@ def _calls_module(value: ast.expr, scope: Scope) -> bool:
 
 
 def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:
-    """The call that decided: a factory, wherever it stands in the expression, else the whole of it."""
+    """Return the call that decided: a factory anywhere in the expression, else the whole expression."""
     value, scope = assigned.value, Scope(assigned.frame)
     factory = factory_of(value, scope)
     if factory is not None:
@@ -225,7 +225,7 @@ def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:
 
 
 def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
-    """Tensors on the right device that the function has before that line, its arguments first."""
+    """Return tensors on the right device that the function has before that line, its arguments first."""
     site, code = assigned.site, assigned.frame.f_code
     file, scope = read_file(code.co_filename), definition_of(code)
     if scope is None or site.function != scope.name:

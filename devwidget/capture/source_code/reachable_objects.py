@@ -1,7 +1,7 @@
-"""Objects that the calls under way can reach: through their variables, and what those hold.
+"""Find objects that the running calls can reach through their variables.
 
-Others may be anywhere in the process; to look for them in the garbage collector's lists would be to walk through those that
-other threads are just making, which ends the interpreter.
+Other objects may be anywhere in the process. Searching the garbage collector's lists would visit objects that other threads
+are just creating, which crashes the interpreter.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from devwidget.capture.walk import walk
 
 _flags = vars(type)["__flags__"].__get__
 _MADE_WHILE_RUNNING = 1 << 9
-"""`Py_TPFLAGS_HEAPTYPE`: what a cell or `exec` has defined, whose module has no file, and few classes in C."""
+"""`Py_TPFLAGS_HEAPTYPE`: classes defined in a cell or by `exec`, whose module has no file, and few classes in C."""
 _RECORDS = "devwidget.records."
-"""Facts, which hold nothing that is alive, and of which a trace has as many as a step has operators."""
+"""devwidget's records, which hold no live object. A trace has as many as a step has operators."""
 MOST_ITEMS = 256
 MOST_OBJECTS = 50_000
 
 
 def reachable_objects(frame: FrameType | None, *, roots: Iterable[Any] = (), deepest: int = 6) -> Iterator[Any]:
-    """What some roots, and a frame and those that called it, can reach, the nearest first; what launched it does not count.
+    """Yield what some roots, and a frame and its callers, can reach, the nearest first, without the frames that launched it.
 
     Args:
-        frame: the innermost.
-        roots: what is looked through too.
-        deepest: objects and containers between a variable and what is looked for.
+        frame: innermost frame.
+        roots: further objects to search.
+        deepest: objects and containers between a variable and a result.
 
     Raises:
         TooManyObjects: after `MOST_OBJECTS`.
@@ -43,7 +43,7 @@ def reachable_objects(frame: FrameType | None, *, roots: Iterable[Any] = (), dee
 
 
 def variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
-    """Name, value and frame: locals of a call and of those above it, then globals of their files."""
+    """Yield name, value and frame: locals of a call and its callers, then globals of their files."""
     users: dict[int, FrameType] = {}
     for owner, each in _calls_of_program(frame):
         if owner is not Owner.OURS and owner is not Owner.STEP:
@@ -55,7 +55,7 @@ def variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
 
 
 def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
-    """Frames from the innermost to the outermost of the user, or all where none is the user's."""
+    """Return frames from the innermost to the outermost of the user, or all if none is the user's."""
     frames = list(stack(frame))
     users = [index for index, (owner, _) in enumerate(frames) if owner is Owner.USER]
     if users:
@@ -64,14 +64,14 @@ def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
 
 
 def is_of_program(value: Any) -> bool:
-    """Whether what an object holds is of interest: no record of ours, and no class of a library."""
+    """Return whether an object's content is searched: not for devwidget's records and library classes."""
     if is_a(value, type):
         return is_users(value)
     return not module_name(type(value)).startswith(_RECORDS)
 
 
 def is_users(kind: type) -> bool:
-    """Whether a class was written by the user, so that what it defines is of interest."""
+    """Return whether a class was written by the user, so that its definitions are searched."""
     if module_name(kind) == "__main__":  # whoever runs the program may have put its own module there
         return True
     module = sys.modules.get(module_name(kind))

@@ -1,4 +1,4 @@
-"""Files as syntax trees: each is parsed once, and kept for as long as it stays as it is."""
+"""Files as syntax trees. Each is parsed once, and kept until it changes."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from devwidget.records.syntax import inner_statements, is_shallow, parsed, targe
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_FILES = 100
-"""Files that are kept, whose trees take up to 1 MB for 1,000 lines; the oldest go first."""
+"""Files kept, whose trees take up to 1 MB per 1,000 lines. The oldest are dropped first."""
 
 
 class SourceFile:
     """One file.
 
     Attributes:
-        lines: as linecache holds them.
-        tree: of all of it.
+        lines: lines from linecache.
+        tree: syntax tree of the file.
         scopes: functions and classes, outer ones first.
         statements: in order.
     """
@@ -43,14 +43,14 @@ class SourceFile:
         self.statements.sort(key=lambda node: node.lineno)
 
     def statement_lines(self, line: int) -> range:
-        """Lines of the innermost statement at a line; of a compound one the head alone. Empty where none is."""
+        """Return the lines of the innermost statement at a line; for a compound one only the head. Empty if there is none."""
         node = self._at_line.get(line)
         if node is not None:
             return own_lines(node)
         return range(0)
 
     def functions_around(self, line: int) -> list[Function]:
-        """The functions around a line, the innermost first."""
+        """Return the functions around a line, innermost first."""
         around = []
         for scope in reversed(self.scopes):
             if isinstance(scope, Function) and _encloses(scope, line):
@@ -58,7 +58,7 @@ class SourceFile:
         return around
 
     def assigned_lines(self, scope: Function | ast.Module, name: str) -> list[int]:
-        """The lines on which a scope assigns a variable, or what is written `self.mask` or `state['speed']`, in order."""
+        """Return the lines on which a scope assigns a variable, `self.mask` or `state['speed']`, in order."""
         if scope not in self._assigned:
             lines: dict[str, list[int]] = {}
             for node in statements_of(scope):
@@ -72,7 +72,7 @@ _known: dict[str, tuple[list[str], SourceFile]] = {}
 
 
 def read_file(filename: str) -> SourceFile:
-    """A file; without statements where there is no source, it does not parse (a cell with magics), or it is very large."""
+    """Read a file. It has no statements without source, if it does not parse (a cell with magics), or if it is very large."""
     lines = linecache.getlines(filename)
     known = _known.get(filename)
     if known is not None and known[0] is lines:  # linecache hands out the same list until the file changes
@@ -86,7 +86,7 @@ def read_file(filename: str) -> SourceFile:
 
 
 def own_lines(node: ast.stmt) -> range:
-    """Lines of a statement without the body of a compound one."""
+    """Return the lines of a statement without the body of a compound one."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
     if body and isinstance(body[0], ast.stmt):
         last = body[0].lineno - 1
@@ -101,7 +101,7 @@ def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:
 
 
 def classes_named(filename: str, name: str, lines: Iterable[int]) -> list[ast.ClassDef]:
-    """The classes of a name in a file: those around one of these lines, if there are any."""
+    """Return the classes of a name in a file: the ones around one of these lines, if there are any."""
     named, around = [], []
     for scope in read_file(filename).scopes:
         if isinstance(scope, ast.ClassDef) and scope.name == name:
@@ -112,7 +112,7 @@ def classes_named(filename: str, name: str, lines: Iterable[int]) -> list[ast.Cl
 
 
 def definition_of(code: CodeType) -> Function | None:
-    """The syntax tree of a user's function."""
+    """Return the syntax tree of a user's function."""
     if not is_users_code(code):
         return None
     for scope in read_file(code.co_filename).scopes:
@@ -123,12 +123,12 @@ def definition_of(code: CodeType) -> Function | None:
 
 
 def methods_of(owner: ast.ClassDef) -> list[Function]:
-    """Functions that a class defines."""
+    """Return functions that a class defines."""
     return [node for node in owner.body if isinstance(node, Function)]
 
 
 def statements_of(scope: Function | ast.Module) -> Iterator[ast.stmt]:
-    """Statements of a function or a file in order, not those of functions and classes inside it."""
+    """Yield statements of a function or a file in order, without statements of inner functions and classes."""
     waiting = scope.body[::-1]
     while waiting:
         node = waiting.pop()

@@ -1,4 +1,4 @@
-"""Whose code runs: the owner of each frame of a stack, and the user's frames in it."""
+"""Find whose code runs: the owner of each frame of a stack, and the user's frames in it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from devwidget.capture.object_fields import is_a
 
 
 class Owner(Enum):
-    """Whose a file is.
+    """Who owns a file.
 
-    Two files mark where the user's lines end: ours that runs a step, which no line of theirs has called, and torch's that runs
-    backward, on whatever line asked for it.
+    Two files mark where the user's lines end: devwidget's file that runs a step, which no user line called, and torch's file
+    that runs backward, whichever line requested it.
     """
 
     USER = auto()
@@ -34,9 +34,9 @@ class Owner(Enum):
 
 
 USER, LIBRARY, STEP, ENGINE = Owner.USER, Owner.LIBRARY, Owner.STEP, Owner.ENGINE
-"""For the two walks that each call of torch makes: an attribute of an enum takes longer to read."""
+"""For the two walks that each torch call makes: reading an attribute of an enum takes longer."""
 _PACKAGE = str(pathlib.Path(__file__).parents[2]) + "/"
-"""As code objects name it: behind a link the resolved path is another, and our own lines would be taken for the user's."""
+"""The package folder as code objects name it. Resolving links would make our own lines look like the user's."""
 _PYTHON_FOLDERS = tuple(
     {str(pathlib.Path(path)) + "/" for path in sysconfig.get_paths().values()}
     - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it
@@ -68,7 +68,7 @@ def _find_owner(filename: str) -> Owner:
 
 
 class _Owners(dict[str, Owner]):
-    """Files, and whose each is."""
+    """Files and their owners."""
 
     def __missing__(self, filename: str) -> Owner:
         owner = self[filename] = _find_owner(filename)
@@ -80,39 +80,39 @@ owners = _Owners()
 
 
 def is_library(filename: str) -> bool:
-    """True for torch, the standard library, installed packages, generated code and devwidget itself."""
+    """Return True for torch, the standard library, installed packages, generated code and devwidget itself."""
     return owners[filename] is not Owner.USER
 
 
 def is_users_code(code: CodeType) -> bool:
-    """True for what the user has written."""
+    """Return True for code that the user wrote."""
     return owners[code.co_filename] is Owner.USER
 
 
 def is_users_function(value: Any) -> bool:
-    """Whether a value is a function that the user has written."""
+    """Return whether a value is a function that the user wrote."""
     return is_a(value, FunctionType) and is_users_code(value.__code__)
 
 
 def is_own(filename: str) -> bool:
-    """True for devwidget itself."""
+    """Return True for devwidget itself."""
     return filename.startswith(_PACKAGE)
 
 
 def stack(frame: FrameType | None) -> Iterator[tuple[Owner, FrameType]]:
-    """A frame and those that called it, the innermost first, and whose each is."""
+    """Yield a frame and its callers, innermost first, with their owners."""
     while frame is not None:
         yield owners[frame.f_code.co_filename], frame
         frame = frame.f_back
 
 
 def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Frames of user code at and above a frame, innermost first: those too that have had us run a step for them."""
+    """Yield frames of user code at and above a frame, innermost first, including the ones that called us to run a step."""
     return (each for owner, each in stack(frame) if owner is Owner.USER)
 
 
 def frames_at_work(frame: FrameType | None) -> Iterator[FrameType]:
-    """Those of them that are part of what is watched: in a step that we run, the ones that it has called."""
+    """Yield those that are part of what is watched: in a step that we run, the frames below it."""
     for owner, each in stack(frame):
         if owner is Owner.STEP:
             return
@@ -121,29 +121,29 @@ def frames_at_work(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of user code at or above `frame`, None if there is none.
+    """Return the innermost frame of user code at or above `frame`, None if there is none.
 
-    A step that we run for the user has none above it: what stands there has called us.
+    A step that we run for the user has none above it: those frames called us.
     """
     return next(frames_at_work(frame), None)
 
 
 def caller(frame: FrameType | None) -> FrameType | None:
-    """The frame that called a torch function: ours and torch's own relay are skipped."""
+    """Return the frame that called a torch function; ours and torch's own forwarding are skipped."""
     while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
         frame = frame.f_back
     return frame
 
 
 def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """Every step of a traceback, outermost first."""
+    """Yield every step of a traceback, outermost first."""
     while trace is not None:
         yield trace
         trace = trace.tb_next
 
 
 def innermost_step(trace: TracebackType | None) -> TracebackType | None:
-    """The step of a traceback at the user's line nearest to where the exception was raised."""
+    """Return the step of a traceback at the user's line nearest to where the exception was raised."""
     users = [step for step in steps_down(trace) if is_users_code(step.tb_frame.f_code)]
     if users:
         return users[-1]
@@ -151,7 +151,7 @@ def innermost_step(trace: TracebackType | None) -> TracebackType | None:
 
 
 def is_hooked(frame: FrameType | None) -> bool:
-    """Whether a hook of accelerate is at work above a frame, below the user's code."""
+    """Return whether a hook of accelerate is running above a frame, below the user's code."""
     for owner, each in stack(frame):
         if owner is Owner.USER:
             return False

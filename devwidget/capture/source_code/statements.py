@@ -1,4 +1,4 @@
-"""What the source text says: the statement at a line, the call inside it, and where a name was assigned."""
+"""Statements in the source: the one at a line, the call inside it, and where a name was assigned."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from devwidget.records.site import Site, cells
 from devwidget.records.syntax import is_shallow, name_of_called, parsed_statement
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
-"""Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
+"""Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""
 
 
 def statement_text(filename: str, line: int) -> str:
-    """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
+    """Return the whole statement at a line, dedented; just the line if the file does not parse; "" without source."""
     file = read_file(filename)
     rows = file.statement_lines(line)
     if not rows:
@@ -26,7 +26,7 @@ def statement_text(filename: str, line: int) -> str:
 
 
 def segment(filename: str, where: tuple[int, int, int, int]) -> str:
-    """The text between two positions; columns count UTF-8 bytes, as Python's positions do."""
+    """Return the text between two positions; columns count UTF-8 bytes, as Python's positions do."""
     first, last, start, end = where
     rows = [row.encode() for row in linecache.getlines(filename)[first - 1 : last]]
     if not rows:
@@ -37,17 +37,17 @@ def segment(filename: str, where: tuple[int, int, int, int]) -> str:
 
 
 def site_at(filename: str, line: int, function: str = "") -> Site:
-    """The statement that begins at a line."""
+    """Return the place of the statement that begins at a line."""
     return Site(filename, line, statement_text(filename, line), function)
 
 
 def assignment(filename: str, name: str, before: int) -> Site | None:
-    """The last statement above a line that assigns `name`, in the same function if it does, else at top level."""
+    """Return the last statement above a line that assigns `name`, in the same function if any does, else at top level."""
     return _assignment(filename, name, before, before)
 
 
 def last_assignment(filename: str, name: str, line: int) -> Site | None:
-    """The last statement that assigns `name` in the function around a line, else at top level, wherever it stands."""
+    """Return the last statement that assigns `name` in the function around a line, else at top level, before or after it."""
     return _assignment(filename, name, line, sys.maxsize)
 
 
@@ -61,7 +61,7 @@ def _assignment(filename: str, name: str, around: int, before: int) -> Site | No
 
 
 def cell_assignment(name: str) -> Site | None:
-    """The last cell of the notebook that assigns a variable at its top level."""
+    """Return the last cell of the notebook that assigns a variable at its top level."""
     for filename in reversed(cells()):
         site = assignment(filename, name, 1_000_000_000)
         if site is not None and site.function == "<module>":
@@ -70,7 +70,7 @@ def cell_assignment(name: str) -> Site | None:
 
 
 def assigned_call(statement: str) -> tuple[str, str]:
-    """Source and function name of the call in `x = f(...)`; ("", "") if it is none."""
+    """Return source and function name of the call in `x = f(...)`; ("", "") for other statements."""
     node = getattr(parsed_statement(statement), "value", None)
     if not isinstance(node, ast.Call):
         return "", ""
@@ -78,7 +78,7 @@ def assigned_call(statement: str) -> tuple[str, str]:
 
 
 def first_parameter(filename: str, line: int) -> str:
-    """The first parameter after `self` or `ctx` of the function around a line."""
+    """Return the first parameter after `self` or `ctx` of the function around a line."""
     for function in read_file(filename).functions_around(line)[:1]:
         for parameter in function.args.args:
             if parameter.arg not in ("self", "ctx"):
@@ -87,7 +87,7 @@ def first_parameter(filename: str, line: int) -> str:
 
 
 def made_by(filename: str, factory: str) -> Site | None:
-    """The first statement of a file that assigns what a call of `factory` gives, such as `rng = torch.Generator()`."""
+    """Return the first statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`."""
     for node in read_file(filename).statements:
         if isinstance(node, ast.Assign) and _calls(node.value, factory):
             return site_at(filename, node.lineno)
@@ -103,7 +103,7 @@ def _calls(node: ast.expr, method: str) -> bool:
 
 
 def named_move(filename: str, method: str) -> Site | None:
-    """The last statement of a file that keeps a move without calling it: `clip = waveform.cuda`."""
+    """Return the last statement of a file that stores a move without calling it: `clip = waveform.cuda`."""
     for node in reversed(read_file(filename).statements):
         match node:
             case ast.Assign(value=ast.Attribute(attr=name)) if name == method:
@@ -112,7 +112,7 @@ def named_move(filename: str, method: str) -> Site | None:
 
 
 def discarded_move(filename: str, line: int) -> Site | None:
-    """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
+    """Return the statement at a line, if it is a move whose result is discarded: `x.to(device)`, alone."""
     text = statement_text(filename, line)
     match parsed_statement(text):
         case ast.Expr(value=ast.Call(func=method) | ast.ListComp(elt=ast.Call(func=method))):
@@ -122,7 +122,7 @@ def discarded_move(filename: str, line: int) -> Site | None:
 
 
 def unkept_move(filename: str, name: str, before: int) -> Site | None:
-    """The last statement above a line, in the same function, that moves a variable and throws the result away.
+    """Return the last statement above a line, in the same function, that moves a variable and discards the result.
 
     Or that names the move without calling it: `x.cuda`.
     """
@@ -136,7 +136,7 @@ def unkept_move(filename: str, name: str, before: int) -> Site | None:
 
 
 def _name_moved(node: ast.stmt) -> str:
-    """`x` of the statements `x.to(device)` and `x.cuda`, which keep nothing."""
+    """Return `x` for the statements `x.to(device)` and `x.cuda`, which keep nothing."""
     match node:
         case ast.Expr(value=ast.Call(func=ast.Attribute() as method)) | ast.Expr(value=ast.Attribute() as method):
             if method.attr in MOVES and is_shallow(method):
@@ -145,7 +145,7 @@ def _name_moved(node: ast.stmt) -> str:
 
 
 def returned_by(site: Site | None) -> Site | None:
-    """The last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at its top level."""
+    """Return the last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at top level."""
     if site is None:
         return None
     called = assigned_call(site.text)[0].partition("(")[0]
@@ -156,7 +156,7 @@ def returned_by(site: Site | None) -> Site | None:
 
 
 def last_return(filename: str, function: Function) -> Site | None:
-    """The last `return` of a function that gives something."""
+    """Return the last `return` of a function that returns something."""
     returns = [node for node in statements_of(function) if isinstance(node, ast.Return) and node.value is not None]
     if returns:
         return site_at(filename, returns[-1].lineno, function.name)
@@ -164,5 +164,5 @@ def last_return(filename: str, function: Function) -> Site | None:
 
 
 def first_line(filename: str, line: int) -> int:
-    """The line on which the statement at a line begins."""
+    """Return the line on which the statement at a line begins."""
     return read_file(filename).statement_lines(line).start or line

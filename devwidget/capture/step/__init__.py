@@ -1,1 +1,1 @@
-"""Running one step on a batch, and putting everything back."""
+"""Run one step on a batch, and restore everything."""

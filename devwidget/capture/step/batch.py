@@ -1,4 +1,4 @@
-"""A batch becomes the arguments of `forward`: taken from a loader that stays where it is, refused if it does not fit."""
+"""Turn a batch into the arguments of `forward`: take it from a loader without advancing that, and check that it fits."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
 ITEM_TAKEN = Message("`{what}` ({why})", what="batch", why=Message("one item was taken from the iterator"))
-"""What a trace says of an iterator that moves on."""
+"""Note in a trace about an iterator that advances."""
 _WRAPPED = ("base_dataloader", "_dataloader")
 
 
 def is_source(batch: Any) -> bool:
-    """Whether the next item of what was given is the batch."""
+    """Return whether the batch is the next item of the argument."""
     kind = type(batch)
     is_iterator = find_class_attribute(kind, "__next__") is not None and find_class_attribute(kind, "__iter__") is not None
     return is_loader(batch) or (is_iterator and not issubclass(kind, type))
 
 
 def is_loader(batch: Any) -> bool:
-    """True for a `DataLoader`, also in the hands of accelerate and Lightning, whose classes do not derive from it."""
+    """Return True for a `DataLoader`, also one wrapped by accelerate or Lightning, whose classes do not derive from it."""
     return is_a(batch, DataLoader) or any(is_a(field_of(batch, name), DataLoader) for name in _WRAPPED)
 
 
 def take_item(source: Any) -> Any:
-    """The next item; of a loader as a new loop over it begins.
+    """Return the next item; for a loader, the first item of a new loop.
 
     Raises:
         BatchError: if there is none.
@@ -61,7 +61,7 @@ def take_item(source: Any) -> Any:
 
 @contextlib.contextmanager
 def kept_source(batch: Any) -> Iterator[None]:
-    """What a loader draws from is after the block what it was before."""
+    """Restore what a loader draws from after the block."""
     if not is_loader(batch):
         yield
         return
@@ -73,12 +73,12 @@ def kept_source(batch: Any) -> Iterator[None]:
 
 
 def moves_on(batch: Any) -> bool:
-    """Whether this is an iterator: one item that was taken cannot be put back."""
+    """Return whether this is an iterator: a taken item cannot be put back."""
     return is_source(batch) and not is_loader(batch)
 
 
 def _copy_loader(loader: Any) -> Any:
-    """A copy of a loader without its persistent workers: a new loop over those would end the loop that the program is in."""
+    """Return a copy of a loader without its persistent workers: a new loop over those would end the program's loop."""
     twin = object.__new__(type(loader))
     for name, value in copy_items(dict_of(loader)):
         if name == "_iterator":
@@ -103,7 +103,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the model and the loss are called with."""
+    """Arguments of the model and of the loss."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -111,14 +111,14 @@ class Arguments:
 
 
 def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
-    """The call that a batch stands for.
+    """Return the arguments that a batch stands for.
 
     Args:
-        model: whose `forward` it must fit.
-        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; of a
-            DataLoader or an iterator the next item counts, see `take_item`.
-        target: for the loss. If it is None and a loss is given, the last item of a batch that has one item too many
-            for `forward` is the target, as loaders of pairs give it.
+        model: model whose `forward` it must fit.
+        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; for a DataLoader
+            or an iterator the next item is used, see `take_item`.
+        target: target of the loss. If it is None and there is a loss, the last item of a batch with one item too many for
+            `forward` is the target, as loaders of pairs return it.
         has_loss: whether there is a loss function.
 
     Raises:
@@ -127,13 +127,13 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
     if batch is None:
         raise BatchError(
             Message("no batch to trace"),
-            why=Message("the model is run on real inputs"),
+            why=Message("the model runs on real inputs"),
             instead="devwidget.trace(model, next(iter(loader)))",
         )
     if target is not None and not has_loss:
         raise BatchError(
-            Message("there is a target, and no loss that it is for"),
-            why=Message("without a loss the step is a forward pass, to which no target is given"),
+            Message("there is a target but no loss function"),
+            why=Message("without a loss the step is only a forward pass, which takes no target"),
             instead="devwidget.trace(model, batch, loss_fn=torch.nn.functional.cross_entropy, target=target)",
         )
     args, kwargs = _split_batch(take_item(batch) if is_source(batch) else batch)
@@ -146,7 +146,7 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
         raise BatchError(
             Message("the batch does not fit {name}.forward: {problem}", name=name, problem=problem),
             why=Message(
-                "forward{signature} was given {described}",
+                "forward{signature} got {described}",
                 signature=inspect.signature(call),
                 described=_describe_arguments(args, kwargs),
             ),
@@ -156,7 +156,7 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:
-    """What `forward` calls its arguments; nothing of a scripted or C++ forward."""
+    """Return the argument names of `forward`; none for a scripted or C++ forward."""
     try:
         return tuple(inspect.signature(_find_callable(model)).parameters)
     except (TypeError, ValueError):
@@ -178,7 +178,7 @@ def _split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 _WRAPPERS = nn.DataParallel, nn.parallel.DistributedDataParallel
 is_mapping = functools.partial(type.__subclasscheck__, Mapping)
-"""`issubclass` that asks nobody: other classes than those that derive from `Mapping` are one argument."""
+"""`issubclass` that calls no user code: only classes that derive from `Mapping` count."""
 
 
 def _find_callable(model: nn.Module) -> Any:

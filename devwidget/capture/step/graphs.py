@@ -1,4 +1,4 @@
-"""Graphs that are older than a step: the batch is cut from its own, and what backward reaches besides stays as it was."""
+"""Graphs that are older than a step: detach the batch from them, and protect what backward reaches besides."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from devwidget.records.schema.message import Message
 CUT = Message(
     "{kind}: {reason}",
     kind=Message("gradients behind the batch"),
-    reason=Message("it was cut from its graph, whose gradients were not computed"),
+    reason=Message("it was detached from its graph, whose gradients were not computed"),
 )
 KEPT = Message(
     "{kind}: {reason}",
     kind=Message("memory"),
-    reason=Message("backward goes into a graph older than the step, and both are kept"),
+    reason=Message("backward enters a graph older than the step, so both graphs are kept"),
 )
-"""What a trace says of them."""
+"""Note in a trace about kept graphs."""
 _LEAVES_BEGIN = 1 << 63
-"""Nodes that add up the gradient of a leaf have the largest number, so that they run first."""
+"""Nodes that accumulate the gradient of a leaf have the largest number, so that they run first."""
 Cuts = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 class _Cut(torch.autograd.Function):
-    """Gives a tensor's memory to a new one that is no leaf: a step may write into it, as it may into the tensor itself."""
+    """Gives a tensor's memory to a new non-leaf: a step may write into it, as into the tensor itself."""
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, held: tuple[torch.Tensor]) -> torch.Tensor:  # in a tuple: not in the graph
-        """Share the memory under a count of writes of its own, so that what the graph has saved stays valid."""
+        """Share the memory under its own write counter, so that what the graph has saved stays valid."""
         return held[0].data
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Here it ends."""
+        """End backward here."""
         return None, None
 
 
 def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
-    """The arguments with tensors that no older operation is behind, and which of them stands for which.
+    """Return the arguments with tensors that no older operation is behind, and which replaces which.
 
-    Nothing that made the batch is run: its hooks, checkpoints and the reducers of its parameters are not of this step.
+    Nothing that created the batch is run: its hooks, checkpoints and the reducers of its parameters are not part of this step.
     """
     cuts: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -70,7 +70,9 @@ def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
 
 
 def _has_graph(tensor: torch.Tensor) -> bool:
-    """A wrapper's class would be asked for the copy, and a nested tensor has none: `keep_graphs` does for them."""
+    """Return whether to cut a tensor. Copying a wrapper would call its class, and a nested tensor cannot be copied:
+    `keep_graphs` handles them.
+    """
     return (
         read_attribute(tensor, "grad_fn") is not None
         and not is_wrapper(type(tensor))
@@ -88,11 +90,11 @@ def _cut_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def keep_graphs(kept: SavedState, note: Callable[[str], object], undo: Undo) -> None:
-    """From now on backward in this thread frees no graph of what is kept, and changes no gradient there for good.
+    """Keep backward in this thread from freeing graphs of what is kept, and from changing gradients there permanently.
 
     Args:
-        kept: what was there before the step; the leaves of its graphs are added.
-        note: is told if the step's own graph had to be kept too.
+        kept: objects from before the step; the leaves of their graphs are added.
+        note: called if the step's own graph had to be kept too.
         undo: ends it.
     """
     nodes, thread = _nodes_behind(kept.list_histories()), threading.get_ident()
@@ -120,7 +122,7 @@ def _node_of(root: Any) -> Any:
 
 
 def _nodes_behind(nodes: Iterable[Any]) -> dict[int, Any]:
-    """Some nodes, and all that backward from there may run, by id."""
+    """Return some nodes, and all nodes that backward may run from there, by id."""
     found: dict[int, Any] = {}
     waiting = list(nodes)
     while waiting:

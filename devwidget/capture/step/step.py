@@ -19,7 +19,7 @@ from devwidget.records.trace import Phase
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to run, and the arguments of `trace` that say how. `backward=None` means: if there is a loss."""
+    """The step to run, and the arguments of `trace` that define it. `backward=None` runs backward if there is a loss."""
 
     model: nn.Module
     inputs: Arguments
@@ -30,12 +30,12 @@ class Step:
     name: str = ""
 
     def list_modules(self) -> list[nn.Module]:
-        """Those of the model and of the loss."""
+        """Return the modules of the model and of the loss."""
         roots = [each for each in (self.model, self.loss_fn) if is_module(each)]
         return list({id(module): module for root in roots for _, module in walk_modules(root)}.values())
 
     def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
-        """The parts of the step in order; each sees what the ones before it left in `seen`: `out`, `loss`."""
+        """Return the parts of the step in order. Each reads results of the previous ones in `seen`: `out`, `loss`."""
         seen = {} if seen is None else seen
 
         def forward() -> None:
@@ -54,11 +54,11 @@ class Step:
                 yield "optimizer", self.step_optimizer
 
     def runs_in(self, phase: Phase) -> bool:
-        """Whether anything of the user's runs there: the loss may be a field of the output."""
+        """Return whether user code runs in a phase. The loss may be a field of the output."""
         return phase != "loss" or self.loss_fn is not None
 
     def compute_loss(self, out: Any) -> Any:
-        """The loss of an output: what `loss_fn` says of it, or what the model says itself."""
+        """Return the loss of an output: the result of `loss_fn`, or the model's own."""
         if self.loss_fn is None:
             own = _own_loss(out)
             if is_tensor(own):
@@ -69,20 +69,21 @@ class Step:
         return self.loss_fn(out, self.inputs.target)
 
     def goes_back(self, loss: Any) -> bool:
-        """Whether a backward follows."""
+        """Return whether a backward follows."""
         if self.backward is not None:
             return self.backward
         scalar = is_tensor(loss) and loss.dim() == 0 and loss.requires_grad
         return self.loss_fn is not None or scalar
 
     def step_optimizer(self) -> None:
-        """Have the optimizer step, with a closure where it asks for one."""
+        """Run the optimizer's step, with a closure if it needs one."""
         if self.optimizer is not None:
             closure = (self._make_closure,) if _needs_closure(self.optimizer) else ()
             self.optimizer.step(*closure)
 
     def _make_closure(self) -> Any:
-        """Forward, loss and backward, for an optimizer that asks for the loss as often as it likes, such as LBFGS."""
+        """Return forward, loss and backward as a closure, for an optimizer that evaluates the loss repeatedly, such as
+        LBFGS."""
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         loss = self.compute_loss(self.model(*self.inputs.args, **self.inputs.kwargs))
@@ -91,7 +92,7 @@ class Step:
 
 
 def _own_loss(out: Any) -> Any:
-    """What a HuggingFace model that was given labels returns besides, and a named tuple may."""
+    """Return the loss of a HuggingFace model that got labels, or of a named tuple."""
     names = find_class_attribute(type(out), "_fields")
     for name, value in zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ():
         if type(name) is str and name == "loss":
@@ -100,7 +101,7 @@ def _own_loss(out: Any) -> Any:
 
 
 def _takes_one(function: Callable[..., Any]) -> bool:
-    """True for a loss that cannot take a target."""
+    """Return True for a loss that cannot take a target."""
     call = function.forward if is_module(function) else function
     try:
         inspect.signature(call).bind(None, None)
@@ -112,7 +113,7 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """True if `step` cannot be called without one."""
+    """Return True if `step` requires a closure."""
     try:
         inspect.signature(optimizer.step).bind()
     except TypeError:

@@ -152,7 +152,7 @@ def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[in
         raise Unexpected(Message("64 dimensions at most"), path="input_sizes")
     given = count_bytes(entry.input_sizes, entry.input_dtypes)
     if given >= _MOST_BYTES:
-        raise Unexpected(Message("less than 2**63 elements"), path="input_sizes")
+        raise Unexpected(Message("fewer than 2**63 elements"), path="input_sizes")
     members = groups.get(name) or groups.get("") or ()
     kind = find_kind(entry.profiling_name)
     return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)

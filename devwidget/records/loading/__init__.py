@@ -1,1 +1,1 @@
-"""Reading saved files: only records of the right types and sizes come out."""
+"""Read saved files: only records of the right types and sizes are returned."""

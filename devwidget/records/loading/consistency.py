@@ -1,4 +1,4 @@
-"""What must hold between the fields of a record so that every view can show it; a loaded file is held to it."""
+"""Conditions between the fields of a record that every view relies on. Loaded files are checked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Wrong = Iterator[tuple[str, str]]
 
 MOST_ELEMENTS = 2**63
 DEEPEST = 2**16 - 1
-"""Nesting of modules, which travels to a page as 16 bits."""
+"""Maximum nesting of modules, which is sent to a page as 16 bits."""
 
 
 @register_check(Snapshot)
 def _check_pre_order(snapshot: Snapshot) -> Wrong:
-    """Parents stand before their children, one level higher."""
+    """Check that parents come before their children, one level higher."""
     for place, module in enumerate(snapshot.modules):
         if not (0 <= module.parent < place if place else module.parent == -1):
             yield f"modules[{place}].parent", Message("the index of an earlier module") if place else Message("-1 for the root")
         elif module.depth != _find_depth(snapshot.modules, module.parent) or module.depth > DEEPEST:
-            yield f"modules[{place}].depth", Message("one more than that of its parent")
+            yield f"modules[{place}].depth", Message("one more than the depth of its parent")
 
 
 def _find_depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
@@ -36,30 +36,30 @@ def _find_depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
 
 @register_check(TensorFacts)
 def _check_elements(tensor: TensorFacts) -> Wrong:
-    """No tensor has more elements than torch can count, whatever its file says."""
+    """Check that no tensor has more elements than torch can count."""
     shape = tensor.shape or ()
     if len(shape) > 64 and any(size != 1 for size in shape[64:]):
         yield "shape", Message("64 dimensions at most")
     elif math.prod(shape) > MOST_ELEMENTS:
-        yield "shape", Message("less than 2**63 elements")
+        yield "shape", Message("fewer than 2**63 elements")
 
 
 @register_check(DataParallelCall)
 def _check_devices(call: DataParallelCall) -> Wrong:
     if not call.device_ids:
-        yield "device_ids", Message("one device or more")
+        yield "device_ids", Message("at least one device")
 
 
 def check_groups(collectives: Sequence[CollectiveCall], groups: Sequence[ProcessGroup]) -> Wrong:
-    """A collective belongs to a process group."""
+    """Check that a collective belongs to a process group."""
     for at, call in enumerate(collectives):
         if call.group >= len(groups):
-            yield f"collectives[{at}].group", Message("a place in `groups`")
+            yield f"collectives[{at}].group", Message("an index into `groups`")
 
 
 @register_check(Trace)
 def _check_replicas(trace: Trace) -> Wrong:
-    """A replica belongs to a call, and runs on one of its devices."""
+    """Check that a replica belongs to a call, and ran on one of its devices."""
     yield from check_groups(trace.collectives, trace.groups)
     calls = {call.number: call for call in trace.parallel}
     for place, replica in enumerate(trace.replicas):

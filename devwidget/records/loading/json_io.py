@@ -1,4 +1,4 @@
-"""Records from JSON: plain objects, one schema version for all of them, from a file that may be anything by now."""
+"""Read records from JSON: plain objects with one schema version, from a file that may contain anything."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
 
 def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None = None) -> bytes:
-    """What is in a file, as long as it was when it was opened; nothing waits for it.
+    """Return the content of a file, up to its length when it was opened, without blocking.
 
     Args:
-        path: a link is followed.
-        most: bytes that it may have.
-        first: read no more than so many.
+        path: path of the file; links are followed.
+        most: maximum size in bytes.
+        first: maximum number of bytes to read.
 
     Raises:
-        UnreadableError: if it is no regular file, or has more bytes.
+        UnreadableError: if it is not a regular file, or is larger.
         OSError: if it cannot be opened.
     """
     _check_size(os.stat(path), path, most)  # to open a device may do something, and to open a socket fails with a riddle
@@ -56,36 +56,35 @@ def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None =
 def _check_size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
     name = pathlib.Path(path).name or str(path)
     if not stat.S_ISREG(found.st_mode):
-        raise UnreadableError(Message("{name} is no regular file", name=name))
+        raise UnreadableError(Message("{name} is not a regular file", name=name))
     if found.st_size > most:
         size = f"{found.st_size:,}"
-        raise UnreadableError(Message("{name} has {size} bytes, more than any has", name=name, size=size))
+        raise UnreadableError(Message("{name} has {size} bytes, more than any saved record", name=name, size=size))
     return found.st_size
 
 
 T = TypeVar("T")
 LARGEST_TEXT = 2**30
-"""Characters; a snapshot of 100,000 modules takes 2**26."""
+"""Maximum number of characters; a snapshot of 100,000 modules takes 2**26."""
 _LONG = 2**24
 
 
 def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
-    """The record in a file of so many bytes at most; raises as `loads` does, and what opening the file raises."""
+    """Read the record in a file of limited size. Raises as `loads` does, and errors of opening the file."""
     try:
         return loads(read_regular(path, most).decode())
     except UnicodeDecodeError as error:
-        raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
+        raise _make_unreadable(Message("not UTF-8 text: {error}", error=error)) from None
 
 
 def loads(text: str) -> Any:
-    """The record that `dumps` wrote; fields that this version does not know are left out.
+    """Return the record that `dumps` wrote. Unknown fields are ignored.
 
     Raises:
-        ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
-            place in the file.
+        ValueError: if the text is not JSON of devwidget, or has an unknown schema; the message names the place in the file.
     """
     if len(text) > LARGEST_TEXT:
-        raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
+        raise _make_unreadable(Message("{count} characters, more than any saved record", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
         if more:
@@ -102,12 +101,12 @@ def loads(text: str) -> Any:
 
 
 _KIND, _HEAD = re.compile(r'"record": "(\w+)"'), 200
-"""What stands at the head of a file, and how many characters that are."""
+"""The beginning of a file, and its number of characters."""
 _joins: dict[str, Callable[[Iterable[Any]], Any]] = {}
 
 
 def register_join(kind: str, join: Callable[[Iterable[Any]], Any]) -> None:
-    """Register how records of one kind become one, of a file that grows: each of its lines is one."""
+    """Register how to combine the records of a growing file with one record per line."""
     _joins[kind] = join
 
 
@@ -115,7 +114,7 @@ _former: dict[str, tuple[str, str]] = {}
 
 
 def refuse_former(kind: str, field: str, why: str) -> None:
-    """Register by which field files of one kind are told that an older version wrote, and what is said of them."""
+    """Register a field that identifies files of an older version, and the message for them."""
     _former[kind] = field, why
 
 
@@ -128,24 +127,24 @@ def _find_join(head: str) -> Callable[[Iterable[Any]], Any] | None:
 
 
 def _join_lines(text: str, join: Callable[[Iterable[Any]], Any]) -> Any:
-    """The record of a file that has grown; its last line may still be on the way."""
+    """Return the record of a growing file, whose last line may be incomplete."""
     whole, _, _ = text.rpartition("\n")
     return join(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
 
 
 def list_kinds() -> list[str]:
-    """Name the kinds of records that can be read."""
+    """Return the names of record kinds that can be read."""
     return sorted({*saved_kinds, *extras.offered("records")})
 
 
 def _load_kind(kind: str) -> type | None:
-    """The record of this name; that of an extra is imported, with its checks."""
+    """Return the record class of a name. One of an extra is imported, with its checks."""
     extras.find_home("records", kind)
     return saved_kinds.get(kind)
 
 
 def reread(record: T) -> T:
-    """The record as its file would give it back: what others wrote can make one that no view shows.
+    """Return the record as read back from its file. Data of other tools can make a record that no view can show.
 
     Raises:
         Unexpected: with the place in the record.
@@ -154,7 +153,7 @@ def reread(record: T) -> T:
 
 
 def refuse_brackets(text: str | bytes) -> None:
-    """Refuse a long text that is little else: an empty list takes 56 bytes of memory for two of a text.
+    """Refuse a long text that is mostly brackets: an empty list takes 56 bytes of memory for two of text.
 
     Raises:
         Unexpected: if there is more than one bracket for each eight characters.
@@ -195,7 +194,7 @@ def _read_envelope(envelope: Any) -> Any:
 
 
 def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
-    """Read the record by the tables of its file, in a context of its own."""
+    """Read the record by the tables of its file, in its own context."""
     shared = envelope.get("shared", [])
     if type(shared) is not list:
         raise Unexpected(Message("a list as `shared`"), shared)
@@ -205,7 +204,7 @@ def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
 
 
 def read_messages(table: Any) -> dict[str, Message]:
-    """Text -> the message that it is; one may be a part of those after it."""
+    """Return a message for each text. A message may be part of later ones."""
     if not isinstance(table, dict):
         raise Unexpected(Message("an object as `messages`"), table)
     known: dict[str, Message] = {}
@@ -253,4 +252,4 @@ def _refuse_infinity(word: str) -> NoReturn:
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
-"""Of JSON of ours; raises ValueError, or Unexpected for what JSON of others may have."""
+"""Decoder of devwidget's JSON. Raises ValueError, or Unexpected for other JSON."""

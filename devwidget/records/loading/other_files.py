@@ -1,4 +1,4 @@
-"""Files of other tools, opened as records; which tool wrote a file is told by what is in it, by the extras that know some."""
+"""Open files of other tools as records. The extras recognise the tool by the content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OURS = b'"devwidget"'
 
 @contextlib.contextmanager
 def without_collection() -> Iterator[None]:
-    """Pause garbage collection: each pass would walk through the millions of objects of a large file."""
+    """Pause garbage collection, which would visit the millions of objects of a large file again and again."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -43,13 +43,15 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
-    """Open a saved record, or what another tool wrote as one; of a folder its flight-recorder dumps, or runs, together."""
+    """Open a saved record, or a file of another tool as a record. For a folder, open its flight-recorder dumps or runs
+    together.
+    """
     file = pathlib.Path(path)
     if file.is_dir():
         return _read_folder(file)
     begins = read_regular(file, LARGEST, first=64)
     if not begins.lstrip().startswith((_PICKLE, _GZIP, *_JSON)):
-        raise UnreadableError(Message("it begins as no file does that can be opened"))
+        raise UnreadableError(Message("its first bytes match no known file format"))
     if _OURS in begins:
         return json_io.load(file)  # which says what is wrong with it
     written = read_regular(file, LARGEST)
@@ -67,7 +69,7 @@ def _read_content(file: pathlib.Path, content: Any, size: int) -> Any:
         if found is not None:
             return found
     if isinstance(content, dict):
-        raise UnreadableError(Message("no tool that devwidget knows has written it"))
+        raise UnreadableError(Message("it was not written by a tool that devwidget knows"))
     return json_io.load(file)  # which says that it is none of ours
 
 
@@ -80,7 +82,7 @@ def _read_folder(folder: pathlib.Path) -> Any:
 
 
 def load_content(file: pathlib.Path) -> Any:
-    """Load what a pickle of plain values or JSON holds; return None for everything else that a folder may have."""
+    """Load a pickle of plain values or JSON; return None for any other file."""
     try:
         written = read_regular(file, json_io.LARGEST_TEXT)
         if written.startswith(_PICKLE):
@@ -93,7 +95,7 @@ def load_content(file: pathlib.Path) -> Any:
 
 
 def _parse_json(written: bytes) -> Any:
-    """Return what JSON says; None for what is none."""
+    """Return parsed JSON; None for other text."""
     try:
         json_io.refuse_brackets(written)
         return json.loads(written)
@@ -107,7 +109,7 @@ def _unzip_bounded(written: bytes) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(written)) as file:
             content = file.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise UnreadableError(Message("no gzip file: {error}", error=error)) from None
+        raise UnreadableError(Message("not a gzip file: {error}", error=error)) from None
     if len(content) > most:
         raise UnreadableError(Message("a gzip file that unpacks to more than {count} times its bytes", count=MOST_UNZIPPED))
     return content

@@ -1,4 +1,4 @@
-"""What a recorded stack tells of an allocation: the user's line, the modules around it, and the part of the step."""
+"""Read the recorded stack of an allocation: the user's line, the modules around it, and the part of the step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLACING = frozenset({"_apply", "to", "cuda", "load_state_dict", "__init__", "to
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """One stack, read.
+    """One stack.
 
     Attributes:
         phase: the part of the step.
@@ -40,7 +40,7 @@ NO_STACK = Stack("backward", None, None)
 
 
 def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
-    """Read what frames tell, innermost first as torch writes them: `filename`, `line` and `name`."""
+    """Read frames, innermost first as torch writes them: `filename`, `line` and `name`."""
     _check_frames(frames)
     users = _select_users(frames)
     python = users or any(frame["filename"].endswith(".py") for frame in frames)
@@ -71,7 +71,7 @@ def _select_users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
-    """Return the outermost phase that a library function stands for; a loss counts where no module calls it."""
+    """Return the outermost phase that a library function belongs to. A loss counts if no module calls it."""
     names = [(frame["filename"], frame["name"].rpartition(".")[2]) for frame in frames]
     if any(_OPTIMIZER.search(file) for file, _ in names):
         return "optimizer"
@@ -90,6 +90,6 @@ def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
 
 
 def _label_module(frame: dict[str, Any]) -> str:
-    """Return `Block` of `Block.forward` where the name is qualified, else the file."""
+    """Return `Block` for `Block.forward` if the name is qualified, else the file."""
     qualified = frame["name"].rpartition(".")[0]
     return qualified or re.split(r"[/\\]", frame["filename"])[-1].removesuffix(".py")

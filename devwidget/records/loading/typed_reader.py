@@ -1,6 +1,6 @@
-"""JSON values to records, field by field as their types say; anything else is refused with the path where it stands.
+"""Convert JSON values to records, field by field by type. Anything else is refused with its path.
 
-Not a library's: saved files open with torch alone, and what is refused is said in the language of reports.
+This is not a library, because saved files open with torch alone, and errors are in the language of reports.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Reader = Callable[[Any], Any]
 Checks = Callable[[Any], Iterable[tuple[str, str]]]
 
 LARGEST = 2**70
-"""No number of a record is larger: the elements of a tensor stay below 2**63, and one takes 16 bytes at most."""
+"""Maximum number in a record: a tensor has fewer than 2**63 elements of at most 16 bytes."""
 
 
 _LISTS = frozenset((list, tuple))
-"""Of JSON, and what other tools wrote with `pickle`."""
+"""List types of JSON, and of `pickle` files of other tools."""
 
 
 class Unexpected(Exception):
-    """A value that a field cannot hold. The path grows on the way out, so that it costs nothing where all is well."""
+    """A value that a field cannot hold. The path is built while the exception propagates, so valid values cost nothing."""
 
     def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Unexpected(Exception):
         self.path = part + ("." if self.path and not self.path.startswith("[") else "") + self.path
 
     def describe_problem(self) -> str:
-        """The path and what was expected there."""
+        """Return the path and the expected value."""
         if self.path:
             return Message("{path}: {problem}", path=self.path, problem=self.said)
         return self.said
@@ -57,7 +57,7 @@ class Unexpected(Exception):
 
 @functools.cache
 def make_reader(hint: Any) -> Reader:
-    """The function that reads one type: a record, a tuple, an optional, a literal, a number, a text or a truth value."""
+    """Return the function that reads a type: a record, a tuple, an optional, a literal, a number, a text or a truth value."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _make_number_reader(args[0], next(each.least for each in args[1:] if isinstance(each, AtLeast)))
@@ -83,7 +83,7 @@ _checks: dict[type, Checks] = {}
 
 
 def register_check(kind: type) -> Callable[[Checks], Checks]:
-    """Register what must hold between the fields of a record: yields `(path, what was expected there)` for what does not."""
+    """Register conditions between the fields of a record: yields `(path, expected value)` for violations."""
 
     def keep(check: Checks) -> Checks:
         _checks[kind] = check
@@ -93,30 +93,30 @@ def register_check(kind: type) -> Callable[[Checks], Checks]:
 
 
 known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages", default=types.MappingProxyType({}))
-"""What the file that is read says of its texts."""
+"""Messages of the file that is read."""
 
 
 class SharedParts:
-    """What stands below `shared` in a file, and is part of several others: each is read once."""
+    """Values below `shared` in a file, which are parts of several others. Each is read once."""
 
     def __init__(self, values: Sequence[Any]) -> None:
         self._values = values
         self._read: dict[tuple[int, Reader], Any] = {}
 
     def read_part(self, value: Any, reader: Reader) -> Any:
-        """A shared field, which may be the place of its value."""
+        """Read a shared field, which may be the index of its value."""
         if type(value) is not dict or value.keys() != {"$"}:
             return reader(value)
         place = value["$"]
         if type(place) is not int or not 0 <= place < len(self._values):
-            raise Unexpected(Message("a place in `shared`"), place)
+            raise Unexpected(Message("an index into `shared`"), place)
         if (place, reader) not in self._read:
             self._read[place, reader] = reader(self._values[place])
         return self._read[place, reader]
 
 
 shared_parts: ContextVar[SharedParts] = ContextVar("shared_parts")
-"""Of the file that is read."""
+"""Shared values of the file that is read."""
 
 
 def _make_shared_reader(inner: Reader) -> Reader:
@@ -169,7 +169,7 @@ def _make_optional_reader(inner: Reader) -> Reader:
 
 
 def _make_choice_reader(readers: Mapping[str, Reader]) -> Reader:
-    """For a field of several kinds of records: the value says which it is."""
+    """Read a field of several record kinds: the value names its kind."""
 
     def read(value: Any) -> Any:
         reader = readers.get(str(value.get("is"))) if type(value) is dict else None
@@ -228,7 +228,7 @@ def _make_record_reader(kind: Any) -> Reader:
 
 @functools.cache
 def field_readers(kind: Any) -> Mapping[str, Reader]:
-    """What reads each field of a record."""
+    """Return the reader of each field of a record."""
     hints = typing.get_type_hints(kind, include_extras=True)
     readers = {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
     shared = {field.name for field in saved_fields(kind) if field.metadata.get("is_shared")}
@@ -237,7 +237,7 @@ def field_readers(kind: Any) -> Mapping[str, Reader]:
 
 @functools.cache
 def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
-    """The function that makes a record of fields that were read; raises Unexpected if they are not enough, or do not agree."""
+    """Return the function that makes a record from its fields. Raises Unexpected if fields are missing or inconsistent."""
     required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
     expected, check = _name_kind(kind), _checks.get(kind)
     # few devices, named again and again
@@ -260,7 +260,7 @@ def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 def _name_kind(kind: type) -> str:
-    """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
+    """Return `a data parallel call` for `DataParallelCall`, `a device` for `DeviceId`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__.strip("_"))).lower()
     if words[0] in "aeiou":
         return Message("an {kind}", kind=words)
@@ -272,7 +272,7 @@ def _quote_names(names: Iterable[str]) -> str:
 
 
 def _shorten_value(value: object) -> str:
-    """A value as it stood in the file, shortened before it is written out."""
+    """Return a value from the file, shortened before it is formatted."""
     if isinstance(value, dict):
         return Message("an object of {count}", count=len(value))
     if isinstance(value, list):

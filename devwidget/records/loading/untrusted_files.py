@@ -1,4 +1,6 @@
-"""Files that hold anything: damage said as one refusal with its place, and pickles of plain values alone.
+"""Read untrusted files: report damage as one error with its place, and load pickles of plain values only.
+
+Source of the operations: `pickletools` of Python, which describes each.
 
 Source of the operations: `pickletools` of Python, which describes each.
 """
@@ -26,7 +28,7 @@ class ReadingPlace:
         self._list, self._index = "", -1
 
     def move_to(self, path: str) -> None:
-        """Read from a path on."""
+        """Continue at a path."""
         self._list, self._index = path, -1
 
     def iterate_list(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
@@ -45,10 +47,10 @@ class ReadingPlace:
 
 @contextlib.contextmanager
 def refuse_damaged(worded: Callable[[str], str]) -> Iterator[ReadingPlace]:
-    """Refuse the file for whatever goes wrong while it is read.
+    """Turn every error in the block into one error on the file.
 
     Args:
-        worded: what to say, given what is wrong and where.
+        worded: makes the message from the problem and its place.
 
     Raises:
         UnreadableError: in place of every exception.
@@ -68,11 +70,11 @@ def refuse_damaged(worded: Callable[[str], str]) -> Iterator[ReadingPlace]:
 
 
 class RefusedPickle(Exception):
-    """A pickle that wants more than plain values."""
+    """A pickle needs more than plain values."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Every object that is no plain value begins with the name of a class or a function."""
+    """Finds the name of a class or a function first for every object that is not a plain value."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise RefusedPickle(f"it asks for {module_name[:80]}.{global_name[:80]}")
@@ -82,7 +84,7 @@ class _PlainUnpickler(pickle.Unpickler):
 
 
 def load_plain(written: bytes) -> Any:
-    """Load plain values; raise UnreadableError for anything else, and for what claims more than it has."""
+    """Load plain values. Raises UnreadableError for anything else, and for sizes beyond the file."""
     try:
         scan_pickle(written)
         return _PlainUnpickler(io.BytesIO(written)).load()
@@ -110,14 +112,15 @@ _REFUSED_LATER = frozenset((b".", b"c", b"i", b"\x93", b"P", b"Q"))
 
 
 class Implausible(ValueError):
-    """A pickle that claims more than it has."""
+    """A pickle declares more data than it has."""
 
 
 def scan_pickle(written: bytes) -> None:
-    """Look at each operation of a pickle, up to its end.
+    """Check each operation of a pickle up to its end.
 
     Raises:
-        Implausible: with the place, if one names more bytes or more objects than the file has, or makes more than plain values.
+        Implausible: with the place, if an operation declares more bytes or objects than the file has, or creates other than
+            plain values.
     """
     passed, at, tuples = _match_operations(len(written)), 0, 0
     while True:
@@ -139,7 +142,7 @@ def scan_pickle(written: bytes) -> None:
 
 
 def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int:
-    """Return where the operand ends whose length stands here; a frame is a length alone."""
+    """Return the end of an operand with a length prefix. A frame has only the length."""
     size = int.from_bytes(written[at : at + width], "little")
     if size > len(written) - at - width:
         raise Implausible(f"byte {at}: {size} bytes, and the file ends before")
@@ -147,7 +150,7 @@ def _skip_operand(written: bytes, at: int, width: int, *, is_frame: bool) -> int
 
 
 def _match_operations(size: int) -> re.Pattern[bytes]:
-    """Match any number of operations; those that number what they made, below twice the bytes of the file."""
+    """Match any number of operations. Operations that number their results stay below twice the bytes of the file."""
     if size < 1 << 32:
         digits = size.to_bytes(4, "little")
     else:

@@ -1,1 +1,1 @@
-"""What every record is: its bounds, how it is shown, and how it is written."""
+"""Common parts of all records: bounds, how they are shown, and how they are written."""

@@ -1,4 +1,4 @@
-"""Fields of records: sizes that a loaded file is held to, and what a record can only do in the process that made it."""
+"""Field types of records: bounds that loaded files must keep, and values that exist only in their process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class AtLeast:
 Size = Annotated[int, AtLeast(0)]
 """Bytes, or a count."""
 Length = Annotated[int, AtLeast(-1)]
-"""Of one dimension of a shape; -1 where it is ragged."""
+"""One dimension of a shape; -1 if ragged."""
 Duration = Annotated[float, AtLeast(0)]
 """Seconds."""
 
 
 class OneOf:
-    """Base of records of which a field holds one or another: a file names which, as `is`."""
+    """Base of records that share a field: a file names the kind as `is`."""
 
     __slots__ = ()
 
@@ -32,10 +32,10 @@ _T = TypeVar("_T")
 
 
 class ProcessLocal(Generic[_T]):
-    """Holds something live for a record, such as the model that a plan asks.
+    """Holds a live object for a record, such as the model behind a plan.
 
-    Declare it as the last field of a frozen record, `_questions: ProcessLocal[Questions] = process_local()`, and hand it out
-    with `dataclasses.replace(record, _questions=ProcessLocal(questions))`.
+    Declare it as the last field of a frozen record, `_questions: ProcessLocal[Questions] = process_local()`, and set it with
+    `dataclasses.replace(record, _questions=ProcessLocal(questions))`.
 
     Attributes:
         value: None in a record that was loaded, sent to another process, or made by hand.
@@ -57,14 +57,14 @@ _NOTHING: ProcessLocal[Any] = ProcessLocal()
 
 
 def process_local() -> Any:
-    """A field for a `ProcessLocal`, which is neither compared, nor shown, nor saved."""
+    """Return a field for a `ProcessLocal`, which is neither compared, nor shown, nor saved."""
     return dataclasses.field(default=_NOTHING, repr=False, compare=False, kw_only=True, metadata={"is_saved": False})
 
 
 SHARED = {"is_shared": True}
-"""Metadata of a field whose value many parts of one record have in common: a file holds each object once, below `shared`."""
+"""Field metadata: many parts of a record share the value, and a file stores each object once, below `shared`."""
 
 
 def saved_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a record that go to files."""
+    """Return the fields of a record that are saved."""
     return tuple(field for field in dataclasses.fields(kind) if field.metadata.get("is_saved", True))

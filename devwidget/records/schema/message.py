@@ -1,4 +1,4 @@
-"""Message: words for the user that remember their template and its facts, for another language; texts made safe to print."""
+"""Messages that keep their template and facts for translation, and escaping of text for output."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
-"""What `in_row` says of two parts, by what stands between them."""
+"""Templates of `in_row` for two parts, by separator."""
 _FACT = re.compile(r"\{(\w+)\}")
 
 
 class Message(str):
-    """English text, as any text is; a report may say its template in another language, with the same facts.
+    """English text that can be translated: a report translates the template and fills in the same facts.
 
     Attributes:
-        template: the English words, with `{name}` for each fact; what a catalogue of translations is asked for.
-        facts: name -> text or number, or a message that is a part of this one.
+        template: the English text with `{name}` for each fact; the key in the catalogue of translations.
+        facts: name -> text, number, or a message that is part of this one.
     """
 
     __slots__ = ("facts", "template")
@@ -26,10 +26,10 @@ class Message(str):
     facts: dict[str, Any]
 
     def __new__(cls, template: str, /, **facts: object) -> Message:
-        """The words of a template.
+        """Return the filled template.
 
         Raises:
-            KeyError: for a fact that the template names and nobody gives.
+            KeyError: if a fact of the template is missing.
         """
         kept = {name: fact if isinstance(fact, (str, int)) else str(fact) for name, fact in facts.items()}
         message = super().__new__(cls, fill_template(template, kept))
@@ -38,7 +38,7 @@ class Message(str):
 
     @classmethod
     def of(cls, count: int, one: str, many: str, /, **facts: object) -> Message:
-        """The words of one of two templates: for one thing, or for several."""
+        """Return the message of one of two templates: singular or plural."""
         return cls(one if count == 1 else many, **facts)
 
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[str, dict[str, Any]]]:
@@ -49,24 +49,25 @@ _speakers: list[Callable[[str], str]] = []
 
 
 def spoken_by(speaker: Callable[[str], str]) -> None:
-    """Have texts of errors said by this function, of a layer above: records know no language."""
+    """Set the translation function for error texts. Records know no language themselves."""
     _speakers[:] = [speaker]
 
 
 def in_language(text: str) -> str:
-    """A text in the language of reports; as it is where no report was loaded."""
+    """Return a text in the language of reports; unchanged if no report was loaded."""
     if _speakers:
         return _speakers[0](text)
     return text
 
 
 def fill_template(template: str, facts: Mapping[str, object]) -> str:
-    """The template with its facts; no `str.format`, which would follow attributes that the template of a file names."""
+    """Fill a template with its facts. Does not use `str.format`, which would follow attributes named in a template of a
+    file."""
     return _FACT.sub(lambda found: str(facts[found[1]]), template)
 
 
 def change_facts(text: str, change: Callable[[str], str]) -> str:
-    """A text through `change`; of a message each fact that is text, so that its words stay known."""
+    """Apply `change` to a text; for a message, to each fact that is text, so that it can still be translated."""
     if not isinstance(text, Message):
         return change(text)
     facts = {name: change_facts(fact, change) if isinstance(fact, str) else fact for name, fact in text.facts.items()}
@@ -74,7 +75,7 @@ def change_facts(text: str, change: Callable[[str], str]) -> str:
 
 
 def listed(parts: Iterable[str]) -> str:
-    """`cpu and cuda:0`: a message, unless there is one part alone."""
+    """Return `cpu and cuda:0` as a message, or the only part."""
     said, *others = parts
     for part in others:
         said = Message("{first} and {second}", first=said, second=part)
@@ -82,7 +83,7 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def in_row(parts: Iterable[str], between: str = ", ") -> str:
-    """`rank 1, rank 3`: a message, unless there is one part alone or none; empty ones are left out."""
+    """Return `rank 1, rank 3` as a message, or the only part. Empty parts are left out."""
     said, *others = [part for part in parts if part] or [""]
     for part in others:
         said = Message(ROWS[between], first=said, second=part)
@@ -90,7 +91,7 @@ def in_row(parts: Iterable[str], between: str = ", ") -> str:
 
 
 def out_of_row(text: str) -> Iterator[str]:
-    """The parts that `in_row` was given; of any other text itself."""
+    """Return the parts of `in_row`; for any other text, the text itself."""
     if isinstance(text, Message) and text.template in ROWS.values():
         yield from out_of_row(text.facts["first"])
         yield from out_of_row(text.facts["second"])
@@ -106,46 +107,46 @@ _BREAKS = frozenset("\n\t")
 
 
 class Lines(str):
-    """Several lines on purpose, each of which is safe."""
+    """Several lines, each escaped."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, lines: Iterable[str], between: str = "\n") -> Lines:
-        """Safe lines, with what stands between them."""
+        """Return escaped lines, joined by a separator."""
         return cls(between.join(map(escape_line, lines)))
 
 
 def escape_line(text: str) -> str:
-    """A text made safe for one line: no name in it can end the line, nor colour what follows."""
+    """Escape a text for one line: it can neither end the line nor change colours."""
     if text.isprintable() or isinstance(text, Lines):
         return text
     return "".join(_escape_letter(letter) for letter in text.replace("\t", "    "))
 
 
 def escape_block(text: str) -> str:
-    """As `escape_line`, with line breaks and tabs left as they are."""
+    """Escape as `escape_line`, but keep line breaks and tabs."""
     if text.isprintable():
         return text
     return "".join(letter if letter in _BREAKS else _escape_letter(letter) for letter in text)
 
 
 def escape_sentence(text: str) -> str:
-    """A text of a record or an error, as one line where it was made of others: only a template of ours has line breaks."""
+    """Escape a text of a record or an error: the facts of a message as one line; only templates have line breaks."""
     if text.isprintable():
         return text
     return change_facts(text, escape_line)
 
 
 def escape_paragraph(text: str) -> str:
-    """A text made safe as `escape_line` does; one that is no message may have several lines."""
+    """Escape as `escape_line`; a text that is not a message may have several lines."""
     if isinstance(text, Message):
         return escape_sentence(text)
     return escape_block(text)
 
 
 def _escape_letter(letter: str) -> str:
-    """A letter, if it is seen as itself; else its escape. Spaces of all widths, and letters of private fonts, are."""
+    """Return a visible letter, else its escape. Spaces of all widths and private-use characters are visible."""
     if letter.isprintable() or unicodedata.category(letter) in ("Zs", "Co"):
         return letter
     return letter.encode("unicode_escape").decode("ascii")

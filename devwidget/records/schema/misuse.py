@@ -1,4 +1,4 @@
-"""Misuse of devwidget: what happened, why, and what would have been right."""
+"""Errors for misuse of devwidget: what happened, why, and what is right."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from devwidget.records.schema.message import Message, escape_paragraph, in_langu
 
 
 class DevwidgetError(Exception):
-    """Misuse of devwidget. Nothing was changed when it is raised.
+    """Misuse of devwidget. Nothing has been changed when it is raised.
 
-    It is said in the language of reports; `args` are English.
+    Its text is in the language of reports; `args` are English.
 
     Attributes:
         what: the fact, lower case.
-        why: the reason; "" if the fact says it.
-        instead: what would have been right, code where possible.
+        why: the reason; "" if it is obvious.
+        instead: what is right, code if possible.
     """
 
     def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
@@ -26,7 +26,7 @@ class DevwidgetError(Exception):
         super().__init__("\n".join(self._list_parts()))
 
     def __str__(self) -> str:
-        """What, why, and what would have been right."""
+        """Return the fact, the reason, and what is right."""
         return "\n".join(map(in_language, self._list_parts()))
 
     def _list_parts(self) -> Iterator[str]:
@@ -38,19 +38,19 @@ class DevwidgetError(Exception):
 
 
 class MissingFileError(DevwidgetError, FileNotFoundError):
-    """There is no such file."""
+    """The file does not exist."""
 
 
 class UnwritableError(DevwidgetError, OSError):
-    """A file cannot be written where it was asked for."""
+    """The file cannot be written."""
 
 
 class ArgumentError(DevwidgetError, TypeError):
-    """A call with an argument that there is not, without one that it needs, or with what an argument cannot be."""
+    """Unknown, missing or invalid argument."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known word that is closest, or ""."""
+    """Return `"; did you mean 'x'?"` for the known word that is closest, or ""."""
     close = difflib.get_close_matches(word, list(known), n=1)
     if close:
         return Message("; did you mean {word}?", word=repr(close[0]))

@@ -1,4 +1,4 @@
-"""Paths that were given: read as paths, and refused with what would have been right."""
+"""Read path arguments, and refuse invalid ones with a valid example."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from devwidget.records.schema.misuse import ArgumentError, MissingFileError, Unw
 
 
 def as_path(path: object, example: str) -> pathlib.Path:
-    """The path, of a text or a path.
+    """Return the path of a text or a path.
 
     Raises:
-        ArgumentError: if it is neither; `example` is a call that would have been right.
+        ArgumentError: if it is neither; `example` is a valid call.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(Message("the path is a `{kind}`, not a text or a path", kind=type(path).__name__), instead=example)
+        raise ArgumentError(
+            Message("the path is a `{kind}`, not a string or a path", kind=type(path).__name__), instead=example
+        )
     return pathlib.Path(path)
 
 
 def file_to_read(path: object, example: str) -> pathlib.Path:
-    """The path of something that is there.
+    """Return the path of an existing file.
 
     Raises:
-        MissingFileError: if nothing is.
+        MissingFileError: if it does not exist.
     """
     file = as_path(path, example)
     if not file.exists():
@@ -33,7 +35,7 @@ def file_to_read(path: object, example: str) -> pathlib.Path:
         else:
             beside = []
         what = Message("there is no file {path}{hint}", path=repr(str(file)), hint=nearest(file.name, beside))
-        raise MissingFileError(what, why=Message("paths count from {folder}", folder=os.getcwd()), instead=example)
+        raise MissingFileError(what, why=Message("paths are relative to {folder}", folder=os.getcwd()), instead=example)
     return file
 
 
@@ -44,7 +46,7 @@ def write_text(path: object, text: str, example: str) -> pathlib.Path:
         Its path.
 
     Raises:
-        UnwritableError: if there is no such folder, it is one itself, or it may not be written.
+        UnwritableError: if the folder does not exist, the path is a folder, or it is not writable.
     """
     file = as_path(path, example)
     try:
@@ -57,5 +59,5 @@ def write_text(path: object, text: str, example: str) -> pathlib.Path:
 
 def _instead_of(file: pathlib.Path, example: str) -> str:
     if not file.parent.is_dir():
-        return Message("make the folder first: `pathlib.Path({folder}).mkdir(parents=True)`", folder=repr(str(file.parent)))
+        return Message("create the folder first: `pathlib.Path({folder}).mkdir(parents=True)`", folder=repr(str(file.parent)))
     return example

@@ -1,4 +1,4 @@
-"""Calls of public functions that do not fit, refused in our words; of torch nothing is needed."""
+"""Refuse invalid calls of public functions with devwidget's own errors. Needs nothing of torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def says_what_fits(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a call that does not fit a public function refused in our words; one that fits costs nothing more."""
+    """Refuse invalid calls of a public function. Valid calls cost nothing more."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -30,10 +30,10 @@ def says_what_fits(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def refuse_call(function: Callable[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-    """Pass a call that fits the signature.
+    """Accept a call that fits the signature.
 
     Raises:
-        ArgumentError: for the first argument that there is not, that is too many, or that is missing.
+        ArgumentError: for the first unknown, excess or missing argument.
     """
     signature = inspect.signature(function)
     known, name = signature.parameters, f"devwidget.{function.__name__}"
@@ -45,27 +45,27 @@ def refuse_call(function: Callable[..., Any], args: tuple[object, ...], kwargs: 
         needed = [each.name for each in known.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
         spelled = [f"{each}=..." if known[each].kind is inspect.Parameter.KEYWORD_ONLY else each for each in needed]
         raise ArgumentError(
-            Message("`{call}` is not called so: {problem}", call=name, problem=str(error)),
-            why=Message("it is {call}{signature}", call=name, signature=_names_of(signature)),
+            Message("invalid call of `{call}`: {problem}", call=name, problem=str(error)),
+            why=Message("the signature is {call}{signature}", call=name, signature=_names_of(signature)),
             instead=f"{name}({', '.join(spelled)})",
         ) from None
 
 
 def _names_of(signature: inspect.Signature) -> str:
-    """`(model, batch, *, loss_fn=None)`: without the types."""
+    """Return `(model, batch, *, loss_fn=None)`: the signature without types."""
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
     return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 def refuse_unknown(call: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse arguments that a function does not know.
+    """Refuse unknown arguments.
 
     Raises:
-        ArgumentError: with the first of them, and the nearest that there is.
+        ArgumentError: with the first of them, and the closest known name.
     """
     for name in names:
         if name not in known:
             raise ArgumentError(
-                Message("`{call}` knows no argument `{name}`{hint}", call=call, name=name, hint=nearest(name, known)),
+                Message("`{call}` has no argument `{name}`{hint}", call=call, name=name, hint=nearest(name, known)),
                 instead=Message("one of {known}", known=", ".join(known)),
             )

@@ -1,4 +1,4 @@
-"""Record: what every saved record can do, and how it is written; the layers above say how it is shown (`@presents`)."""
+"""Base class of all saved records, and how they are written. Other packages register how they are shown (`@presents`)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 SCHEMA_VERSION = 1
-"""Counts changes that older versions cannot read. A new field with a default is none: they ignore it."""
+"""Number of changes that older versions cannot read. A new field with a default is not counted: they ignore it."""
 
 
 def dumps(record: Any) -> str:
-    """JSON text of a Snapshot, a Trace, a Finding, an Explanation or a Plan.
+    """Return a Snapshot, a Trace, a Finding, an Explanation or a Plan as JSON text.
 
-    Messages are texts in it; `messages` says of each the template and the facts that it was made from. In place of a field that
-    is `SHARED` stands its place in `shared`, so that what a thousand ranks have in common is written once.
+    Messages are written as texts; `messages` has the template and the facts of each. A `SHARED` field is written as an index
+    into `shared`, so that what a thousand ranks have in common is written once.
 
-    It is ASCII: a name may hold what UTF-8 cannot, such as half of a surrogate pair.
+    The text is ASCII, because a name may hold what UTF-8 cannot, such as half of a surrogate pair.
     """
     messages: dict[str, tuple[str, dict[str, str | int]]] = {}
     shared: list[Any] = []
@@ -52,7 +52,7 @@ def dumps(record: Any) -> str:
         return shorten(part.__class__, found)
 
     def shorten(kind: type, found: dict[str, Any]) -> dict[str, Any]:
-        """A part that shares fields with others, of which there may be many: without what is as its default."""
+        """Write a part that shares fields with others without default values, because there may be many."""
         names = _shared_names(kind)
         if not names:
             return found
@@ -100,18 +100,18 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _text_fields(kind: type) -> tuple[str, ...]:
-    """The fields that may hold a message, or several."""
+    """Return the fields that may hold a message, or several."""
     return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))
 
 
 saved_kinds: dict[str, type] = {}
-"""Name in a file -> record, of all that were imported."""
+"""Name in a file -> record class, for all imported records."""
 _presenters: dict[tuple[str, type], Callable[..., Any]] = {}
 _not_loaded: list[Callable[[], object]] = []
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the way to show `record` in one `form`: `text`, `html` (a page), `notebook` or `frame`."""
+    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook` or `frame`."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         _presenters[form, record] = function
@@ -121,12 +121,12 @@ def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable
 
 
 def presented_by(load: Callable[[], object]) -> None:
-    """Have `load` called before a record is shown for the first time: it imports the modules with `@presents`."""
+    """Call `load` before a record is first shown: it imports the modules with `@presents`."""
     _not_loaded.append(load)
 
 
 class Record:
-    """Text, JSON, data frame and HTML of a record."""
+    """Base class with text, JSON, data frame and HTML of a record."""
 
     __slots__ = ()
 
@@ -138,7 +138,7 @@ class Record:
         return str(self._show_as("text"))
 
     def to_html(self, path: str | pathlib.Path | None = None) -> str:
-        """One standalone HTML page, also written to `path` if given.
+        """Return a standalone HTML page, and write it to `path` if given.
 
         Raises:
             NotImplementedError: if this record has no HTML form.
@@ -150,7 +150,7 @@ class Record:
         return page
 
     def to_frame(self, part: str = "") -> pd.DataFrame:
-        """A pandas data frame; `part` names the table where a record holds several.
+        """Return a pandas data frame; `part` names the table if a record has several.
 
         Raises:
             ValueError: if there is no such table.
@@ -167,7 +167,7 @@ class Record:
         return write_text(path, dumps(self), '.save("record.json")')
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
+        """Return what a notebook shows: the text, and HTML for a record with a notebook form."""
         bundle = {"text/plain": str(self)}  # the text first: it loads all forms
         if ("notebook", type(self)) in _presenters:
             bundle["text/html"] = str(self._show_as("notebook"))

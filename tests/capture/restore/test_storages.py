@@ -12,7 +12,7 @@ from tests.capture.restore.changing_models import Changing, buffered
 from tests.older_torch import IS_OLDER
 
 LARGE = 1 << 16
-UNSEEN = "`seen` (it was written out of sight of torch's dispatcher, such as in a thread of its own)"
+UNSEEN = "`seen` (it was written without torch's dispatcher, for example in another thread)"
 GIB = 1 << 30
 
 

@@ -12,7 +12,7 @@ import devwidget
 from devwidget.capture import background_births
 from tests.capture.restore.changing_models import Changing
 
-CUT = "gradients behind the batch: it was cut from its graph, whose gradients were not computed"
+CUT = "gradients behind the batch: it was detached from its graph, whose gradients were not computed"
 Pair = namedtuple("Pair", "x y")
 
 
@@ -163,7 +163,7 @@ def test_a_hidden_state_keeps_its_graph():
     model(torch.rand(2, 4))
     traced = devwidget.trace(model, torch.rand(2, 4), loss_fn=torch.sum)
     assert (traced.error, traced.not_restored, model.cell.weight_hh.grad) == ("", (), None)
-    assert "memory: backward goes into a graph older than the step, and both are kept" in traced.not_checked
+    assert "memory: backward enters a graph older than the step, so both graphs are kept" in traced.not_checked
     model.hidden.sum().backward()
 
 

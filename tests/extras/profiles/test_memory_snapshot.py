@@ -175,7 +175,7 @@ HOSTILE: dict[str, bytes] = {
 }
 
 
-REFUSED_UNREAD = {"old protocol": r"^it begins as no file does that can be opened\n"}
+REFUSED_UNREAD = {"old protocol": r"^its first bytes match no known file format\n"}
 """A pickle since protocol 2 begins with its number; whatever begins otherwise is read no further."""
 
 

@@ -68,7 +68,7 @@ def test_what_ranks_have_in_common_is_written_once_and_read_as_one_object():
 def test_a_place_that_does_not_exist_is_told_where_it_stands(place: object):
     saved = json.loads(dumps(cluster(reports((("dp", 2),), layers=1))))
     saved["data"]["ranks"][1]["said"]["model"] = {"$": place}
-    with pytest.raises(UnreadableError, match=r"ranks\[1\].said.model: expected a place in `shared`"):
+    with pytest.raises(UnreadableError, match=r"ranks\[1\].said.model: expected an index into `shared`"):
         loads(json.dumps(saved))
 
 
