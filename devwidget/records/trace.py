@@ -421,7 +421,7 @@ class CopyCheck:
         phase: part of the step.
         site: the user's line that requested it.
         count: number of compared copies.
-        wrong: number of copies that arrived changed.
+        wrong: number of copies that arrived corrupted.
         peer_access: whether the driver lets the two GPUs copy directly.
     """
 

@@ -76,7 +76,7 @@ DAMAGES: dict[str, Damage] = {
 def test_a_damaged_copy_is_found_with_its_pair_and_its_line(way: str, damage: str) -> None:
     (finding,) = traced(way, DAMAGES[damage]).findings
     assert (finding.kind, finding.module) == ("corrupted-copy", "")
-    assert "copies from cuda:0 to cuda:1 arrived changed" in finding.headline
+    assert "copies from cuda:0 to cuda:1 arrived corrupted" in finding.headline
     assert "h" in finding.fault.text
 
 
