@@ -38,33 +38,19 @@ class Simulation:
 
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
         self._cluster, self.is_inherited = cluster, is_inherited
+        self.gpus, self.memory_bytes, self.compute = cluster.gpus, cluster.memory_bytes, cluster.compute
         self._session: Session | None = None
         self._is_used = is_inherited
 
-    @property
-    def gpus(self) -> int:
-        """How many virtual GPUs there are."""
-        return self._cluster.gpus
-
-    @property
-    def memory_bytes(self) -> tuple[int, ...]:
-        """The capacity of each GPU, in bytes."""
-        return self._cluster.memory_bytes
-
-    @property
-    def compute(self) -> bool:
-        """Whether tensors have values."""
-        return self._cluster.compute
-
     @_lock
     def start(self) -> Simulation:
-        """Begin: from now on torch has these GPUs.
+        """Give torch these GPUs from now on.
 
         Returns:
-            This simulation; the one that is running, where that has the same GPUs, so that a cell may be run again.
+            This simulation, or the running one if it has the same GPUs, so that you can run a cell again.
 
         Raises:
-            SimulationError: if other virtual GPUs are running already.
+            SimulationError: If other virtual GPUs are running already.
         """
         self._is_used = True
         if _active is not None and _active._cluster != self._cluster and _active._gives_way():
@@ -82,12 +68,10 @@ class Simulation:
     @all_or_nothing
     def _begin(self) -> None:
         global _active
-        # Imports torch: `import devwidget` stays light.
-        from devwidget.gpus import torch_internals
+        from devwidget.gpus import torch_internals  # imports torch: `import devwidget` stays light
 
         torch_internals.check_torch()
-        # Needs what was just checked.
-        from devwidget.gpus import session
+        from devwidget.gpus import session  # needs what was just checked
 
         # Kept before it begins: if that is cut short, `stop` takes out what is in.
         self._session = session.Session(self._cluster, self._forget)
@@ -127,11 +111,8 @@ class Simulation:
         self.stop()
 
     def __repr__(self) -> str:
-        if self._session:
-            state = "running"
-        elif self._is_used:
-            state = "not running"
-        else:
+        state = "running" if self._session else "not running"
+        if not self._session and not self._is_used:
             state = "not started: .start(), or with ..."
         return f"<{self.gpus} virtual GPUs, {state}>"
 
@@ -143,11 +124,7 @@ class Simulation:
 
 @says_what_fits
 def simulate(
-    gpus: int = 2,
-    memory: int | str | Sequence[int | str] | None = None,
-    compute: bool = True,
-    *,
-    card: str | None = None,
+    gpus: int = 2, memory: int | str | Sequence[int | str] | None = None, compute: bool = True, *, card: str | None = None
 ) -> Simulation:
     """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
 
@@ -173,9 +150,7 @@ def simulate(
 def inherited() -> Simulation | None:
     """Virtual GPUs that the environment names, running or not; None if it names none."""
     text = os.environ.get(SIMULATE_VARIABLE)
-    if text:
-        return Simulation(read_cluster(text), is_inherited=True)
-    return None
+    return Simulation(read_cluster(text), is_inherited=True) if text else None
 
 
 def active() -> Simulation | None:

@@ -5,18 +5,16 @@ simulation runs, kernels that look at the label take their place, and the key is
 
 from __future__ import annotations
 
-import functools
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.recording.births import TensorRef
 from devwidget.gpus import labels
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.patching import Patches, overrides, replaces
 from devwidget.gpus.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 _KEY = "AutocastCUDA"
@@ -65,33 +63,27 @@ class Casting:
 
 
 def install_autocast(patches: Patches) -> None:
-    """Follow the switches of autocast."""
-    patches.wrap(torch, "set_autocast_enabled", follow_switch)
-    patches.wrap(torch, "clear_autocast_cache", follow_clearing)
-    patches.undo.add_step(unregister_kernels)
+    """Have the kernels leave with the simulation; they come with the first `autocast`."""
+    patches.undo.add_step(_unregister_kernels)
 
 
-@replacing
-def follow_switch(original: Callable[..., None], *args: Any) -> None:
-    """A `torch.set_autocast_enabled` that also switches the key for this thread."""
-    # One argument has always meant CUDA.
-    device, enabled = args if len(args) == 2 else ("cuda", args[0])
+@replaces(torch, "set_autocast_enabled")
+def _follow_switch(original: Callable[..., None], *args: Any) -> None:
+    device, enabled = args if len(args) == 2 else ("cuda", args[0])  # one argument has always been about CUDA
     original(*args)
     if device == "cuda":
         if enabled:
-            register_kernels()
+            _register_kernels()
         set_key_included(_KEY, enabled)
 
 
-@replacing
-def follow_clearing(original: Callable[[], None]) -> None:
-    """A `torch.clear_autocast_cache` that also drops the casts kept here."""
+@replaces(torch, "clear_autocast_cache")
+def _follow_clearing(original: Callable[[], None]) -> None:
     original()
     Casting.kept.clear()
 
 
-def register_kernels() -> None:
-    """Put the kernels in place, once."""
+def _register_kernels() -> None:
     if Casting.library is not None:
         return
     library: Any = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
@@ -108,8 +100,7 @@ def register_kernels() -> None:
             library.impl(name, _make_kernel(name, operator), allow_override=True)
 
 
-def unregister_kernels() -> None:
-    """Give torch its kernels back."""
+def _unregister_kernels() -> None:
     if Casting.library is not None:
         # Private, but nothing else takes kernels out now: left to itself a library goes only when it is collected.
         Casting.library._destroy()
@@ -119,8 +110,7 @@ def unregister_kernels() -> None:
 
 
 def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
-    policy = _choose_policy(name)
-    refused = REFUSED.get(name)
+    policy, refused = _choose_policy(name), REFUSED.get(name)
     own_key = DispatchKeySet(getattr(DispatchKey, _KEY))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -133,25 +123,21 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
             if name in SET_DTYPE:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
-                    if (
-                        name.endswith("softmax.int")
-                        and (fused := run_fused(name.partition(".")[0], *args, **kwargs)) is not None
-                    ):
-                        return fused
-                return operator(*args, **kwargs)
-            cast = policy((*args, *kwargs.values()))
+                fused = _run_fused(name.removesuffix(".int"), *args, **kwargs) if name.endswith("softmax.int") else None
+                return operator(*args, **kwargs) if fused is None else fused
+            cast = choose_dtype(policy((*args, *kwargs.values())))
             args = tuple(cast_tensors(cast, value) for value in args)
             return operator(*args, **{key: cast_tensors(cast, value) for key, value in kwargs.items()})
 
     return kernel
 
 
-def _choose_policy(name: str) -> Callable[[tuple[Any, ...]], Callable[[torch.Tensor], torch.Tensor]]:
+def _choose_policy(name: str) -> Callable[[tuple[Any, ...]], torch.dtype]:
     if name in LOWER:
-        return choose_lower
+        return lambda values: torch.get_autocast_dtype("cuda")
     if name in PROMOTE:
-        return choose_widest
-    return choose_float
+        return _widest_dtype
+    return lambda values: torch.float32
 
 
 def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
@@ -173,7 +159,7 @@ def lower_tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator that autocast runs in the fast dtype, where it is on."""
     if not torch.is_autocast_enabled("cuda"):
         return values
-    cast = choose_lower(values)
+    cast = choose_dtype(torch.get_autocast_dtype("cuda"))
     return tuple(cast_tensors(cast, value) for value in values)
 
 
@@ -182,29 +168,15 @@ def _is_eligible(tensor: Any) -> bool:
     return tensor.is_floating_point() and tensor.dtype != torch.float64 and labels.label_of(tensor) != labels.CPU
 
 
-def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Cast to the fast dtype."""
-    return choose_dtype(torch.get_autocast_dtype("cuda"))
-
-
 def choose_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Cast to a dtype, and keep the casts of weights."""
+    """Return what casts to a dtype, and keeps the casts of weights."""
     return lambda tensor: _cast_to(tensor, dtype) if _is_eligible(tensor) else tensor
 
 
-def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Cast to float32."""
-    return lambda tensor: tensor.to(torch.float32) if _is_eligible(tensor) else tensor
-
-
-def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Cast to the widest dtype among the arguments."""
-    wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
-    if wide:
-        dtype = torch.float32
-    else:
-        dtype = torch.get_autocast_dtype("cuda")
-    return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
+def _widest_dtype(values: tuple[Any, ...]) -> torch.dtype:
+    if any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values):
+        return torch.float32
+    return torch.get_autocast_dtype("cuda")
 
 
 def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -224,42 +196,26 @@ def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return cast
 
 
-# Softmax of halves in single precision, which GPUs compute in one kernel: no copy of what goes in is made.
-# Source: `softmax` and `log_softmax` in `SoftMax.cpp`.
-
-
 _aten: Any = torch.ops.aten
 _KERNELS = {name: getattr(_aten, f"_{name}").default for name in ("softmax", "log_softmax")}
 
 
-def install_softmax(patches: Patches) -> None:
-    """Put it in front of the functions, which make the copy on the CPU."""
-    for name in _KERNELS:
-        for owner in (torch, torch.Tensor, torch.special):
-            patches.set(owner, name, _fuse_cast(owner, name, getattr(owner, name)))
+@overrides(torch, *_KERNELS)
+@overrides(torch.Tensor, *_KERNELS)
+@overrides(torch.special, *_KERNELS)
+def _soften(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Halves in single precision, which GPUs compute in one kernel: no copy of what goes in is made.
+
+    Source: `softmax` and `log_softmax` in `SoftMax.cpp`.
+    """
+    if not args or not kwargs.keys() <= {"dim", "dtype"}:
+        return original(*args, **kwargs)
+    fused = _run_fused(original.__name__.removeprefix("special_"), *args, **kwargs)
+    return original(*args, **kwargs) if fused is None else fused
 
 
-def _fuse_cast(owner: Any, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def soften(*args: Any, **kwargs: Any) -> Any:
-        tensor = args[0] if args else kwargs.get("input")
-        if has_torch_function((tensor,)):
-            return handle_torch_function(getattr(owner, name), (tensor,), *args, **kwargs)
-        if kwargs.keys() <= {"dim", "dtype"}:
-            result = run_fused(name, *args, **kwargs)
-        else:
-            result = None
-        if result is None:
-            return original(*args, **kwargs)
-        return result
-
-    return soften
-
-
-def run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None) -> Any:
+def _run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None) -> Any:
     """The result where GPUs have one kernel for it, else None."""
     if dtype is not torch.float32 or type(dim) is not int or getattr(tensor, "dtype", None) is not torch.float16:
         return None
-    if labels.label_of(tensor) >= 0:
-        return _KERNELS[name](tensor, dim, True)
-    return None
+    return _KERNELS[name](tensor, dim, True) if labels.label_of(tensor) >= 0 else None

@@ -80,18 +80,14 @@ def _tensor_flag(argument: torch.Argument) -> int:
     text = str(argument.type)
     if "Tensor" not in text:
         return NOTHING
-    if text.startswith("List") or "[]" in text or "List[" in text:
-        return SEVERAL
-    return ONE
+    return SEVERAL if "[]" in text or "List[" in text else ONE
 
 
 def _count_fresh(returns: list[torch.Argument]) -> int:
-    new = [returned for returned in returns if returned.alias_info is None and _tensor_flag(returned)]
-    if not new:
+    flags = [_tensor_flag(returned) for returned in returns if returned.alias_info is None]
+    if not any(flags):
         return NOTHING
-    if len(returns) == 1 and _tensor_flag(new[0]) == ONE:
-        return ONE
-    return SEVERAL
+    return ONE if flags == [ONE] and len(returns) == 1 else SEVERAL
 
 
 class Operand(NamedTuple):
@@ -158,9 +154,7 @@ class Call:
     def label_of(self, name: str) -> int | None:
         """The label of an argument that is one tensor; None where it is none."""
         value = self[name]
-        if isinstance(value, torch.Tensor):
-            return labels.label_of(value)
-        return None
+        return labels.label_of(value) if isinstance(value, torch.Tensor) else None
 
     @property
     def operands(self) -> list[Operand]:

@@ -67,11 +67,7 @@ CARDS = {
 
 
 def find_card(name: object) -> CardModel:
-    """The card of a name, in any case.
-
-    Raises:
-        SimulationError: if it is not known.
-    """
+    """Return the card of a name, in any case."""
     card = CARDS.get(name.lower()) if isinstance(name, str) else None
     if card is None:
         names = [card.name for card in CARDS.values()]

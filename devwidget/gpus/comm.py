@@ -20,48 +20,32 @@ def install_comm(patches: Patches) -> None:
         patches.set(C, name, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
-    patches.hold(
-        *locate_name("parallel_streams"), None
-    )  # one for each GPU, kept from the first CPU batch on: of another simulation
+    patches.hold(*locate_name("parallel_streams"), None)  # kept from the first CPU batch on: of another simulation
 
 
-def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
-    """The tensor on a GPU; itself if it is there."""
+def _copy_to(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """The tensor on a GPU, or on the CPU for -1; itself if it is on that GPU."""
     if index == -1:
-        label = -1
-    else:
-        label = machine.check_index(index)
-    if labels.label_of(tensor) == label:
-        return tensor
-    return labels.move_tensor(tensor, labels.CPU if index == -1 else label)
+        return labels.move_tensor(tensor, labels.CPU)
+    label = machine.check_index(index)
+    return tensor if labels.label_of(tensor) == label else labels.move_tensor(tensor, label)
 
 
-def check_on_gpus(tensors: Tensors) -> None:
-    """Refuse tensors that are on no GPU. Source: `comm.cpp`."""
-    for place, tensor in enumerate(tensors):
-        if labels.label_of(tensor) < 0:
-            device = labels.device_of(tensor)
-            raise RuntimeError(
-                f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device '{device}'"
-            )
-
-
-def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
+def _broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
     """Copies of all tensors on each device; the first device keeps the tensors themselves."""
     for tensor in tensors:
         if labels.label_of(tensor) != devices[0]:
             raise RuntimeError(
                 f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
             )
-    return [[tensor if i == 0 else _copy_to_gpu(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
+    return [[tensor if i == 0 else _copy_to(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
 
 
-def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
-    """A copy on each device."""
-    return [_copy_to_gpu(tensor, index) for index in devices]
+def _broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    return [_copy_to(tensor, index) for index in devices]
 
 
-def scatter(
+def _scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
 ) -> list[torch.Tensor]:
     """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
@@ -72,21 +56,15 @@ def scatter(
             f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
             f"and len(chunk_sizes) = {len(chunk_sizes)}"
         )
-    if chunk_sizes is None:
-        chunks = tensor.chunk(len(devices), dim)
-    else:
-        chunks = torch.split(tensor, list(chunk_sizes), dim)
-    return [_copy_to_gpu(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
+    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    return [_copy_to(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
-def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
+def _gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
-    shape = joined_shape(tensors, dim)
+    shape = _joined_shape(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    if index == -1:
-        device = labels.CPU_DEVICE
-    else:
-        device = labels.DEVICES[machine.check_index(index)]
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
     out = torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format)
@@ -96,15 +74,16 @@ def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
     return out
 
 
-def joined_shape(tensors: Tensors, dim: int) -> list[int]:
-    """The shape of all tensors together.
-
-    Raises:
-        RuntimeError: if they are on no GPU, or do not fit together. Source: `gather_out` in `comm.cpp`.
-    """
+def _joined_shape(tensors: Tensors, dim: int) -> list[int]:
+    """Source: `gather_out` in `comm.cpp`."""
     if not tensors:
         raise RuntimeError("Expected at least one tensor to gather from")
-    check_on_gpus(tensors)
+    for place, tensor in enumerate(tensors):
+        if labels.label_of(tensor) < 0:
+            device = labels.device_of(tensor)
+            raise RuntimeError(
+                f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device '{device}'"
+            )
     shape = list(tensors[0].shape)
     for place, tensor in enumerate(tensors):
         if tensor.dim() != len(shape):
@@ -112,21 +91,16 @@ def joined_shape(tensors: Tensors, dim: int) -> list[int]:
                 f"Expected all input tensors to have the same number of dimensions, but tensor at index {place}"
                 f"has {tensor.dim()} dimensions, (expected {len(shape)})"
             )
-        if sizes_without(tensor.shape, dim) != sizes_without(shape, dim):
-            shape[dim] = tensor.size(dim)
+        shape[dim] = tensor.size(dim)
+        if list(tensor.shape) != shape:
             raise RuntimeError(f"Input tensor at index {place} has invalid shape {list(tensor.shape)}, but expected {shape}")
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)
     return shape
 
 
-def sizes_without(shape: Sequence[int], dim: int) -> list[int]:
-    """The sizes of all other dimensions."""
-    return [size for place, size in enumerate(shape) if place != dim % len(shape)]
-
-
 FUNCTIONS: dict[str, Any] = {
-    "_broadcast_coalesced": broadcast_coalesced,
-    "_broadcast": broadcast,
-    "_scatter": scatter,
-    "_gather": gather,
+    "_broadcast_coalesced": _broadcast_coalesced,
+    "_broadcast": _broadcast,
+    "_scatter": _scatter,
+    "_gather": _gather,
 }

@@ -13,9 +13,8 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import autocast, errors, labels
-from devwidget.gpus.autocast import lower_tensors
 from devwidget.gpus.labels import TEMPORARY, device_of
-from devwidget.gpus.patching import Patches, overridable
+from devwidget.gpus.patching import Patches, overrides, replaces
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     VariableFunctions,
@@ -39,28 +38,21 @@ LOW = (torch.float16, torch.bfloat16)
 
 
 def install_composite_checks(patches: Patches) -> None:
-    """Put the checks in front of the functions."""
-    install_recurrent(patches)
-    autocast.install_softmax(patches)
-    patches.set(torch, "dropout", fuse_dropout(VariableFunctions.dropout))
-    patches.set(functions, "dropout", torch.dropout)  # what `nn.Dropout` calls
-    attention = check_attention(getattr(*locate_name("attention")))
-    patches.set(*locate_name("attention"), attention)
-    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
-    for name, text in SAME_DEVICE.items():
-        wrapped = check_equal(getattr(VariableFunctions, name), text)
-        patches.set(functions, name, wrapped)
-        # Else torch's Python function calls the one in _VF.
-        if not isinstance(getattr(torch, name), types.FunctionType):
+    """Put in place what C++ and Python call by several names, or without `__torch_function__`."""
+    replaced = {"dropout": _fuse_dropout(VariableFunctions.dropout)}
+    replaced |= {name: _check_recurrent(getattr(VariableFunctions, name)) for name in RECURRENT}
+    replaced |= {name: _check_equal(getattr(VariableFunctions, name), text) for name, text in SAME_DEVICE.items()}
+    for name, wrapped in replaced.items():
+        if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
             patches.set(torch, name, wrapped)
-    patches.wrap(torch, "ctc_loss", place_with_log_probs)
-    patches.wrap(torch, "max_pool1d", pool_with_indices)
-    patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
+            wrapped = getattr(torch, name)
+        patches.set(functions, name, wrapped)
+    attention = locate_name("attention")
+    patches.set(*attention, _check_attention(getattr(*attention)))
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*attention))
 
 
-def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
-    """A function that wants all its tensors on one device."""
-
+def _check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
     @functools.wraps(original)
     def checked(*args: Any, **kwargs: Any) -> Any:
         tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
@@ -79,8 +71,8 @@ def _list_tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
 
 
-@overridable(torch)
-def place_with_log_probs(
+@overrides(torch, "ctc_loss")
+def _ctc_loss(
     original: Callable[..., Any],
     log_probs: torch.Tensor,
     targets: Any,
@@ -89,17 +81,15 @@ def place_with_log_probs(
     *args: Any,
     **kw: Any,
 ) -> Any:
-    """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
-    given = (targets, input_lengths, target_lengths)
+    """It moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
     device = device_of(log_probs)
     # Lengths are read behind the modes' back.
-    list_numbers = simulation.values.list_numbers
-    given = (targets, *(list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
-    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
+    lengths = (simulation.values.list_numbers(each, "`ctc_loss`") for each in (input_lengths, target_lengths))
+    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in (targets, *lengths))
     return original(log_probs, *moved, *args, **kw)
 
 
-def fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
+def _fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
     """Dropout as one kernel, which keeps a boolean for each element; the CPU's keeps a number, and gives the same results.
 
     Source: `is_fused_kernel_acceptable` in `Dropout.cpp`.
@@ -116,7 +106,7 @@ def fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
     return dropout
 
 
-def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
+def _check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
 
     @functools.wraps(original)
@@ -132,20 +122,17 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
         is_on_gpu = here[0] >= 0
-        if args:
-            mask = args[0]
-        else:
-            mask = kwargs.pop("attn_mask", None)
+        mask = args[0] if args else kwargs.pop("attn_mask", None)
         if is_on_gpu:
             _check_mask(query, mask)
-            query, key, value, mask = lower_tensors((query, key, value, mask))
+            query, key, value, mask = autocast.lower_tensors((query, key, value, mask))
         args = mask, *args[1:]
         result = simulation.values.run_attention(query, key, value, *args, **kwargs)
         if result is None and is_on_gpu and simulation.compute:
-            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
+            result = _attend_with_dropout(original, query, key, value, *args, **kwargs)
         if result is not None:
             return result
-        with choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
+        with _choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
@@ -162,23 +149,18 @@ def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
 
 
 @contextlib.contextmanager
-def choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
+def _choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
     """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own. For float64 GPUs have none,
-    so that attention is made of other operators, which have second derivatives.
-
-    Raises:
-        RuntimeError: if the fused kernels that are allowed do not know the dtype, or take no mask. Source: `sdp_utils.cpp`.
+    so that attention is made of other operators, which have second derivatives. Source: `sdp_utils.cpp`.
     """
     backends: Any = torch.backends.cuda
     if backends.math_sdp_enabled():
-        is_put_off = query.dtype == torch.float64 and backends.flash_sdp_enabled()
-        if is_put_off:
-            backends.enable_flash_sdp(False)
+        allowed = backends.flash_sdp_enabled()
+        backends.enable_flash_sdp(allowed and query.dtype != torch.float64)
         try:
             yield
         finally:
-            if is_put_off:
-                backends.enable_flash_sdp(True)
+            backends.enable_flash_sdp(allowed)
         return
     takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
     has_low = query.dtype in LOW and takes_low
@@ -191,12 +173,9 @@ def choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
         backends.enable_math_sdp(False)
 
 
-def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, Any]:
-    """Optimizers work on groups of tensors of one device. Source: `ForeachUtils.h`.
-
-    Raises:
-        RuntimeError: if the tensors that belong to one parameter are on several devices, or there are none.
-    """
+@replaces(*locate_name("group_tensors"))
+def _group_by_device_and_dtype(original: Any, lists: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, Any]:
+    """Optimizers work on groups of tensors of one device. Source: `ForeachUtils.h`."""
     if not lists[0]:
         raise RuntimeError(
             "Expected !nested_tensorlist[0].empty() to be true, but got false.  "
@@ -225,9 +204,9 @@ def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, tor
     return tensor
 
 
-@overridable(torch)
-def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
+@overrides(torch, "max_pool1d")
+def _max_pool1d(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """By the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
     if labels.label_of(input) < 0:
         return original(input, *args, **kwargs)
     try:
@@ -245,27 +224,15 @@ CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TRAINING_ONLY = "cudnn RNN backward can only be called in training mode"
 
 
-def install_recurrent(patches: Patches) -> None:
-    """Put the checks in front of the layers."""
-    for name in RECURRENT:
-        wrapped = check_recurrent(getattr(VariableFunctions, name))
-        patches.set(torch, name, wrapped)
-        # `nn.LSTM` and its kin call the one in `_VF`.
-        patches.set(functions, name, getattr(torch, name))
-
-
-def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+def _check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
     """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
 
     @functools.wraps(original)
     def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if has_torch_function((given,)):
             return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
-        packed = (
-            isinstance(args[0], torch.Tensor)
-            and isinstance(args[1], (torch.Tensor, tuple, list))
-            and isinstance(args[2], (tuple, list))
-        )
+        # With the sizes of packed batches in front: then the weights, which are a list, come one later.
+        packed = isinstance(args[0], torch.Tensor) and isinstance(args[2], (tuple, list))
         sizes, (hidden, weights, *rest) = args[:packed], args[packed:]
         for kind, tensors in (("hidden", hidden), ("parameter", weights)):
             _check_same_as_input(given, tensors, kind)
@@ -276,10 +243,8 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
             read_sizes = map(simulation.values.read_values, sizes)
             results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
-        if by_cudnn:
-            train = kwargs["train"] if "train" in kwargs else rest[3]
-            if not train:
-                _refuse_gradients(results)
+        if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]):
+            _refuse_gradients(results)
         return results
 
     return run_checked
@@ -287,18 +252,12 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
     own = labels.label_of(given)
-    for other in _as_tuple(others):
+    for other in _list_tensors(others):
         if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
             raise RuntimeError(
                 f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
                 f"and {kind} tensor at {device_of(other)}"
             )
-
-
-def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:
-    if isinstance(hidden, (list, tuple)):
-        return tuple(hidden)
-    return (hidden,)
 
 
 def _is_run_by_cudnn(given: torch.Tensor) -> bool:
@@ -308,23 +267,16 @@ def _is_run_by_cudnn(given: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
-    """What autocast does to the tensors of a layer, which is then one operator for it.
-
-    cuDNN's is cast to float16 whatever the dtype of autocast is. Source: `AutocastRNN.cpp`.
-    """
+    """The layer is one operator for autocast; cuDNN's is cast to float16 whatever its dtype is. Source: `AutocastRNN.cpp`."""
     if not torch.is_autocast_enabled("cuda"):
         yield lambda value: value
         return
-    if by_cudnn:
-        dtype = torch.float16
-    else:
-        dtype = torch.get_autocast_dtype("cuda")
+    dtype = torch.float16 if by_cudnn else torch.get_autocast_dtype("cuda")
     with torch.autocast("cuda", enabled=False):
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 
 
 def _refuse_gradients(results: tuple[torch.Tensor, ...]) -> None:
-    """Refuse backward through a layer in evaluation, which cuDNN cannot differentiate."""
     if functorch.peek_interpreter_stack() is not None:
         return
     for result in results:
@@ -339,30 +291,24 @@ def _refuse_backward(gradients: tuple[torch.Tensor | None, ...]) -> None:
 # Attention with dropout, as fused kernels run it: they keep what went in and a seed, and never all scores.
 
 
-class Options(NamedTuple):
-    """Of one call, as `scaled_dot_product_attention` has them."""
-
+class _Options(NamedTuple):
     dropout_p: float
     is_causal: bool
     scale: float | None
     enable_gqa: bool
 
 
-def attend_with_dropout(
+def _attend_with_dropout(
     original: Callable[..., Any],
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor | None:  # fmt: skip
-    """What comes out; None where a GPU runs no fused kernel, or nothing is dropped.
-
-    Args:
-        original: torch's own function, which computes it by all scores.
-    """
+    """What comes out; None where a GPU runs no fused kernel, or nothing is dropped."""
     if not dropout_p or not is_fused(query, key, value, attn_mask, enable_gqa):
         return None
     if functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling():
         return None  # neither can see through a function of Python
-    options = Options(dropout_p, is_causal, scale, enable_gqa)
+    options = _Options(dropout_p, is_causal, scale, enable_gqa)
     given = original, options, query, key, value, to_numbers(attn_mask, query.dtype)
     return _FusedAttention.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -372,7 +318,7 @@ class _FusedAttention(torch.autograd.Function):
     replaced by what torch's own function gives, out of sight."""
 
     @staticmethod
-    def forward(ctx: Any, original: Any, options: Options, query: Any, key: Any, value: Any, mask: Any) -> Any:
+    def forward(ctx: Any, original: Any, options: _Options, query: Any, key: Any, value: Any, mask: Any) -> Any:
         ctx.original, ctx.options, ctx.random = original, options, torch.default_generator.get_state()
         out, sums = flash_attention(query, key, value, 0.0, options.is_causal, attn_mask=mask, scale=options.scale)
         with hide_from_modes():

@@ -5,12 +5,10 @@ CPU. What is there for real GPUs alone is refused by name, or without effect whe
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import time
 import types
-import uuid
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +16,10 @@ from typing import Any
 import torch
 
 from devwidget.capture.torch_internals import Generator as RealGenerator
-from devwidget.gpus import errors, labels, machine, tensors
+from devwidget.gpus import labels, machine, tensors
 from devwidget.gpus.labels import DEVICES
-from devwidget.gpus.machine import ANSWERS, ARCHITECTURE, VERSION, CudaProperties
-from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
+from devwidget.gpus.machine import ARCHITECTURE, VERSION, CudaProperties
+from devwidget.gpus.patching import Patches, refusing, replaces
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     SHARDED_RANDOM,
@@ -31,7 +29,6 @@ from devwidget.gpus.torch_internals import (
     cuda_lazy_init,
     locate_name,
 )
-from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 
 DEVICE_TYPE = 1
@@ -43,29 +40,24 @@ _made: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertool
 
 
 def _take_from_pool(gpu: int, priority: int) -> int:
-    """The number of the next stream, which says what its priority is."""
     rank = min(max(-priority, 0), PRIORITIES - 1)
     return next(_made[gpu, rank]) % POOL << 5 | rank + 1 << 1 | 1
 
 
-def _find_real(name: str) -> Any:
-    """What torch means by the name after a simulation in which ours was imported."""
-    return getattr(torch.cuda, name)
+def _do_nothing(*args: Any) -> None:
+    """What nobody has to wait for: work on virtual GPUs is done when a call returns."""
 
 
 class VirtualStream(torch.Stream):
     """A stream; work on virtual GPUs is done when a call returns, so streams only have to exist."""
 
-    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
         """A new stream on a device, the current one if none is given."""
-        if not simulation.is_running:
-            return _find_real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
+        if not simulation.is_running:  # imported in a simulation that is over
+            return torch.cuda.Stream(device, priority, **kwargs)  # type: ignore[no-untyped-call]
         index = kwargs.get("device_index")
         if index is None:
-            if device is None:
-                index = machine.current_index()
-            else:
-                index = tensors.label_of_device(device)
+            index = machine.current_index() if device is None else tensors.label_of_device(device)
         if index < 0:
             raise ValueError(f"Expected a cuda device, but got: {device}")
         stream_id = kwargs.get("stream_id")
@@ -86,52 +78,36 @@ class VirtualStream(torch.Stream):
         """Lower numbers come first on a GPU; here all streams are equal."""
         return -max((self.stream_id >> 1 & 0xF) - 1, 0)
 
-    @staticmethod
-    def priority_range() -> tuple[int, int]:
-        """The lowest and the highest priority that may be asked for."""
-        return 0, 1 - PRIORITIES
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
-    def wait_stream(self, stream: Any) -> None:
-        """Nothing to wait for."""
-
-    def wait_event(self, event: Any) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        """Everything is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """There are no graphs of streams here."""
-        return False
+    priority_range: Any = staticmethod(lambda: (0, 1 - PRIORITIES))
+    synchronize: Any = _do_nothing
+    wait_stream: Any = _do_nothing
+    wait_event: Any = _do_nothing
+    query: Any = staticmethod(lambda: True)
+    is_capturing: Any = staticmethod(lambda: False)
 
     def record_event(self, event: Any = None) -> Any:
-        """An event that has happened."""
+        """Record an event, a new one if none is given."""
         event = VirtualEvent() if event is None else event
         event.record(self)
         return event
 
     def __enter__(self) -> VirtualStream:
-        self._before.append((machine.current_index(), current_stream()))
-        set_stream(self)
+        self._before.append((machine.current_index(), _current_stream()))
+        _set_stream(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         index, stream = self._before.pop()
         machine.set_current(stream.device_index)
-        set_stream(stream)
+        _set_stream(stream)
         machine.set_current(index)
 
 
-def _refuse_sending() -> SimulationError:
-    return SimulationError(
-        Message("events of virtual GPUs cannot be sent to another process"),
-        why=Message("each process has a memory of its own for each virtual GPU"),
-        instead="torch.cuda.synchronize() before data are sent",
-    )  # fmt: skip
+_refuse_sending = refusing(
+    Message("events of virtual GPUs cannot be sent to another process"),
+    why=Message("each process has a memory of its own for each virtual GPU"),
+    instead="torch.cuda.synchronize() before data are sent",
+)
 
 
 class VirtualEvent:
@@ -141,7 +117,7 @@ class VirtualEvent:
         """An event of virtual GPUs, or a real one where there are none."""
         if simulation.is_running:
             return super().__new__(cls)
-        return _find_real("Event")(*args, **kwargs)
+        return torch.cuda.Event(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
@@ -149,100 +125,79 @@ class VirtualEvent:
 
     @property
     def cuda_event(self) -> int:
-        """A number in place of a pointer: none before it is recorded."""
-        # As a pointer is: never 0 once there is one, and no other event's as long as this one lives.
-        if self.device is None:
-            return 0
-        return id(self)
+        """A number in place of a pointer: 0 before it is recorded, then one that no other living event has."""
+        return 0 if self.device is None else id(self)
 
     event_id = cuda_event
-
-    def ipc_handle(self) -> bytes:
-        """The GPUs of another process have a memory of their own."""
-        raise _refuse_sending()
-
-    @staticmethod
-    def from_ipc_handle(device: Any, handle: bytes) -> VirtualEvent:
-        """As `ipc_handle`."""
-        raise _refuse_sending()
+    ipc_handle = _refuse_sending
+    from_ipc_handle = staticmethod(_refuse_sending)
+    wait: Any = _do_nothing
+    synchronize: Any = _do_nothing
+    query: Any = staticmethod(lambda: True)
 
     def __repr__(self) -> str:
         return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
 
     def record(self, stream: Any = None) -> None:
-        """Note the time.
-
-        Raises:
-            RuntimeError: on another GPU than before.
-        """
-        device = (current_stream() if stream is None else stream).device
+        """Note the time."""
+        device = (_current_stream() if stream is None else stream).device
         if self.device is not None and self.device != device:
-            raise errors.recorded_elsewhere(self.device.index, device.index)
+            # Source: `CUDAEvent.h`.
+            raise RuntimeError(f"Event device {self.device.index} does not match recording stream's device {device.index}.")
         self._seconds, self.device = time.perf_counter(), device
 
-    def wait(self, stream: Any = None) -> None:
-        """Nothing to wait for."""
-
-    def query(self) -> bool:
-        """It has happened."""
-        return True
-
-    def synchronize(self) -> None:
-        """Nothing to wait for."""
-
     def elapsed_time(self, end_event: VirtualEvent) -> float:
-        """Milliseconds between two events.
-
-        Raises:
-            ValueError: if one of them was not made for timing, or was not recorded.
-            torch.AcceleratorError: if they were recorded on different GPUs.
-        """
+        """Milliseconds between two events."""
         if not (self._enable_timing and end_event._enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self.device is None or end_event.device is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         if self.device != end_event.device:
-            raise errors.invalid_handle()
+            raise torch.AcceleratorError("CUDA error: invalid resource handle")
         return (end_event._seconds - self._seconds) * 1000
 
 
-def _stream_key(gpu: int, number: int) -> tuple[int, int, int]:
-    return number, gpu, DEVICE_TYPE
+def _default_stream(gpu: int) -> tuple[int, int, int]:
+    return machine.DEFAULT_STREAM, machine.check_index(gpu), DEVICE_TYPE
 
 
-def default_stream(gpu: int) -> tuple[int, int, int]:
-    """The default stream of a GPU: its number, the GPU and the kind of device."""
-    return _stream_key(machine.check_index(gpu), machine.DEFAULT_STREAM)
-
-
-def current_stream_key(gpu: int) -> tuple[int, int, int]:
-    """The current stream of a GPU in this thread, likewise. Source: `check_gpu` in `CUDAStream.cpp`; seen on an H100."""
+def _current_stream_key(gpu: int) -> tuple[int, int, int]:
+    """Source: `check_gpu` in `CUDAStream.cpp`; seen on an H100."""
     if not 0 <= gpu < (count := machine.count_gpus()):
         raise RuntimeError(f"Device index value {gpu} is out of index range [0, {count})")
-    return _stream_key(gpu, machine.current_stream_of(gpu))
+    return machine.current_stream_of(gpu), gpu, DEVICE_TYPE
 
 
-def make_current(stream_id: int, device_index: int, device_type: int) -> None:
-    """Make a stream, and its GPU, current in this thread."""
+def _make_current(stream_id: int, device_index: int, device_type: int) -> None:
     machine.set_current(device_index)
     machine.set_current_stream(device_index, stream_id)
 
 
-def current_stream(gpu: int | None = None) -> VirtualStream:
-    """The current stream of a GPU, the current one if none is named, in this thread."""
-    number, index, _ = current_stream_key(machine.current_index() if gpu is None else gpu)
+def _current_stream(gpu: int | None = None) -> Any:
+    number, index, _ = _current_stream_key(machine.current_index() if gpu is None else gpu)
     return VirtualStream(stream_id=number, device_index=index)
 
 
-def set_stream(stream: torch.Stream) -> None:
-    """As `make_current`, for a stream that somebody has."""
-    make_current(stream.stream_id, stream.device_index, stream.device_type)
+def _set_stream(stream: torch.Stream) -> None:
+    _make_current(stream.stream_id, stream.device_index, stream.device_type)
 
 
-# Generators of random numbers.
+def _refuse_gpu_state(state: Any) -> None:
+    """A state is on the CPU, of whatever device it is. Source: `check_rng_state`, ATen/core/Generator.h."""
+    if isinstance(state, torch.Tensor) and labels.label_of(state) >= 0:
+        raise TypeError("RNG state must be a torch.ByteTensor")
 
 
-class VirtualGenerator(RealGenerator):
+class HostGenerator(RealGenerator):
+    """A generator of the CPU, whose states are on the CPU too."""
+
+    def set_state(self, state: torch.Tensor) -> Any:
+        """Set the state of its stream."""
+        _refuse_gpu_state(state)
+        return super().set_state(state)
+
+
+class VirtualGenerator(HostGenerator):
     """A generator that says it belongs to a GPU."""
 
     def __new__(cls, device: Any = None) -> VirtualGenerator:
@@ -250,7 +205,7 @@ class VirtualGenerator(RealGenerator):
         return super().__new__(cls)
 
     def __init__(self, device: Any = None) -> None:
-        # Its number is not looked at before it is used.
+        # Its number is not looked up: that would count as the first use of a GPU.
         self._device = torch.device(device)
         labels.remember_generator(self)
 
@@ -259,76 +214,41 @@ class VirtualGenerator(RealGenerator):
         """The virtual GPU."""
         return self._device
 
-    def set_state(self, state: torch.Tensor) -> Any:
-        """Set the state of its stream."""
-        _refuse_state(state)
-        return super().set_state(state)
+
+@replaces(torch, "set_rng_state")
+@replaces(torch.random, "set_rng_state")
+def _set_rng_state(original: Callable[..., None], new_state: torch.Tensor) -> None:
+    _refuse_gpu_state(new_state)
+    original(new_state)
 
 
-def _refuse_state(state: Any) -> None:
-    """A state is on the CPU, of whatever device it is. Source: `check_rng_state`, ATen/core/Generator.h."""
-    if isinstance(state, torch.Tensor) and labels.label_of(state) >= 0:
-        raise TypeError("RNG state must be a torch.ByteTensor")
-
-
-def _check_state(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def set_rng_state(new_state: torch.Tensor) -> None:
-        _refuse_state(new_state)
-        original(new_state)
-
-    return set_rng_state
-
-
-_no_offset = wrap_with_refusal(
+_refuse_offset = refusing(
     Message("virtual GPUs have no offset of random numbers"),
     why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
     instead="torch.cuda.get_rng_state() and set_rng_state()",
 )
 for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
     if hasattr(RealGenerator, _name):
-        setattr(VirtualGenerator, _name, _no_offset(getattr(RealGenerator, _name)))
-
-
-class HostGenerator(RealGenerator):
-    """A generator of the CPU, whose states are on the CPU too."""
-
-    def set_state(self, state: torch.Tensor) -> Any:
-        """Set the state."""
-        _refuse_state(state)
-        return super().set_state(state)
+        setattr(VirtualGenerator, _name, _refuse_offset)
 
 
 class DefaultGenerator(VirtualGenerator):
     """The default generator of a GPU: another name for the CPU's."""
-
-    def __init__(self, device: torch.device) -> None:
-        # Not looked up: that would count as the first use of a GPU.
-        self._device = device
-        labels.remember_generator(self)
 
     def manual_seed(self, seed: int) -> DefaultGenerator:
         """Seed the common stream."""
         torch.default_generator.manual_seed(seed)
         return self
 
-    def seed(self) -> int:
-        """Seed the common stream at random."""
-        return torch.default_generator.seed()
-
-    def initial_seed(self) -> int:
-        """The seed of the common stream."""
-        return torch.default_generator.initial_seed()
-
-    def get_state(self) -> torch.Tensor:
-        """The state of the common stream."""
-        return torch.default_generator.get_state()
-
     def set_state(self, state: torch.Tensor) -> DefaultGenerator:
         """Set the state of the common stream."""
-        _refuse_state(state)
+        _refuse_gpu_state(state)
         torch.default_generator.set_state(state)
         return self
+
+    seed: Any = staticmethod(lambda: torch.default_generator.seed())
+    initial_seed: Any = staticmethod(lambda: torch.default_generator.initial_seed())
+    get_state: Any = staticmethod(lambda: torch.default_generator.get_state())
 
 
 class _GeneratorType(type):
@@ -343,70 +263,48 @@ class Generator(metaclass=_GeneratorType):
         """A generator for a device."""
         if not simulation.is_running:
             return RealGenerator(device)
-        is_virtual = torch.device(device).type == "cuda"
-        if is_virtual:
+        if torch.device(device).type == "cuda":
             return VirtualGenerator(device)
         return HostGenerator(device)
 
 
-def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
-    """One for each GPU."""
-    return tuple(DefaultGenerator(DEVICES[index]) for index in range(count))
-
-
 def install_generators(patches: Patches) -> None:
-    """Replace `torch.Generator`, and check the states that the default one is given."""
+    """Replace `torch.Generator`, and what moves the random states of a mesh."""
     patches.set(torch, "Generator", Generator)
-    for owner in (torch, torch.random):
-        patches.wrap(owner, "set_rng_state", _check_state)
     patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
 
 
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
     owner = getattr(module, SHARDED_RANDOM_TRACKER, None)
-    if owner is not None:
-        enabled = vars(owner).get("distribute_region_enabled")
-    else:
-        enabled = None
+    enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
     if isinstance(enabled, property):
         patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))
 
 
-GPU_NAME = "devwidget virtual GPU"
-
-
-def gpu_properties(index: int) -> object:
-    """The properties of one GPU."""
+def _gpu_properties(index: int) -> object:
     built_in = simulation.visible[machine.check_index(index)]
-    identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
-    return CudaProperties(GPU_NAME, simulation.capacities[built_in], identity, built_in)
-
-
-def device_count() -> int:
-    """How many GPUs the program sees."""
-    return machine.count_gpus()
+    return CudaProperties(simulation.capacities[built_in], built_in)
 
 
 def install_functions(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
-    answers = {name: functools.partial(_return_answer, answer) for name, answer in ANSWERS.items()}
-    for name, function in {**C_FUNCTIONS, **machine.MEMORY_FUNCTIONS, **answers}.items():
+    for name, function in {**C_FUNCTIONS, **machine.MEMORY_FUNCTIONS}.items():
         patches.set(C, "_cuda_" + name, function)
     for name, function in {**ACCELERATOR, **machine.ACCELERATOR_MEMORY}.items():
         patches.set(C, "_accelerator_" + name, function)
-    patches.set(C, "_get_accelerator", _current_accelerator)
+    patches.set(C, "_get_accelerator", ACCELERATOR["getAccelerator"])
     for name, value in {
-        "device_count": device_count,
-        "_get_device_properties": gpu_properties,
+        "device_count": machine.count_gpus,
+        "_get_device_properties": _gpu_properties,
         "_exchange_device": machine.exchange_current,
-        "_maybe_exchange_device": machine.maybe_exchange_current,
-        "default_generators": default_generators(len(simulation.capacities)),
+        "_maybe_exchange_device": machine.exchange_current,
+        "default_generators": tuple(map(DefaultGenerator, DEVICES[: len(simulation.capacities)])),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: [ARCHITECTURE],
         "Stream": VirtualStream,
         "Event": VirtualEvent,
-        "_is_in_bad_fork": _is_in_bad_fork,
+        "_is_in_bad_fork": C_FUNCTIONS["isInBadFork"],
         "is_initialized": is_initialized,
     }.items():
         patches.set(torch.cuda, name, value)
@@ -419,7 +317,7 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
     patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
-    patches.set(*locate_name("nvtx"), Markers())
+    patches.set(*locate_name("nvtx"), _Markers())
     # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
     patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
@@ -449,16 +347,12 @@ def is_initialized() -> bool:
     return asking in (cuda_lazy_init.__code__, cuda_lazy_call.__code__) or (simulation.is_in_use and not simulation.is_forked)
 
 
-class Markers:
-    """Ranges for a profiler that is not there."""
-
+class _Markers:
     def __getattr__(self, name: str) -> Any:
         return lambda *args: -2  # as NVTX says that nobody listens
 
 
 class _Kind(type):
-    """Lets `isinstance` see real and virtual ones alike."""
-
     kinds: tuple[type, ...]
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -480,37 +374,12 @@ def _stand_in(real: type, virtual: type) -> type:
 _stream, _event = _stand_in(torch.Stream, VirtualStream), _stand_in(torch.Event, VirtualEvent)
 
 
-def _return_answer(answer: object, *args: Any) -> object:
-    return answer
-
-
-def _current_accelerator(check: Any = None) -> torch.device:
-    return torch.device("cuda")
-
-
-def _do_nothing(*args: Any) -> None:
-    return None
-
-
-def _is_in_bad_fork() -> bool:
-    return simulation.is_forked
-
-
-_refuse_waits = wrap_with_refusal(
+_refuse_sync_debugging = refusing(
     Message("virtual GPUs do not tell of synchronization"),
     why=Message("nothing on them is asynchronous, so nothing waits"),
     instead=Message("devwidget.record(), which finds each place that would wait"),
-)(_do_nothing)
-
-
-def _set_sync_debug_mode(mode: int) -> None:
-    """Sets the mode of telling of waits, which here is none."""
-    if mode:
-        _refuse_waits(mode)
-
-
-def _device_capability(index: int) -> dict[str, Any]:
-    return {"supported_dtypes": {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}}
+)
+_DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}
 
 
 C_FUNCTIONS: dict[str, Any] = {
@@ -518,35 +387,38 @@ C_FUNCTIONS: dict[str, Any] = {
     "getDevice": machine.current_index,
     "setDevice": machine.set_current,
     "exchangeDevice": machine.exchange_current,
-    "maybeExchangeDevice": machine.maybe_exchange_current,
+    "maybeExchangeDevice": machine.exchange_current,
     "synchronize": _do_nothing,
     "ipc_collect": _do_nothing,
     "init": _do_nothing,
-    "isInBadFork": _is_in_bad_fork,
+    "isInBadFork": lambda: simulation.is_forked,
     "hasPrimaryContext": lambda index: index < machine.count_gpus(),
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
-    "set_sync_debug_mode": _set_sync_debug_mode,
-    "getCurrentStream": current_stream_key,
-    "getDefaultStream": default_stream,
-    "setStream": make_current,
+    "set_sync_debug_mode": lambda mode: _refuse_sync_debugging() if mode else None,
+    "getCurrentStream": _current_stream_key,
+    "getDefaultStream": _default_stream,
+    "setStream": _make_current,
     "getCurrentRawStream": machine.current_stream_of,
     "sleep": _do_nothing,
     "isCurrentStreamCapturing": lambda: False,
+    "getCompiledVersion": lambda: 12080,
+    "getDriverVersion": lambda: 12080,
+    "getArchFlags": lambda: ARCHITECTURE,
 }
 """Behind `_cuda_`."""
 
 ACCELERATOR: dict[str, Any] = {
-    "getAccelerator": _current_accelerator,
+    "getAccelerator": lambda check=None: torch.device("cuda"),
     "hooks_device_count": machine.count_gpus,
     "getDeviceIndex": machine.current_index,
     "setDeviceIndex": machine.set_current,
     "exchangeDevice": machine.exchange_current,
-    "maybeExchangeDevice": machine.maybe_exchange_current,
-    "getStream": current_stream,
-    "setStream": set_stream,
+    "maybeExchangeDevice": machine.exchange_current,
+    "getStream": _current_stream,
+    "setStream": _set_stream,
     "synchronizeDevice": _do_nothing,
-    "getDeviceCapability": _device_capability,
+    "getDeviceCapability": lambda index: {"supported_dtypes": _DTYPES},
 }
 """Behind `_accelerator_`."""
 
@@ -562,13 +434,16 @@ def install_refusals(patches: Patches) -> None:
     for part, name in CLASSES.items():
         owner = getattr(torch.cuda, part)
         if hasattr(owner, name):  # not every torch has both
-            patches.wrap(getattr(owner, name), "__new__", _refuse_name(name))
-    patches.wrap(torch.cuda.graphs.CUDAGraph, "__new__", _no_graph)
+            _refuse_making(patches, getattr(owner, name), _refusing_name(name))
+    _refuse_making(patches, torch.cuda.graphs.CUDAGraph, _refuse_graph)
     patches.set(torch.cuda, "_cudart", RUNTIME)
-    patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)
 
 
-_no_graph = wrap_with_refusal(
+def _refuse_making(patches: Patches, kind: type, refused: Callable[..., Any]) -> None:
+    patches.wrap(kind, "__new__", lambda original: refused)
+
+
+_refuse_graph = refusing(
     Message("virtual GPUs record no CUDA graphs"),
     why=Message("a graph is a list of kernels, and none is started here"),
     instead=Message("run eagerly"),
@@ -579,20 +454,20 @@ def _find_absent(name: str) -> Any:
     """A function of C++ that only a build for CUDA has, which refuses."""
     if not name.startswith(("_cuda_", "_nccl_")) and name not in INTO_GIVEN:
         raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
-    return _refuse_name(name)(_do_nothing)
+    return _refusing_name(name)
 
 
-def _refuse_name(name: str) -> Any:
-    return wrap_with_refusal(
+def _refusing_name(name: str) -> Callable[..., Any]:
+    return refusing(
         Message("virtual GPUs have no `{name}`", name=name),
         why=Message("it is about the memory, the kernels or the libraries of a real one"),
         instead=Message("the program without it, or a real GPU"),
     )
 
 
-@replacing
-def profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
-    """`profile.__init__` without the kernels of a GPU, of which there are none; C++ would complain at each operator."""
+@replaces(torch.autograd.profiler.profile, "__init__")
+def _profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """Without the kernels of a GPU, which there are none of: C++ would complain at each operator."""
     if kwargs.get("use_device") == "cuda":
         kwargs["use_device"] = None
     original(self, *args, **kwargs)

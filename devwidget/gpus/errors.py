@@ -10,51 +10,14 @@ from devwidget.gpus.state import Ledger
 from devwidget.records.errors import message
 
 
-def invalid_ordinal() -> RuntimeError:
-    """A GPU that does not exist. Source: `CUDAMiscFunctions.cpp` and `CUDAException.cpp`."""
-    return _failed_call(
-        "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
-        "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
-        "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-    )
-
-
-def no_statistics(index: int) -> RuntimeError:
-    """The allocator knows no such GPU. Its number is printed as a character. Source: `CUDACachingAllocator.cpp`."""
-    return RuntimeError(f"Invalid device argument {chr(index % 256)}: did you call init?")
-
-
-def cannot_make_pinned() -> RuntimeError:
-    """A tensor was to be made on a GPU, and page-locked. Source: `empty_cuda` in `EmptyTensor.cpp`."""
-    return RuntimeError("Only dense CPU tensors can be pinned")
-
-
-def _failed_call(what: str) -> RuntimeError:
-    return torch.AcceleratorError(f"CUDA error: {what}")
-
-
-def recorded_elsewhere(own: int, other: int) -> RuntimeError:
-    """An event is one of the GPU on which it was recorded first. Source: `CUDAEvent.h`."""
-    return RuntimeError(f"Event device {own} does not match recording stream's device {other}.")
-
-
-def invalid_handle() -> RuntimeError:
-    """Streams or events of two GPUs where one is needed."""
-    return _failed_call("invalid resource handle")
-
-
-def forked_child() -> RuntimeError:
-    """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
-    return RuntimeError(
-        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
-        "method"
-    )
-
-
 def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
-    """An operator without a kernel for a dtype; how kernels are called in there, nothing but CUDA's sources say."""
+    """An operator without a kernel for a dtype; the name of the kernel is in CUDA's sources alone."""
     name = operator.partition(".")[0].removesuffix("_")
-    kernel = _KERNEL_NAMES.get(name, f"{name}_cuda")
+    return lacks_dtype(_KERNEL_NAMES.get(name, f"{name}_cuda"), dtype)
+
+
+def lacks_dtype(kernel: str, dtype: torch.dtype) -> NotImplementedError:
+    """A kernel without a dtype. Source: `AT_DISPATCH_SWITCH` in `Dispatch.h`."""
     return NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'")
 
 
@@ -91,16 +54,6 @@ def other_memory(own: str, given: str) -> RuntimeError:
         f'Attempted to set the storage of a tensor on device "{own}" to a storage on different device "{given}".  '
         "This is no longer allowed; the devices must match."
     )
-
-
-def too_many_scalars() -> RuntimeError:
-    """More than one CPU scalar beside GPU tensors. Source: `TensorIterator.cpp`, compute_types."""
-    return RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
-
-
-def wrong_generator(expected: str, found: str) -> RuntimeError:
-    """A random generator of another device. Source: `check_generator` in `ATen/core/Generator.h`."""
-    return RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
 def no_kernel(operator: str, backend: str = "CUDA") -> NotImplementedError:

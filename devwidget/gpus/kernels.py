@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
-from devwidget.gpus import dtype_rules, errors, labels
+from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.gpus import errors, labels, native_rules
 from devwidget.gpus.call import Call, Guard, OpSchema, Target
 from devwidget.gpus.rules import convolution_types_error
 from devwidget.gpus.state import simulation
@@ -22,11 +24,7 @@ from devwidget.records.schema.message import Message
 
 
 def no_kernel(call: Call) -> None:
-    """Operators that only the CPU has.
-
-    Raises:
-        NotImplementedError: for a tensor on a GPU.
-    """
+    """Operators that only the CPU has."""
     if call.is_on_gpu():
         raise errors.no_kernel("aten::" + call.schema.name)
 
@@ -47,28 +45,16 @@ def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) ->
     return no_kernel_for_dtype
 
 
-def check_lengths(call: Call) -> None:
-    """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
-
-    Raises:
-        RuntimeError: if they are on a GPU.
-    """
+def _check_lengths(call: Call) -> None:
+    """Packing reads the lengths on the host. Source: `PackedSequence.cpp`."""
     lengths = call["lengths"]
-    label = labels.label_of(lengths)
-    if label >= 0:
-        kind = errors.type_name(lengths.dtype)
-        raise RuntimeError(
-            "'lengths' argument should be a 1D CPU int64 tensor, but got "
-            f"{lengths.dim()}D {labels.name_of(label)} {kind} tensor"
-        )
+    if labels.label_of(lengths) >= 0:
+        found = f"{lengths.dim()}D {labels.device_of(lengths)} {errors.type_name(lengths.dtype)} tensor"
+        raise RuntimeError(f"'lengths' argument should be a 1D CPU int64 tensor, but got {found}")
 
 
-def check_convolution_types(call: Call) -> None:
-    """Convolutions compare types, of which the device is a part, and cuDNN has no name for some. Source: `Convolution.cpp`.
-
-    Raises:
-        RuntimeError: if input, weight and bias differ, or are of such a type.
-    """
+def _check_convolution_types(call: Call) -> None:
+    """Convolutions compare types, the device included, and cuDNN has no name for some. Source: `Convolution.cpp`."""
     if not call.is_on_gpu():
         return
     dtype = call["input"].dtype
@@ -93,58 +79,42 @@ INTEGER_KERNELS = {
 """Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
-def check_product(call: Call) -> None:
-    """Products: not of whole numbers or halves that are complex, and not without a workspace.
-
-    Raises:
-        NotImplementedError: for those on a GPU.
-        torch.cuda.OutOfMemoryError: if the workspace does not fit.
-    """
+def _check_product(call: Call) -> None:
     if not call.is_on_gpu():
         return
     target, args = call.target, call.args
-    take_workspace(target)
+    _take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
-        kind = errors.type_name(dtype)
-        kernel = INTEGER_KERNELS[call.schema.name]
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+        raise errors.lacks_dtype(INTEGER_KERNELS[call.schema.name], dtype)
     if call.schema.name == "addmm" and args[0].dim() == 1 and not call.kwargs:
-        pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
+        _pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
 
 
-def pass_by_workspace(index: int, result: int) -> None:
-    """A product with a bias is one kernel of cuBLASLt, whose workspace is there while it runs, beside the result.
+def _pass_by_workspace(index: int, result: int) -> None:
+    """A product with a bias is one kernel of cuBLASLt, whose workspace exists while it runs, next to `result` bytes.
 
     Source: `gemm_and_bias` in `CUDABlas.cpp`, `_parseChosenWorkspaceSize`; seen on an H100.
-
-    Args:
-        index: the GPU.
-        result: bytes of what comes out, which has a place before the kernel begins.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if both do not fit.
     """
     ledger = simulation.ledger
     if not ledger.accounts[index].workspace:
         return
-    taken = []
+    taken: list[MemoryBlock] = []
     try:
-        for size in (result, LT_WORKSPACE):
-            block = ledger.take_bytes(index, size)
-            if block is None:
-                raise errors.out_of_memory(index, size, ledger)
-            taken.append(block)
+        taken.extend(_take_bytes(index, size) for size in (result, LT_WORKSPACE))
     finally:
         ledger.freed.extend(taken)
 
 
-def check_norm_types(call: Call) -> None:
-    """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
+def _take_bytes(index: int, size: int) -> MemoryBlock:
+    block = simulation.ledger.take_bytes(index, size)
+    if block is None:
+        raise errors.out_of_memory(index, size, simulation.ledger)
+    return block
 
-    Raises:
-        RuntimeError: if they differ, on a GPU.
-    """
+
+def _check_norm_types(call: Call) -> None:
+    """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`."""
     given = call.args[0]
     for other in call.args[1:]:
         if call.is_on_gpu() and isinstance(other, torch.Tensor) and other.dtype != given.dtype:
@@ -152,79 +122,56 @@ def check_norm_types(call: Call) -> None:
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 
 
-def check_batch_norm_types(call: Call) -> None:
-    """Batch norm does too, but for inputs in low precision. Source: `Normalization.cu`.
-
-    Raises:
-        RuntimeError: if they differ, on a GPU.
-    """
+def _check_batch_norm_types(call: Call) -> None:
+    """Batch norm does too, except for inputs in low precision. Source: `Normalization.cu`."""
     if call["input"].dtype not in (torch.float16, torch.bfloat16):
-        check_norm_types(call)
+        _check_norm_types(call)
 
 
-def check_class_indices(call: Call) -> None:
-    """Targets are 64-bit indices. Source: `NLLLoss.cu`.
-
-    Raises:
-        NotImplementedError: for others, on a GPU.
-    """
+def _check_class_indices(call: Call) -> None:
+    """Targets are 64-bit indices. Source: `NLLLoss.cu`."""
     given, indices = call["self"], call["target"]
     if call.is_on_gpu() and indices.dtype not in (torch.int64, torch.uint8):
         kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
         if call["reduction"] != 0 or given.dim() == 1:
             kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
-        kind = errors.type_name(indices.dtype)
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+        raise errors.lacks_dtype(kernel, indices.dtype)
 
 
 def check_generator(generator: torch.Generator | None, target: Target) -> None:
-    """A generator draws on its own device alone.
-
-    Raises:
-        RuntimeError: in CUDA's words.
-    """
+    """A generator draws on its own device alone."""
     if generator is None or not isinstance(target, int) or target == labels.META:
         return
     expected = "cuda" if target >= 0 else "cpu"
     found = labels.generator_kind(generator)
     if found != expected:
-        raise errors.wrong_generator(expected, found)
+        # Source: `check_generator` in `ATen/core/Generator.h`.
+        raise RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
 LT_WORKSPACE = 1 << 20
 
 
-def take_workspace(index: int) -> None:
-    """Before a product on a GPU: the thread's handle has its workspace. All of backward is one thread there.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if it does not fit.
-    """
-    ledger = simulation.ledger
-    account = ledger.accounts[index]
-    if not account.workspace:
-        return
+def _take_workspace(index: int) -> None:
+    """Before a product on a GPU: the thread's handle has its workspace. All of backward is one thread there."""
+    account = simulation.ledger.accounts[index]
     handle = "backward" if graph_task() >= 0 else threading.get_ident()
-    if handle not in account.workspaces:
-        block = ledger.take_bytes(index, account.workspace)
-        if block is None:
-            raise errors.out_of_memory(index, account.workspace, ledger)
-        account.workspaces[handle] = block
+    if account.workspace and handle not in account.workspaces:
+        account.workspaces[handle] = _take_bytes(index, account.workspace)
 
 
 GUARDS: dict[str, Guard] = {
-    "_pack_padded_sequence": check_lengths,
-    "convolution": check_convolution_types,
-    **dict.fromkeys("""native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(), check_batch_norm_types),
-    "native_layer_norm": check_norm_types,
-    "native_group_norm": check_norm_types,
-    "nll_loss_forward": check_class_indices,
-    **dict.fromkeys(INTEGER_KERNELS, check_product),
+    "_pack_padded_sequence": _check_lengths,
+    "convolution": _check_convolution_types,
+    **dict.fromkeys("native_batch_norm _native_batch_norm_legit _batch_norm_with_update".split(), _check_batch_norm_types),
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), _check_norm_types),
+    "nll_loss_forward": _check_class_indices,
+    **dict.fromkeys(INTEGER_KERNELS, _check_product),
 }
 LACKING: dict[str, frozenset[torch.dtype]] = {}
 """Operator, or one overload of it, -> the dtypes for which CUDA has no kernel."""
-for _dtypes, _names in dtype_rules.LACKING.items():
-    LACKING |= dict.fromkeys(_names.split(), frozenset(getattr(torch, dtype) for dtype in _dtypes.split()))
+for _dtypes, _names in native_rules.LACKING.items():
+    LACKING |= dict.fromkeys(_names, frozenset(getattr(torch, dtype) for dtype in _dtypes.split()))
 
 
 # Batch norms that are synchronized over ranks, for which only GPUs have kernels. Sums and statistics of half precision are kept
@@ -237,9 +184,7 @@ LOW = (torch.float16, torch.bfloat16)
 
 
 def _accumulated(tensor: Tensor) -> Tensor:
-    if tensor.dtype in LOW:
-        return tensor.float()
-    return tensor
+    return tensor.float() if tensor.dtype in LOW else tensor
 
 
 def _over_channels(values: Tensor, like: Tensor) -> Tensor:
@@ -252,10 +197,7 @@ def _sum_channels(tensor: Tensor) -> Tensor:
 
 
 def _stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Mean and inverse deviation of each channel."""
-    variance, mean = torch.var_mean(
-        _accumulated(input), [at for at in range(input.dim()) if at != 1], correction=0
-    )  # fmt: skip
+    variance, mean = torch.var_mean(_accumulated(input), [at for at in range(input.dim()) if at != 1], correction=0)
     return mean, (variance + eps).rsqrt()
 
 
@@ -282,13 +224,11 @@ def _gather_stats(
     input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Optional, running_var: Optional, momentum: float, eps: float,
     count: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The same with as many rows in each rank."""
     counts = mean.new_full((len(mean),), count)
     return _gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts)
 
 
 def _elemt(input: Tensor, weight: Optional, bias: Optional, mean: Tensor, invstd: Tensor, eps: float) -> Tensor:
-    """The normalized input."""
     scale = invstd if weight is None else invstd * weight
     result = (_accumulated(input) - _over_channels(mean, input)) * _over_channels(scale, input)
     return (result if bias is None else result + _over_channels(bias, input)).to(input.dtype)
@@ -315,7 +255,6 @@ def _backward_elemt(
     grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Optional, sum_dy: Tensor, sum_dy_xmu: Tensor,
     count: Tensor,
 ) -> Tensor:  # fmt: skip
-    """The gradient of the input."""
     total = count.sum()
     centred = _accumulated(input) - _over_channels(mean, input)
     slope = _over_channels(invstd**2 * sum_dy_xmu / total, input)
@@ -335,9 +274,6 @@ BATCH_NORM_KERNELS: dict[str, Callable[..., Any]] = {
 """By the operator's name."""
 
 
-# Kernels that GPUs have and the CPU lacks, at all or for a dtype.
-
-
 aten: Any = torch.ops.aten
 
 
@@ -349,19 +285,9 @@ _NOWHERE = ("Could not run 'aten::", "from the 'CPU' backend")
 _LACKS = ("not implemented on the CPU", "on CPU does not support")
 
 
-def is_kernel_missing(error: RuntimeError) -> bool:
-    """Whether the CPU says that it has no kernel at all."""
+def _is_kernel_missing(error: RuntimeError) -> bool:
     text = message(error)
     return all(words in text for words in _NOWHERE) or any(words in text for words in _LACKS)
-
-
-def refuse_kernel(name: str) -> NoKernel:
-    """For an operator that nobody has written for the CPU."""
-    return NoKernel(
-        Message("virtual GPUs have no kernel for `{name}`", name=name),
-        why=Message("their kernels are those of the CPU, and this operator has one for GPUs alone"),
-        instead=Message("another way to compute the same, such as the eager form of it"),
-    )
 
 
 def _sum_without_nan(tensor: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
@@ -375,40 +301,25 @@ def _decompose(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kw
     return (singular_values.U if "U" in kwargs else singular_values.default)(matrix, *args, **kwargs)
 
 
-def _soften_halves(name: str) -> Callable[..., torch.Tensor | None]:
+def _soften(kernel: Any, tensor: torch.Tensor, dim: int, half_to_float: bool) -> Any:
     """Softmax with a result in single precision. Source: `host_softmax` in `SoftMax.cu`."""
-
-    kernel = getattr(aten, name)
-
-    def soften(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor | None:
-        return kernel(tensor.float(), dim, False) if half_to_float else None
-
-    return soften
+    return kernel(tensor.float(), dim, False) if half_to_float else None
 
 
-def _narrow_gradient(name: str) -> Callable[..., torch.Tensor | None]:
+def _soften_backward(kernel: Any, gradient: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
     """Its gradient, which is in half precision again. Source: `softmax_backward_cuda_out` in `SoftMax.cu`."""
-
-    kernel = getattr(aten, name)
-
-    def go_back(gradient: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor | None:
-        return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
-
-    return go_back
+    return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
 
 
 GPU_FORMS: dict[str, Callable[..., Any]] = {
-    "_softmax": _soften_halves("_softmax"),
-    "_log_softmax": _soften_halves("_log_softmax"),
-    "_softmax_backward_data": _narrow_gradient("_softmax_backward_data"),
-    "_log_softmax_backward_data": _narrow_gradient("_log_softmax_backward_data"),
+    "_softmax": partial(_soften, aten._softmax),
+    "_log_softmax": partial(_soften, aten._log_softmax),
+    "_softmax_backward_data": partial(_soften_backward, aten._softmax_backward_data),
+    "_log_softmax_backward_data": partial(_soften_backward, aten._log_softmax_backward_data),
     **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""
-KERNELS: dict[str, Callable[..., Any]] = {
-    **BATCH_NORM_KERNELS,
-    "nansum": _sum_without_nan,
-}
+KERNELS: dict[str, Callable[..., Any]] = {**BATCH_NORM_KERNELS, "nansum": _sum_without_nan}
 """By the operator's name."""
 
 
@@ -421,8 +332,7 @@ WIDER = {
     **{name: {dtype: torch.float64} for name, dtype in _INTEGERS.items()},
 }
 """As a kernel names the dtype that it lacks -> what takes the place of that and its like."""
-COMPLEX_HALF = set(dtype_rules.COMPLEX_HALF.split())
-"""The operators that GPUs have for complex numbers in half precision: few, and the CPU has hardly any."""
+COMPLEX_HALF = native_rules.COMPLEX_HALF
 _NOT_ON_GPUS = re.compile(r"linalg|cholesky|inverse|^lu_|triangular_solve|ormqr|geqrf|svd|_eig|_cdist")
 """GPUs have no kernel for low precision either. Source: the dtypes of these operators in torch's op_db."""
 _MISSING = re.compile(r"not implemented for \'(\w+)\'|Unsupported dtype (\w+)")
@@ -432,17 +342,17 @@ _NO_MEMORY = re.compile(r"you tried to allocate (\d+) bytes")
 
 
 def run_substitute(call: Call, error: RuntimeError) -> Any:
-    """The result of an operator for which the CPU has no kernel.
-
-    Raises:
-        RuntimeError: the error of the CPU's kernel in the words of the GPU, if it is about anything else.
-    """
+    """The result of an operator for which the CPU has no kernel; any other error is raised in the words of the GPU."""
     if (asked := _NO_MEMORY.search(message(error))) and call.is_on_gpu():
         raise errors.out_of_memory(call.target, int(asked[1]), simulation.ledger) from None
     kernel: Callable[..., Any] = call.func
-    if is_kernel_missing(error):
+    if _is_kernel_missing(error):
         if call.schema.name not in KERNELS:
-            raise refuse_kernel(call.func._schema.name) from None
+            raise NoKernel(
+                Message("virtual GPUs have no kernel for `{name}`", name=call.func._schema.name),
+                why=Message("their kernels are those of the CPU, and this operator has one for GPUs alone"),
+                instead=Message("another way to compute the same, such as the eager form of it"),
+            ) from None
         kernel = KERNELS[call.schema.name]
         try:
             return kernel(*call.args, **call.kwargs)
@@ -476,9 +386,7 @@ def _run_widened(call: Call, kernel: Callable[..., Any], wider: dict[torch.dtype
         written = [call[name].copy_(wide[name]) for name in call.schema.written if isinstance(call[name], torch.Tensor)]
     if call.schema.fresh or not written:
         return result
-    if len(written) == 1:
-        return written[0]
-    return tuple(written)
+    return written[0] if len(written) == 1 else tuple(written)
 
 
 def _cast_tensors(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:

@@ -94,13 +94,8 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
     """Fake tensors say themselves where they would be; those that are spread over ranks are where their own part is."""
     if (part := getattr(tensor, "_local_tensor", None)) is not None:
         return label_of(part)
-    if isinstance(tensor, FakeTensor):
-        device = getattr(tensor, "fake_device", CPU_DEVICE)
-    else:
-        device = CPU_DEVICE
-    if device.type == "cuda":
-        return device.index
-    return CPU
+    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
+    return device.index if device.type == "cuda" else CPU
 
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
@@ -112,10 +107,7 @@ def name_wrapper(tensor: torch.Tensor, label: int) -> None:
 
 
 def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors.
-
-    What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
-    """
+    """The values of a sparse tensor, or what functorch wraps; None for `vectorize=True`: those go with their partners."""
     with hide_from_modes(), DisableTorchFunction():
         if functorch.is_functorch_wrapped_tensor(tensor):
             return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
@@ -127,11 +119,7 @@ def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def put_label(tensor: torch.Tensor, label: int) -> None:
-    """Say that the storage of a tensor is on a GPU, or is a temporary.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if it does not fit on that GPU; nothing is labelled then.
-    """
+    """Say that the storage of a tensor is on a GPU, or is a temporary; what does not fit is not labelled and raises."""
     try:
         address = storage_id(tensor)
     except NotImplementedError:
@@ -144,11 +132,7 @@ def put_label(tensor: torch.Tensor, label: int) -> None:
 
 
 def label_new(tensor: torch.Tensor, label: int) -> None:
-    """Say where the result of an operator is, unless it shares the storage of a tensor that has a label.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
-    """
+    """Say where the result of an operator is, unless it shares the storage of a tensor that has a label."""
     try:
         address = storage_id(tensor)
     except NotImplementedError:
@@ -178,46 +162,32 @@ def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
-    kind = type(tensor)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:  # without the guards, which cost more than the answer
-        try:
-            return _block_of(_storage_of(tensor)._devwidget) if storage_id(tensor) in LABELS else ()  # type: ignore[attr-defined]
-        except NotImplementedError:
-            # Sparse, or one of functorch's.
-            pass
+    try:
+        if is_plain(tensor):  # without the guards, which cost more than the answer
+            return _listed(block_of_storage(_storage_of(tensor))) if storage_id(tensor) in LABELS else ()
+    except NotImplementedError:  # sparse, or one of functorch's
+        pass
     with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:
             return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
         try:
-            block = block_of_storage(tensor.untyped_storage())
-        except NotImplementedError:
-            # Functorch's wrappers, and others without storage.
+            return _listed(block_of_storage(tensor.untyped_storage()))
+        except NotImplementedError:  # functorch's wrappers, and others without storage
             return ()
-    if block is None:
-        return ()
-    return (block,)
 
 
 def block_of_storage(storage: torch.UntypedStorage) -> MemoryBlock | None:
     """The allocation of a storage; None if it is on no GPU."""
     allocation: LabelledStorage | None = getattr(storage, "_devwidget", None)
-    if allocation is None:
-        return None
-    return allocation.block
+    return None if allocation is None else allocation.block
 
 
-def _block_of(allocation: LabelledStorage | None) -> tuple[MemoryBlock, ...]:
-    if allocation is None or allocation.block is None:
-        return ()
-    return (allocation.block,)
+def _listed(block: MemoryBlock | None) -> tuple[MemoryBlock, ...]:
+    return () if block is None else (block,)
 
 
 def label_storage(storage: torch.UntypedStorage, label: int) -> None:
-    """Put a label on a storage object, in place of any other.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
-    """
+    """Put a label on a storage object, in place of any other; raises `OutOfMemoryError` if that GPU has no room."""
     address = storage._cdata
     if label == CPU:
         storage._devwidget = None  # type: ignore[attr-defined]
@@ -247,29 +217,19 @@ def measure_storage(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and not simulation.ledger.is_for(held.block, storage.nbytes()):
+    if label >= 0 and held is not None and not simulation.ledger.accounts[label].is_for(held.block, storage.nbytes()):
         label_storage(storage, label)
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that the user sees."""
     label = label_of(tensor)
-    if label >= 0:
-        return DEVICES[label]
-    if simulation.compute:
-        return real_device(tensor)
-    if label == META:
-        return META_DEVICE
-    return CPU_DEVICE
+    return real_device(tensor) if label < 0 and simulation.compute else device_for_label(label)
 
 
 def name_of(label: int) -> str:
     """`cuda:1`, as it is written in messages."""
-    if label >= 0:
-        return f"cuda:{label}"
-    if label == META:
-        return "meta"
-    return "cpu"
+    return str(device_for_label(label))
 
 
 def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -301,9 +261,6 @@ def generator_kind(generator: torch.Generator) -> str:
     return "cuda" if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]
 
 
-# Moves between virtual devices, visible to every mode as `aten._to_copy` and differentiable both ways.
-
-
 def device_for_label(label: int) -> torch.device:
     """The device to write into a call for a label."""
     if label >= 0:
@@ -313,7 +270,7 @@ def device_for_label(label: int) -> torch.device:
     return CPU_DEVICE
 
 
-class DifferentiableMove(torch.autograd.Function):
+class _DifferentiableMove(torch.autograd.Function):
     """A copy to another device whose gradient is copied back.
 
     autograd's own node would not do: it compares the real devices, which are equal.
@@ -323,44 +280,34 @@ class DifferentiableMove(torch.autograd.Function):
 
     @staticmethod
     def forward(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
-        """Copy."""
         return _copy_to(tensor, label, options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, int, dict[str, Any]], output: torch.Tensor) -> None:
-        """Remember where from, and where to."""
         ctx.source, ctx.dtype = label_of(inputs[0]), inputs[0].dtype
         ctx.target, ctx.moved_dtype = inputs[1], output.dtype
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        """Copy the gradient back."""
         return move_tensor(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: torch.Tensor) -> torch.Tensor:
-        """Copy the tangent along."""
         return move_tensor(tangents[0], ctx.target, {"dtype": ctx.moved_dtype})
 
 
 def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
-    """A copy of a tensor on another device.
-
-    Args:
-        tensor: what to copy.
-        label: where to.
-        options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
-    """
+    """A copy of a tensor on another device, with options as `_to_copy` takes them: dtype, non_blocking and memory_format."""
     options = options or {}
     dtype = options.get("dtype") or tensor.dtype
     if tensor.requires_grad and torch.is_grad_enabled() and (dtype.is_floating_point or dtype.is_complex):
-        result: torch.Tensor = DifferentiableMove.apply(tensor, label, options)  # type: ignore[no-untyped-call]
+        result: torch.Tensor = _DifferentiableMove.apply(tensor, label, options)  # type: ignore[no-untyped-call]
         return result
     return _copy_to(tensor, label, options)
 
 
 def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
-    """Marked as meant by the user (`find_asked_label` in operators.py), without an option that a subclass would not know."""
+    """Marked as intended by the user (`find_asked_label` in operators.py), without an option that a subclass would not know."""
     if is_plain(tensor):
         return to_copy(tensor, device=device_for_label(label), pin_memory=False, **options)  # type: ignore[no-any-return]
     inside.moved_subclasses += 1

@@ -6,17 +6,18 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
+from uuid import NAMESPACE_DNS, uuid5
 
 import torch
 
 from devwidget.capture.devices import compose_memory, read_memory
 from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
-from devwidget.gpus import errors, labels, torch_internals
+from devwidget.gpus import labels, torch_internals
 from devwidget.gpus.state import Account, Ledger, Listener, simulation
 from devwidget.records.device import CUDA
 from devwidget.records.memory import DeviceMemory
@@ -24,37 +25,23 @@ from devwidget.records.memory import DeviceMemory
 VERSION = "12.8"
 """Of CUDA, which torch would be built for."""
 ARCHITECTURE = "sm_80"
-ANSWERS: dict[str, object] = {"getCompiledVersion": 12080, "getDriverVersion": 12080, "getArchFlags": ARCHITECTURE}
-"""What further C functions return, by their names behind `_cuda_`."""
+NAME = "devwidget virtual GPU"
 
 
-@dataclass(frozen=True, repr=False)
-class CudaProperties:
-    """What `torch.cuda.get_device_properties` tells of a virtual GPU."""
+_FIGURES = """major 8 minor 0 multi_processor_count 108 warp_size 32 max_threads_per_multi_processor 2048
+max_threads_per_block 1024 regs_per_multiprocessor 65536 shared_memory_per_block 49152 shared_memory_per_block_optin 166912
+shared_memory_per_multiprocessor 167936 L2_cache_size 41943040 clock_rate 1410000 memory_clock_rate 1593000
+memory_bus_width 5120 pci_device_id 0 pci_domain_id 0 is_integrated 0 is_multi_gpu_board 0""".split()
+"""Of an A100."""
 
-    name: str
-    total_memory: int
-    uuid: UUID
-    pci_bus_id: int
-    major: int = 8
-    minor: int = 0
-    multi_processor_count: int = 108
-    is_integrated: bool = False
-    is_multi_gpu_board: bool = False
-    warp_size: int = 32
-    max_threads_per_multi_processor: int = 2048
-    max_threads_per_block: int = 1024
-    regs_per_multiprocessor: int = 65536
-    shared_memory_per_block: int = 49152
-    shared_memory_per_block_optin: int = 166912
-    shared_memory_per_multiprocessor: int = 167936
-    L2_cache_size: int = 41943040
-    clock_rate: int = 1410000
-    memory_clock_rate: int = 1593000
-    memory_bus_width: int = 5120
-    pci_device_id: int = 0
-    pci_domain_id: int = 0
-    gcnArchName: str = "devwidget virtual GPU"
+
+class CudaProperties(types.SimpleNamespace):
+    """What `torch.cuda.get_device_properties` returns for a virtual GPU."""
+
+    def __init__(self, total_memory: int, number: int) -> None:
+        figures = zip(_FIGURES[::2], map(int, _FIGURES[1::2]), strict=True)
+        uuid = uuid5(NAMESPACE_DNS, f"devwidget-{number}")
+        super().__init__(name=NAME, gcnArchName=NAME, total_memory=total_memory, uuid=uuid, pci_bus_id=number, **dict(figures))
 
     def __repr__(self) -> str:
         """As torch's own. Source: `registerCudaDeviceProperties` in `csrc/cuda/Module.cpp`."""
@@ -64,9 +51,6 @@ class CudaProperties:
             f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
             f"L2_cache_size={self.L2_cache_size >> 20}MB)"
         )
-
-
-# The GPUs of the running simulation.
 
 
 DEFAULT_STREAM = 0
@@ -100,7 +84,7 @@ def set_current_stream(gpu: int, number: int) -> None:
 
 def build_machine() -> None:
     """Open the accounts of the GPUs of a simulation that has begun, or has ended and has none."""
-    given = _read_variable()
+    given = os.environ.get(CUDA.visible_variable)
     # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
     # virtual ones to see none of them.
     is_of_real = torch_internals.has_real() or not _parse_visible(given or "", len(simulation.capacities))
@@ -111,20 +95,16 @@ def build_machine() -> None:
 
 def count_gpus() -> int:
     """How many GPUs the program sees."""
-    if not simulation.is_in_use and _read_variable() != simulation.visible_variable:
-        _update_visible(_read_variable())
+    variable = os.environ.get(CUDA.visible_variable)
+    if not simulation.is_in_use and variable != simulation.visible_variable:
+        _update_visible(variable)
     return len(simulation.visible)
-
-
-def _read_variable() -> str | None:
-    return os.environ.get(CUDA.visible_variable)
 
 
 def _update_visible(variable: str | None) -> None:
     simulation.visible_variable = variable
     count = len(simulation.capacities)
-    every = variable is None or variable == simulation.ignored_variable
-    if every or variable is None:
+    if variable is None or variable == simulation.ignored_variable:
         simulation.visible = tuple(range(count))
     else:
         simulation.visible = _parse_visible(variable, count)
@@ -144,36 +124,34 @@ def _parse_visible(variable: str, count: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _after_fork() -> None:
-    simulation.is_forked = simulation.is_in_use
-
-
 # A fork copies this process: what it had used of a GPU is all that tells the child.
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=lambda: setattr(simulation, "is_forked", simulation.is_in_use))
+
+
+_INVALID_ORDINAL = (
+    "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+    "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
+    "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+"""Source: `CUDAMiscFunctions.cpp` and `CUDAException.cpp`."""
+_FORKED = (
+    "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method"
+)
+"""Source: `torch/cuda/__init__.py`, `_lazy_init`."""
 
 
 def check_index(index: int) -> int:
-    """The same index, if there is such a GPU.
-
-    Raises:
-        torch.AcceleratorError: for an invalid ordinal.
-    """
-    if simulation.is_forked:
-        raise errors.forked_child()
-    if not 0 <= index < count_gpus():
-        raise errors.invalid_ordinal()
-    simulation.is_in_use = True
-    return index
+    """Return the index, if there is such a GPU; raise what CUDA raises if not."""
+    if simulation.is_forked or 0 <= index < count_gpus():
+        begin_use()
+        return index
+    raise torch.AcceleratorError(_INVALID_ORDINAL)
 
 
 def begin_use() -> None:
-    """From now on the program uses GPUs.
-
-    Raises:
-        RuntimeError: in a child of a process that has used one, as CUDA does.
-    """
+    """Note that the program uses GPUs from now on; in a child of a process that has used one raise as CUDA does."""
     if simulation.is_forked:
-        raise errors.forked_child()
+        raise RuntimeError(_FORKED)
     if not simulation.is_in_use:
         count_gpus()  # what is visible now stays
         simulation.is_in_use = True
@@ -193,84 +171,61 @@ def exchange_current(index: int) -> int:
     return before
 
 
-def maybe_exchange_current(index: int) -> int:
-    """As `exchange`; dynamo wants two functions."""
-    return exchange_current(index)
-
-
 def ordinal_of(device: torch.device) -> int:
     """The index of a GPU, the current one where it names none."""
-    # None for a plain type; the stub denies it.
-    index: Any = device.index
+    index: Any = device.index  # None for a plain type; the stub denies it
     return check_index(current_index() if index is None else index)
 
 
-# The figures of their memory, in the shape in which CUDA's allocator reports them.
-
-
 def _account_of(index: int) -> Account:
-    """What the allocator knows of a GPU; its statistics are asked of no driver.
-
-    Raises:
-        RuntimeError: if there is no such GPU.
-    """
+    """What the allocator knows of a GPU; its statistics are asked of no driver."""
     if index >= count_gpus():
-        raise errors.no_statistics(index)
+        # The number is printed as a character. Source: `CUDACachingAllocator.cpp`.
+        raise RuntimeError(f"Invalid device argument {chr(index % 256)}: did you call init?")
+    return _checked_account(index)
+
+
+def _checked_account(index: int) -> Account:
     return simulation.ledger.account_of(check_index(index))
 
 
-def memory_stats(index: int) -> dict[str, Any]:
-    """What `torch.cuda.memory_stats_as_nested_dict` returns."""
+def _memory_stats(index: int) -> dict[str, Any]:
     return _account_of(index).describe_statistics()
 
 
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
-    account = simulation.ledger.account_of(check_index(index))
+    account = _checked_account(index)
     return account.free, account.capacity
 
 
-def reset_totals(index: int) -> None:
-    """Start what went in and out again, on a card."""
-    _account_of(index).reset_totals()
-
-
-def memory_snapshot(mempool: object = None) -> dict[str, Any]:
-    """The segments of cards, without a history."""
+def _memory_snapshot(mempool: object = None) -> dict[str, Any]:
     simulation.ledger.settle_freed()
     accounts = simulation.ledger.accounts
     found = [segment for index, account in enumerate(accounts) for segment in account.list_segments(index)]
     return {"segments": found, "device_traces": [[] for _ in accounts], "allocator_settings": {}, "external_annotations": []}
 
 
-def memory_fraction(index: int) -> float:
-    """The part of a GPU's memory that may be used."""
-    account = simulation.ledger.account_of(check_index(index))
+def _memory_fraction(index: int) -> float:
+    account = _checked_account(index)
     return account.limit / account.capacity
 
 
-def reset_peaks(index: int) -> None:
-    """Start the peaks of a GPU again."""
-    _account_of(index)
-    simulation.ledger.reset_peaks(index)
-
-
-def empty_cache() -> None:
-    """Give back what is cached on all GPUs."""
-    # Asked for at each call, as in the tables: every simulation has a ledger of its own.
+def _empty_cache() -> None:
+    # Not the method itself: every simulation has a ledger of its own.
     simulation.ledger.release_cache()
 
 
 MEMORY_FUNCTIONS: dict[str, Any] = {
-    "memoryStats": memory_stats,
-    "resetPeakMemoryStats": reset_peaks,
-    "resetAccumulatedMemoryStats": reset_totals,
-    "memorySnapshot": memory_snapshot,
+    "memoryStats": _memory_stats,
+    "resetPeakMemoryStats": lambda index: _account_of(index).reset_peaks(),
+    "resetAccumulatedMemoryStats": lambda index: _account_of(index).reset_totals(),
+    "memorySnapshot": _memory_snapshot,
     **dict.fromkeys(("record_memory_history", "record_memory_history_legacy"), lambda *args: None),
-    "emptyCache": empty_cache,
+    "emptyCache": _empty_cache,
     "clearCublasWorkspaces": lambda: simulation.ledger.drop_workspaces(),
-    "setMemoryFraction": lambda part, index: simulation.ledger.account_of(check_index(index)).limit_to(part),
-    "getMemoryFraction": memory_fraction,
+    "setMemoryFraction": lambda part, index: _checked_account(index).limit_to(part),
+    "getMemoryFraction": _memory_fraction,
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,
 }
@@ -278,23 +233,18 @@ MEMORY_FUNCTIONS: dict[str, Any] = {
 
 ACCELERATOR_MEMORY: dict[str, Any] = {
     "isAllocatorInitialized": lambda: True,
-    "emptyCache": empty_cache,
+    "emptyCache": _empty_cache,
     "emptyHostCache": lambda: None,
-    "getDeviceStats": memory_stats,
-    "resetPeakStats": reset_peaks,
-    "resetAccumulatedStats": reset_totals,
+    "getDeviceStats": _memory_stats,
+    "resetPeakStats": MEMORY_FUNCTIONS["resetPeakMemoryStats"],
+    "resetAccumulatedStats": MEMORY_FUNCTIONS["resetAccumulatedMemoryStats"],
     "getMemoryInfo": free_and_total,
 }
 """Behind `_accelerator_`."""
 
 
-# Who listens: a plan to every allocation, a recording as to its source of memory.
-
-
 @dataclass(frozen=True)
 class _Watcher:
-    """Tells of allocations, and of what does not fit."""
-
     tell: Callable[[int, int], None]
     refuse: Callable[[int], None]
 
@@ -310,7 +260,7 @@ class _Watcher:
 def watch_allocations(
     watcher: Callable[[int, int], None], refused: Callable[[int], None], on_guess: Callable[[], None]
 ) -> tuple[Account, ...]:
-    """Watch the running simulation, as long as it runs; it goes on when a GPU is full. Returns the accounts of its GPUs.
+    """Watch the running simulation, which continues when a GPU is full. Returns the accounts of its GPUs.
 
     Args:
         watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.

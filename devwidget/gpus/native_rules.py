@@ -1,173 +1,31 @@
-"""How CUDA checks the devices of each operator: generated from torch's native_functions.yaml, do not edit.
+"""How CUDA checks the devices of each operator, and for which dtypes it has no kernel: tables read from torch's own lists.
 
-`python tests/gpus/native_rules_source.py` writes this file; a test compares the two.
+`python tests/gpus/native_rules_source.py` writes `native_rules.txt` from native_functions.yaml, a test compares the two;
+`python -m tests.gpus.judges.dtype_rules_source` writes `dtype_rules.txt` from op_db.
 """
 
-UNCHECKED = frozenset("""
-_use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor _cudnn_ctc_loss _cudnn_ctc_loss.Tensor _cudnn_rnn abs.out absolute.out
-angle.out acos.out add.Tensor add_.Tensor add.out all.out all.dims_out any.out any.dims_out asin.out atan.out bernoulli.out
-bernoulli_.Tensor binary_cross_entropy binary_cross_entropy.out binary_cross_entropy_with_logits bitwise_not.out
-copysign.out copysign.Tensor copysign_.Tensor logical_not.out logical_xor logical_xor_ logical_xor.out logical_and
-logical_and_ logical_and.out logical_or logical_or_ logical_or.out broadcast_tensors ceil.out clamp.out clamp.Tensor_out
-clamp_max.out clamp_max.Tensor_out clamp_min.out clamp_min.Tensor_out copy_ cos.out cosh.out cummax.out cummin.out
-cummaxmin_backward cumprod.out cumprod_backward cumsum.out div.Tensor div_.Tensor div.out div.Tensor_mode div_.Tensor_mode
-div.out_mode true_divide.Tensor true_divide_.Tensor true_divide.out erf.out erfc.out exp.out expm1.out expand_as
-fill_.Tensor floor.out floor_divide floor_divide_.Tensor floor_divide.out frac.out _validate_compressed_sparse_indices
-index.Tensor index.Tensor_out index_put_ index_put _unsafe_index_put _index_put_impl_ is_same_size log.out log10.out
-log1p.out log2.out xlogy.Tensor xlogy_.Tensor xlogy.OutTensor xlogy.OutScalar_Self xlogy.OutScalar_Other logsumexp.out
-aminmax.out max.dim_max value_selecting_reduction_backward mean.dtype_out mean.out nanmean.out min.dim_min
-_use_miopen_ctc_loss _use_miopen_ctc_loss.Tensor miopen_ctc_loss miopen_ctc_loss.Tensor mul.Tensor mul_.Tensor mul.out
-narrow.Tensor reciprocal.out neg.out reshape_as round.out round.decimals_out gelu.out
-infinitely_differentiable_gelu_backward hardshrink.out rsqrt.out _nested_select_backward sigmoid.out sin.out sinh.out
-slice.Tensor slice_inverse slice_scatter select_scatter diagonal_scatter as_strided_scatter unsafe_split.Tensor split.Tensor
-sum.IntList_out sqrt.out std.out std.correction_out prod.int_out tan.out tanh.out threshold.out _nested_from_padded
-_nested_view_from_buffer _nested_view_from_buffer_copy _nested_view_from_jagged _nested_view_from_jagged_copy trunc.out
-var.out var.correction_out view_as where.self where.self_out binomial norm.dtype_out norm.out sub.out sub.Tensor sub_.Tensor
-rsub.Tensor heaviside.out heaviside heaviside_ copy_sparse_to_sparse_ fake_quantize_per_tensor_affine.tensor_qparams
-fake_quantize_per_channel_affine to.other set_.source_Tensor_storage_offset set_.source_Tensor is_set_to masked_fill_.Scalar
-masked_fill.Scalar masked_fill_.Tensor masked_fill.Tensor index_fill_.int_Scalar index_fill.int_Scalar
-index_fill_.int_Tensor index_fill.int_Tensor eq_.Tensor bitwise_and.Tensor_out bitwise_and.Scalar_out
-bitwise_and.Scalar_Tensor bitwise_and.Tensor bitwise_and_.Tensor __and__.Tensor __iand__.Tensor bitwise_or.Tensor_out
-bitwise_or.Scalar_out bitwise_or.Scalar_Tensor bitwise_or.Tensor bitwise_or_.Tensor __or__.Tensor __ior__.Tensor
-bitwise_xor.Tensor_out bitwise_xor.Scalar_out bitwise_xor.Scalar_Tensor bitwise_xor.Tensor bitwise_xor_.Tensor
-__xor__.Tensor __ixor__.Tensor __lshift__.Tensor __ilshift__.Tensor bitwise_left_shift.Tensor bitwise_left_shift_.Tensor
-bitwise_left_shift.Tensor_out bitwise_left_shift.Tensor_Scalar bitwise_left_shift_.Tensor_Scalar
-bitwise_left_shift.Tensor_Scalar_out bitwise_left_shift.Scalar_Tensor __rshift__.Tensor __irshift__.Tensor
-bitwise_right_shift.Tensor bitwise_right_shift_.Tensor bitwise_right_shift.Tensor_out bitwise_right_shift.Tensor_Scalar
-bitwise_right_shift_.Tensor_Scalar bitwise_right_shift.Tensor_Scalar_out bitwise_right_shift.Scalar_Tensor lerp_.Scalar
-lerp_.Tensor ne.Scalar_out ne.Tensor_out ne.Tensor ne_.Tensor eq.Scalar_out eq.Tensor_out eq.Tensor ge.Scalar_out
-ge.Tensor_out ge.Tensor ge_.Tensor le.Scalar_out le.Tensor_out le.Tensor le_.Tensor gt.Scalar_out gt.Tensor_out gt.Tensor
-gt_.Tensor lt.Scalar_out lt.Tensor_out lt.Tensor lt_.Tensor index_select_backward masked_select_backward gather_backward
-addcmul.out addcmul addcmul_ addcdiv.out addcdiv addcdiv_ lgamma.out digamma.out polygamma.out erfinv.out sign.out dist
-atan2.out atan2_ atan2 arctan2.out lerp.Scalar_out lerp.Tensor_out lerp.Scalar lerp.Tensor fmod.Scalar_out fmod.Tensor_out
-fmod.Tensor fmod_.Tensor hypot.out hypot hypot_ remainder.Tensor_out remainder.Tensor remainder_.Tensor
-remainder.Scalar_Tensor min.unary_out fmin fmin.out fmax fmax.out maximum maximum.out max.other max.out max.unary_out
-minimum minimum.out min.out min.other sort.values argsort.stable_out all.all_out any.all_out renorm.out
-pow.Tensor_Tensor_out pow.Tensor_Tensor pow.Scalar_out pow.Tensor_Scalar_out pow.Tensor_Scalar pow_.Tensor
-_foreach_add.Scalar _foreach_add_.Scalar _foreach_add.List _foreach_add_.List _foreach_add.ScalarList
-_foreach_add_.ScalarList _foreach_add.Tensor _foreach_add_.Tensor _foreach_sub.Scalar _foreach_sub_.Scalar _foreach_sub.List
-_foreach_sub_.List _foreach_sub.ScalarList _foreach_sub_.ScalarList _foreach_mul.Scalar _foreach_mul_.Scalar
-_foreach_mul.List _foreach_mul_.List _foreach_mul.ScalarList _foreach_mul_.ScalarList _foreach_mul.Tensor
-_foreach_mul_.Tensor _foreach_div.Scalar _foreach_div_.Scalar _foreach_div.List _foreach_div_.List _foreach_div.ScalarList
-_foreach_div_.ScalarList _foreach_div.Tensor _foreach_div_.Tensor _foreach_clamp_max.Scalar _foreach_clamp_max_.Scalar
-_foreach_clamp_max.List _foreach_clamp_max_.List _foreach_clamp_max.ScalarList _foreach_clamp_max_.ScalarList
-_foreach_clamp_min.Scalar _foreach_clamp_min_.Scalar _foreach_clamp_min.List _foreach_clamp_min_.List
-_foreach_clamp_min.ScalarList _foreach_clamp_min_.ScalarList _foreach_maximum.Scalar _foreach_maximum_.Scalar
-_foreach_maximum.List _foreach_maximum_.List _foreach_maximum.ScalarList _foreach_maximum_.ScalarList
-_foreach_minimum.Scalar _foreach_minimum_.Scalar _foreach_minimum.List _foreach_minimum_.List _foreach_minimum.ScalarList
-_foreach_minimum_.ScalarList _foreach_addcdiv.Scalar _foreach_addcdiv.ScalarList _foreach_addcdiv.Tensor
-_foreach_addcdiv_.Scalar _foreach_addcdiv_.ScalarList _foreach_addcdiv_.Tensor _foreach_addcmul.Scalar
-_foreach_addcmul.ScalarList _foreach_addcmul.Tensor _foreach_addcmul_.Scalar _foreach_addcmul_.ScalarList
-_foreach_addcmul_.Tensor _foreach_abs _foreach_abs_ _foreach_acos _foreach_acos_ _foreach_asin _foreach_asin_ _foreach_atan
-_foreach_atan_ _foreach_ceil _foreach_ceil_ _foreach_cos _foreach_cos_ _foreach_cosh _foreach_cosh_ _foreach_erf
-_foreach_erf_ _foreach_erfc _foreach_erfc_ _foreach_exp _foreach_exp_ _foreach_expm1 _foreach_expm1_ _foreach_floor
-_foreach_floor_ _foreach_frac _foreach_frac_ _foreach_lerp.List _foreach_lerp_.List _foreach_lerp.Scalar
-_foreach_lerp_.Scalar _foreach_lerp.ScalarList _foreach_lerp_.ScalarList _foreach_lgamma _foreach_lgamma_ _foreach_log
-_foreach_log_ _foreach_log10 _foreach_log10_ _foreach_log1p _foreach_log1p_ _foreach_log2 _foreach_log2_ _foreach_max
-_foreach_neg _foreach_neg_ _foreach_norm.Scalar _foreach_powsum.Scalar _foreach_pow.List _foreach_pow.Scalar
-_foreach_pow.ScalarList _foreach_pow.ScalarAndTensor _foreach_pow_.List _foreach_pow_.Scalar _foreach_pow_.ScalarList
-_foreach_reciprocal _foreach_reciprocal_ _foreach_round _foreach_round_ _foreach_rsqrt _foreach_rsqrt_ _foreach_sigmoid
-_foreach_sigmoid_ _foreach_sign _foreach_sign_ _foreach_sin _foreach_sin_ _foreach_sinh _foreach_sinh_ _foreach_sqrt
-_foreach_sqrt_ _foreach_tan _foreach_tan_ _foreach_tanh _foreach_tanh_ _foreach_trunc _foreach_trunc_ _foreach_zero_
-_foreach_clone _foreach_copy_ _foreach_copy _foreach_mm mse_loss.out mse_loss smooth_l1_loss.out smooth_l1_loss elu.out
-hardsigmoid.out hardtanh.out hardswish.out leaky_relu.out log_sigmoid.out log_sigmoid_forward.output softplus.out
-softshrink.out special_xlog1py special_xlog1py.out special_xlog1py.self_scalar_out special_xlog1py.other_scalar_out
-special_xlogy special_xlogy.out special_xlogy.self_scalar_out special_xlogy.other_scalar_out special_zeta special_zeta.out
-special_zeta.self_scalar_out special_zeta.other_scalar_out _nested_from_padded_tensor
-_scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward
-_scaled_dot_product_fused_attention_overrideable_backward _scaled_dot_product_efficient_attention_backward
-_flash_attention_backward _efficient_attention_backward special_chebyshev_polynomial_t special_chebyshev_polynomial_t.out
-special_chebyshev_polynomial_t.x_scalar_out special_chebyshev_polynomial_t.n_scalar_out special_chebyshev_polynomial_u
-special_chebyshev_polynomial_u.out special_chebyshev_polynomial_u.x_scalar_out special_chebyshev_polynomial_u.n_scalar_out
-special_chebyshev_polynomial_v special_chebyshev_polynomial_v.out special_chebyshev_polynomial_v.x_scalar_out
-special_chebyshev_polynomial_v.n_scalar_out special_chebyshev_polynomial_w special_chebyshev_polynomial_w.out
-special_chebyshev_polynomial_w.x_scalar_out special_chebyshev_polynomial_w.n_scalar_out special_hermite_polynomial_h
-special_hermite_polynomial_h.out special_hermite_polynomial_h.x_scalar_out special_hermite_polynomial_h.n_scalar_out
-special_hermite_polynomial_he special_hermite_polynomial_he.out special_hermite_polynomial_he.x_scalar_out
-special_hermite_polynomial_he.n_scalar_out special_laguerre_polynomial_l special_laguerre_polynomial_l.out
-special_laguerre_polynomial_l.x_scalar_out special_laguerre_polynomial_l.n_scalar_out special_legendre_polynomial_p
-special_legendre_polynomial_p.out special_legendre_polynomial_p.x_scalar_out special_legendre_polynomial_p.n_scalar_out
-special_shifted_chebyshev_polynomial_t special_shifted_chebyshev_polynomial_t.out
-special_shifted_chebyshev_polynomial_t.x_scalar_out special_shifted_chebyshev_polynomial_t.n_scalar_out
-special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_u.out
-special_shifted_chebyshev_polynomial_u.x_scalar_out special_shifted_chebyshev_polynomial_u.n_scalar_out
-special_shifted_chebyshev_polynomial_v special_shifted_chebyshev_polynomial_v.out
-special_shifted_chebyshev_polynomial_v.x_scalar_out special_shifted_chebyshev_polynomial_v.n_scalar_out
-special_shifted_chebyshev_polynomial_w special_shifted_chebyshev_polynomial_w.out
-special_shifted_chebyshev_polynomial_w.x_scalar_out special_shifted_chebyshev_polynomial_w.n_scalar_out
-_fused_adam_.tensor_lr _fused_adamw_.tensor_lr _fused_sgd_.tensor_lr _fused_adagrad_.tensor_lr
-""".split())
+from __future__ import annotations
+
+from importlib import resources
+
+
+def read_table(file: str) -> dict[str, frozenset[str]]:
+    """Return the names in each paragraph of a file, by the title of the paragraph."""
+    text = resources.files("devwidget.gpus").joinpath(file).read_text(encoding="utf-8")
+    paragraphs = (paragraph.partition("\n") for paragraph in text.split("\n\n"))
+    return {title: frozenset(names.split()) for title, _, names in paragraphs}
+
+
+_CHECKS = read_table("native_rules.txt")
+UNCHECKED = _CHECKS["UNCHECKED"]
 """`device_check: NoCheck`: the kernel itself decides, most by TensorIterator."""
-
-STRUCTURED = frozenset("""
-sgn.out addmv addmv_ addmv.out argmax.out argmin.out acosh.out asinh.out atanh.out baddbmm baddbmm_ baddbmm.out bmm bmm.out
-cat cat.out clamp.Tensor clamp_.Tensor clamp_max.Tensor clamp_max_.Tensor clamp_min.Tensor clamp_min_.Tensor exp2.out
-gcd.out gcd gcd_ lcm.out lcm lcm_ index_copy.out index_copy_ index_copy isin.Tensor_Tensor_out isin.Tensor_Tensor
-isin.Tensor_Scalar_out isin.Tensor_Scalar isin.Scalar_Tensor_out isin.Scalar_Tensor logaddexp.out logaddexp logaddexp2.out
-logaddexp2 _log_softmax.out _log_softmax_backward_data _log_softmax_backward_data.out amax.out amin.out mm mm.out
-gelu_backward.grad_input gelu_backward hardshrink_backward.grad_input hardshrink_backward silu.out silu_backward.grad_input
-silu_backward mish.out sinc.out _softmax.out _softmax_backward_data _softmax_backward_data.out hash_tensor.out
-threshold_backward.grad_input threshold_backward addmm.out addmm addmm_ _addmm_activation.out _addmm_activation
-index_add.out index_add_ index_add index_reduce.out index_reduce_ index_reduce scatter.src scatter_.src scatter.src_out
-scatter.value scatter_.value scatter.value_out scatter.reduce scatter_.reduce scatter.reduce_out scatter.value_reduce
-scatter_.value_reduce scatter.value_reduce_out scatter_add scatter_add_ scatter_add.out scatter_reduce.two
-scatter_reduce_.two scatter_reduce.two_out triu.out tril.out gather.out gather triangular_solve.X triangular_solve lu_unpack
-lu_unpack.out i0.out signbit.out igamma.out igamma igamma_ igammac.out igammac igammac_ nextafter.out nextafter nextafter_
-sort.values_stable topk.values _convert_indices_from_coo_to_csr.out _convert_indices_from_csr_to_coo
-_convert_indices_from_csr_to_coo.out nll_loss_forward.output nll_loss_forward nll_loss_backward.grad_input nll_loss_backward
-elu_backward.grad_input elu_backward glu.out hardsigmoid_backward.grad_input hardsigmoid_backward
-leaky_relu_backward.grad_input leaky_relu_backward softplus_backward.grad_input softplus_backward
-softshrink_backward.grad_input softshrink_backward adaptive_max_pool2d.out adaptive_max_pool2d_backward.grad_input
-adaptive_max_pool2d_backward adaptive_max_pool3d.out adaptive_max_pool3d_backward.grad_input adaptive_max_pool3d_backward
-avg_pool2d.out avg_pool2d_backward.grad_input avg_pool2d_backward avg_pool3d.out avg_pool3d_backward.grad_input
-avg_pool3d_backward fractional_max_pool2d.output fractional_max_pool2d fractional_max_pool2d_backward.grad_input
-fractional_max_pool2d_backward fractional_max_pool3d.output fractional_max_pool3d max_pool2d_with_indices.out
-max_pool2d_with_indices_backward.grad_input max_pool2d_with_indices_backward reflection_pad1d.out
-reflection_pad1d_backward.grad_input reflection_pad1d_backward reflection_pad3d.out reflection_pad3d_backward.grad_input
-reflection_pad3d_backward replication_pad1d.out replication_pad1d_backward.grad_input replication_pad1d_backward
-replication_pad2d.out replication_pad3d.out upsample_linear1d.out upsample_linear1d_backward.grad_input
-upsample_bilinear2d.out upsample_bilinear2d_backward.grad_input _upsample_bilinear2d_aa.out
-_upsample_bilinear2d_aa_backward.grad_input upsample_bicubic2d.out upsample_bicubic2d_backward.grad_input
-_upsample_bicubic2d_aa.out _upsample_bicubic2d_aa_backward.grad_input _upsample_lanczos2d_aa.out
-_upsample_lanczos2d_aa_backward.grad_input upsample_trilinear3d.out upsample_trilinear3d_backward.grad_input
-upsample_nearest1d.out _upsample_nearest_exact1d.out upsample_nearest1d_backward.grad_input
-_upsample_nearest_exact1d_backward.grad_input upsample_nearest2d.out _upsample_nearest_exact2d.out
-upsample_nearest2d_backward.grad_input _upsample_nearest_exact2d_backward.grad_input upsample_nearest3d.out
-_upsample_nearest_exact3d.out upsample_nearest3d_backward.grad_input _upsample_nearest_exact3d_backward.grad_input
-sigmoid_backward.grad_input sigmoid_backward logit_backward.grad_input logit_backward tanh_backward.grad_input tanh_backward
-slow_conv_transpose2d.out slow_conv_transpose2d isposinf.out isneginf.out special_entr.out special_ndtri.out
-special_log_ndtr.out special_erfcx.out special_i0e.out special_i1.out special_i1e.out linalg_cholesky_ex.L linalg_cross
-linalg_cross.out linalg_lu_factor_ex.out linalg_lu.out linalg_lu_solve linalg_lu_solve.out _linalg_det.result
-linalg_ldl_factor_ex.out linalg_ldl_solve linalg_ldl_solve.out _linalg_slogdet.sign _linalg_eigh.eigenvalues
-linalg_inv_ex.inverse linalg_vector_norm.out _linalg_svd.U _linalg_solve_ex _linalg_solve_ex.result linalg_qr.out
-special_airy_ai.out special_bessel_j0.out special_bessel_j1.out special_bessel_y0.out special_bessel_y1.out
-special_modified_bessel_i0.out special_modified_bessel_i1.out special_modified_bessel_k0.out special_modified_bessel_k1.out
-special_scaled_modified_bessel_k0.out special_scaled_modified_bessel_k1.out special_spherical_bessel_j0.out
-""".split())
+STRUCTURED = _CHECKS["STRUCTURED"]
 """Checked by generated code, in a wrapper that is named after the function alone."""
-
-COMPOSITE = frozenset("""
-_make_dual _new_zeros_with_same_feature_meta _has_same_storage_numel addr_ allclose copysign.Scalar_out block_diag complex
-polar convolution convolution_overrideable convolution_backward_overrideable _convolution conv_tbc copy dot.out vdot.out
-embedding fill.Tensor _grid_sampler_2d_cpu_fallback _grid_sampler_2d_cpu_fallback_backward _unsafe_index.Tensor
-_unsafe_masked_index _unsafe_masked_index_put_accumulate linear.out ldexp.Tensor ldexp_ ldexp.out linspace.Tensor_Tensor
-linspace.Tensor_Scalar linspace.Scalar_Tensor linspace.Tensor_Tensor_out linspace.Tensor_Scalar_out
-linspace.Scalar_Tensor_out logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor logspace.Tensor_Tensor_out
-logspace.Tensor_Scalar_out logspace.Scalar_Tensor_out log_softmax.int_out logcumsumexp.out mkldnn_convolution mode.values mv
-mv.out _native_batch_norm_legit_no_training _nnpack_spatial_convolution _euclidean_dist rad2deg.out deg2rad.out
-randint_like.Tensor randint_like.Tensor_generator softmax.int_out stack stack.out _stack _stack.out _trilinear
-_batch_norm_no_update frexp.Tensor resize_as_ _sparse_addmm sparse_compressed_tensor.comp_plain_value_size
-sparse_compressed_tensor.comp_plain_value _pack_padded_sequence masked_scatter masked_scatter_backward put
-cholesky_solve.out cholesky_solve remainder.Scalar_out smooth_l1_loss_backward huber_loss_backward soft_margin_loss.out
-soft_margin_loss soft_margin_loss_backward.grad_input soft_margin_loss_backward rrelu_with_noise_backward linalg_lstsq
-linalg_pinv.atol_rtol_tensor linalg_pinv.atol_rtol_tensor_out _nested_tensor_from_tensor_list _make_dual_copy
-slice_copy.Tensor split_copy.Tensor unbind_copy.int_out split_copy.Tensor_out
-_scaled_dot_product_fused_attention_overrideable
-""".split())
+COMPOSITE = _CHECKS["COMPOSITE"]
 """Made of other operators, for every device."""
-
-CPU_ONLY = frozenset("""
-from_file narrow_copy.out to_mkldnn histogram.bins_tensor_out histogram.bins_tensor histogram.bin_ct_out histogram.bin_ct
-_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors
-""".split())
+CPU_ONLY = _CHECKS["CPU_ONLY"]
 """The CPU has a kernel, CUDA has none."""
+LACKING = read_table("dtype_rules.txt")
+"""Dtypes for which CUDA has no kernel -> operators of all overloads, or `operator.overload`."""
+COMPLEX_HALF = LACKING.pop("complex32")
+"""Operators that CUDA has for complex numbers in half precision; the CPU has hardly any."""

@@ -17,14 +17,8 @@ import torch
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, redispatch, without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import above_autograd, hide_from_modes, key_threads
 from devwidget.gpus import errors, kernels, labels, machine, native_rules, rules
-from devwidget.gpus.call import NOTHING, ONE, Call, OpSchema, Target
-from devwidget.gpus.kernels import (
-    GPU_FORMS,
-    GUARDS,
-    LACKING,
-    no_kernel,
-    without_kernel_for,
-)
+from devwidget.gpus.call import NOTHING, ONE, Call, OpSchema, Special, Target
+from devwidget.gpus.kernels import GPU_FORMS, GUARDS, LACKING, no_kernel, without_kernel_for
 from devwidget.gpus.labels import CPU, CPU_DEVICE, DEVICES, LABELS, META, META_DEVICE, TEMPORARY, label_new, storage_id
 from devwidget.gpus.parts import PARTS
 from devwidget.gpus.rules import BY_NAME, rule_by_table
@@ -61,26 +55,25 @@ def run_operator(call: Call) -> Any:
         result = simulation.values.call_operator(call.func, call.args, call.kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
-            return run_operator(Call(schema, call.func, wrap_numbers(schema, call.args), call.kwargs))
+            return run_operator(Call(schema, call.func, _wrap_numbers(schema, call.args), call.kwargs))
         if target == CPU:
             raise
         result = kernels.run_substitute(call, error)
     if call.is_mixed:
-        adopt_temporaries(call)
+        _adopt_temporaries(call)
     if target == CPU:
         return result
     if schema.fresh == ONE:
         label_new(result, target)
     elif schema.fresh != NOTHING:
-        label_results(result, target)
+        _label_results(result, target)
     asked = key_threads.place.asked
     if asked is not None and asked[0] is call.args and call.is_on_gpu() and not call.is_mixed and not call.kwargs:
         asked[1] = DEVICES[target]
     return result
 
 
-def wrap_numbers(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with tensors for numbers where tensors are due."""
+def _wrap_numbers(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
     flags = (*schema.flags, *(NOTHING,) * len(args))
     with hide_from_modes():
         return tuple(
@@ -89,22 +82,20 @@ def wrap_numbers(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
         )
 
 
-def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
     if isinstance(args[0], NUMBERS):
         with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = simulation.values.call_operator(func, args, kwargs)
-    label_results(result, label)
-    return result
+    return _label_results(simulation.values.call_operator(func, args, kwargs), label)
 
 
 def find_target(call: Call) -> Any:
     """The label under which an operator runs, or one for each tensor of a list.
 
     This is the hot path of the whole simulation: a loop that reads labels as long as they are the same, and leaves every other
-    call to `find_mixed_target`.
+    call to `resolve_mixture`.
     """
     target, get, schema = UNSEEN, LABELS.get, call.schema
     try:
@@ -119,58 +110,45 @@ def find_target(call: Call) -> Any:
                 if target == UNSEEN:
                     target = label
                 elif label != target:
-                    return find_mixed_target(call)
-    except NotImplementedError:
-        # A tensor without storage, such as a sparse one.
-        return find_mixed_target(call)
+                    return rules.resolve_mixture(call)
+    except NotImplementedError:  # a tensor without storage, such as a sparse one
+        return rules.resolve_mixture(call)
     if target == TEMPORARY or (call.kwargs and not schema.tensors.isdisjoint(call.kwargs)):
-        return find_mixed_target(call)
+        return rules.resolve_mixture(call)
     if target == UNSEEN:
         return CPU
     return target
 
 
-def find_mixed_target(call: Call) -> Target:
-    """The same for tensors that are to be looked at one by one."""
-    call.is_mixed = True
-    return rules.resolve_mixture(call)
-
-
-def adopt_temporaries(call: Call) -> None:
-    """Temporaries that were written to are from now on where their partners are."""
+def _adopt_temporaries(call: Call) -> None:
     for name in call.schema.written:
         value = call[name]
         for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
             # A sparse tensor that was written to consists of new parts, which nobody has labelled.
             if isinstance(tensor, torch.Tensor) and (tensor.layout != torch.strided or labels.label_of(tensor) == TEMPORARY):
-                labels.put_label(tensor, label_at(call.target, at))
+                labels.put_label(tensor, _label_at(call.target, at))
 
 
-def label_at(target: Target, place: int) -> int:
-    """The label of one tensor of a list."""
-    if isinstance(target, tuple):
-        return target[place]
-    return target
+def _label_at(target: Target, place: int) -> int:
+    return target[place] if isinstance(target, tuple) else target
 
 
-def label_results(result: Any, target: Target) -> None:
-    """Label every tensor of a nested result; `target` is one label or one for each."""
+def _label_results(result: Any, target: Target) -> Any:
+    """Label every tensor of a nested result, which is returned; `target` is one label or one for each."""
     if isinstance(result, torch.Tensor):
         if target != CPU:
-            label_new(result, label_at(target, 0))
+            label_new(result, _label_at(target, 0))
     elif isinstance(result, (list, tuple)):
         for at, part in enumerate(result):
-            label_results(part, label_at(target, at))
+            _label_results(part, _label_at(target, at))
+    return result
 
 
-# Operators that do more than follow a label: those that are told a device, and sums of gradients.
-
-
-Holders = tuple[int, int]
+_Holders = tuple[int, int]
 """How many in C++ and in Python hold a tensor."""
 
 
-def add_gradients(call: Call) -> Any:
+def _add_gradients(call: Call) -> Any:
     """`aten::add.Tensor`, whose result is laid out as autograd's engine leaves a sum of gradients.
 
     The engine adds the gradients that meet at a node in place if nobody else holds the first one or its storage (`accumulate`
@@ -185,8 +163,7 @@ def add_gradients(call: Call) -> Any:
         return result
     with hide_from_modes():
         strided = torch.ops.aten.new_empty_strided.default(result, result.shape, first.stride()).copy_(result)
-    label_results(strided, call.target)
-    return strided
+    return _label_results(strided, call.target)
 
 
 def _is_alone(args: tuple[Any, ...]) -> bool:
@@ -199,24 +176,24 @@ def _is_alone(args: tuple[Any, ...]) -> bool:
         return bool(storage_holders(args[0].untyped_storage()._cdata) == 2)  # the tensor, and Python
 
 
-def _count_holders(args: tuple[Any, ...]) -> Holders:
+def _count_holders(args: tuple[Any, ...]) -> _Holders:
     return args[0]._use_count(), sys.getrefcount(args[0])
 
 
 # The counts differ between versions of Python and of torch, so they are measured and not written down.
 @functools.cache
-def _holders_of_lone() -> Holders:
-    """As many as hold the first tensor of a sum that the engine makes in place, on its way through a mode."""
+def _holders_of_lone() -> _Holders:
+    """As many as hold the first tensor of a sum that the engine computes in place, on its way through a mode."""
     with DisableTorchFunction(), above_autograd(), without_any_dispatch_mode(), torch.enable_grad(), _Probe() as probe:
         leaf = torch.ones(1, requires_grad=True)
         met = leaf * 1
         torch.autograd.grad([met * 2, met * 3], leaf, [torch.ones(1), torch.ones(1)])
-    holders: Holders = probe.holders
+    holders: _Holders = probe.holders
     return holders
 
 
 class _Probe(DispatchMode):
-    holders: Holders = (0, 0)
+    holders: _Holders = (0, 0)
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.add_.Tensor:
@@ -245,8 +222,7 @@ LARGE = 1 << 20
 """Elements."""
 
 
-def run_factory(call: Call) -> Any:
-    """A tensor from nothing, on the device that is named."""
+def _run_factory(call: Call) -> Any:
     args, kwargs = call.args, call.kwargs
     label = find_asked_label(kwargs)
     # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
@@ -264,8 +240,7 @@ def run_factory(call: Call) -> Any:
     return _label_result(result, label, kwargs)
 
 
-def run_like(call: Call) -> Any:
-    """A tensor in the image of another: on that one's device, unless told otherwise."""
+def _run_like(call: Call) -> Any:
     call = call.with_named_device()
     label = find_asked_label(call.kwargs)
     if label is None:
@@ -276,13 +251,12 @@ def run_like(call: Call) -> Any:
 
 
 def _check_options(kwargs: dict[str, Any], label: int) -> None:
-    """Refuse what a factory cannot do on a device."""
     if label >= 0 and kwargs.get("pin_memory"):
-        raise errors.cannot_make_pinned()
+        raise RuntimeError("Only dense CPU tensors can be pinned")  # source: `empty_cuda` in `EmptyTensor.cpp`
     kernels.check_generator(kwargs.get("generator"), label)
 
 
-def run_move(call: Call) -> Any:
+def _run_move(call: Call) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
     given, kwargs = call.args[0], _real_kwargs(call.kwargs)
     kwargs.pop("non_blocking", None)
@@ -307,7 +281,7 @@ def _move_to_meta(call: Call, source: int, label: int, kwargs: dict[str, Any]) -
     return _label_result(call.func(given, *call.args[1:], **kwargs, device=META_DEVICE), label, {})
 
 
-def run_pin(call: Call) -> Any:
+def _run_pin(call: Call) -> Any:
     """`_pin_memory`, under a `Tensor.pin_memory` that is torch's own.
 
     The thread of a `DataLoader` pins batches while another may import a part of torch, which puts all patches aside.
@@ -318,8 +292,7 @@ def run_pin(call: Call) -> Any:
     return labels.mark_pinned(given.clone())
 
 
-def run_resize(call: Call) -> Any:
-    """An operator that may change the size of a storage, or take another one."""
+def _run_resize(call: Call) -> Any:
     given, *rest = call.args
     if rest and isinstance(rest[0], torch.UntypedStorage):
         own, other = labels.label_of(given), labels.LABELS.get(rest[0]._cdata, CPU)
@@ -354,11 +327,7 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
 
 
 def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
-    """Refuse a tensor that is too large for a GPU before the CPU has to find room for it.
-
-    Raises:
-        torch.cuda.OutOfMemoryError: if it does not fit.
-    """
+    """Refuse a tensor that is too large for a GPU before the CPU has to find room for it."""
     if count > LARGE:
         ledger, requested = simulation.ledger, count * (dtype or torch.get_default_dtype()).itemsize
         if not ledger.could_take(label, requested):
@@ -366,7 +335,6 @@ def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
 
 
 def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The same arguments for the CPU."""
     kwargs = dict(kwargs)
     device = kwargs.get("device")
     if not simulation.compute:
@@ -379,20 +347,17 @@ def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _label_result(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
     if label >= 0 or label == TEMPORARY or (label == META and not simulation.compute):
-        label_results(result, label)
+        _label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
         labels.mark_pinned(result)
     return result
-
-
-# Which way each operator goes, and operators of other libraries.
 
 
 def schema_of(func: OpOverload) -> OpSchema:
     """Read the schema of an operator and choose its rule."""
     schema = OpSchema(func)
     if func.namespace == "aten" and _is_composite(func):
-        schema.take_apart, schema.passive, schema.resolve = find_parts, False, rule_by_table(schema)
+        schema.take_apart, schema.passive, schema.resolve = _find_parts, False, rule_by_table(schema)
         return schema
     if func.namespace == "aten":
         schema.special = _choose_special(schema)
@@ -411,43 +376,37 @@ def schema_of(func: OpOverload) -> OpSchema:
     return schema
 
 
-def _choose_special(schema: OpSchema) -> Any:
-    if schema.name in ("_to_copy", "to.device"):
-        return run_move
-    if schema.name == "_pin_memory":
-        return run_pin
-    if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
-        return run_resize
-    if schema.name == "add.Tensor":
-        return add_gradients
+SPECIAL: dict[str, Special] = {
+    "_to_copy": _run_move,
+    "to.device": _run_move,
+    "_pin_memory": _run_pin,
+    "resize_": _run_resize,
+    "set_.source_Storage": _run_resize,
+    "set_.source_Storage_storage_offset": _run_resize,
+    "add.Tensor": _add_gradients,
+}
+
+
+def _choose_special(schema: OpSchema) -> Special | None:
+    if schema.name in SPECIAL:
+        return SPECIAL[schema.name]
     if schema.name in GPU_FORMS:
-        return run_instead
-    if schema.has_device:
-        if any(schema.flags):
-            return run_like
-        return run_factory
-    return None
+        return _run_instead
+    if not schema.has_device:
+        return None
+    return _run_like if any(schema.flags) else _run_factory
 
 
-def run_instead(call: Call) -> Any:
-    """An operator with a kernel for the CPU that GPUs do not have, for all that it is given or for some."""
+def _run_instead(call: Call) -> Any:
     call.target = find_target(call)
-    if call.is_on_gpu() and simulation.compute:
-        result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs)
-    else:
-        result = None
-    if result is None:
+    if not call.is_on_gpu() or not simulation.compute:
         return run_operator(call)
-    label_results(result, call.target)
-    return result
+    result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs)
+    return run_operator(call) if result is None else _label_results(result, call.target)
 
 
 def run_foreign(call: Call) -> Any:
-    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU.
-
-    Raises:
-        NotImplementedError: if it was written for other devices than GPUs.
-    """
+    """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU."""
     if call.func.namespace == "quantized" and call.schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
         _refuse_on_gpus(call)
     kernels = _kernels_of(call.func)
@@ -482,18 +441,16 @@ QUANTIZED_ON_GPUS = frozenset(("embedding_bag_byte_rowwise_offsets", "embedding_
 def _refuse_on_gpus(call: Call) -> None:
     """They have kernels for the CPU alone: for ordinary tensors, or for quantized ones."""
     name = call.func._schema.name
-    backend = next((f"{kind}CUDA" for kind in ("", "Quantized") if has_kernel(name, f"{kind}CPU")), None)
-    if backend is not None and find_target(call) >= 0:
-        raise errors.no_kernel(name, backend)
+    for backend in ("CPU", "QuantizedCPU"):
+        if has_kernel(name, backend) and find_target(call) >= 0:
+            raise errors.no_kernel(name, backend.replace("CPU", "CUDA"))
 
 
 def _kernels_of(func: OpOverload) -> Any:
     """The functions of an operator of `torch.library.custom_op` by device, if there is not one for all devices."""
     operator = custom_operators.get(func._schema.name)
     kernels = {} if operator is None else operator._backend_fns
-    if None in kernels:
-        return {}
-    return kernels
+    return {} if None in kernels else kernels
 
 
 def _is_composite(func: OpOverload) -> bool:
@@ -503,14 +460,10 @@ def _is_composite(func: OpOverload) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
-def find_parts(call: Call) -> Callable[..., Any] | None:
+def _find_parts(call: Call) -> Callable[..., Any] | None:
     """What runs the parts of a composite; None for nested tensors, which have kernels of their own."""
-    if any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in call.args):
-        return None
-    return call.func.decompose
-
-
-# The mode that every operator comes to.
+    is_nested = any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in call.args)
+    return None if is_nested else call.func.decompose
 
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
@@ -559,7 +512,7 @@ class VirtualMode(DispatchMode):
             if schema.views_first and args:
                 label = _label_if_strided(args[0])
                 if label is None:
-                    return run_without_storage(func, args, kwargs)
+                    return _run_without_storage(func, args, kwargs)
                 asked = key_threads.place.asked
                 if asked is not None and asked[0] is args and label >= 0:
                     asked[1] = DEVICES[label]  # a view is where its base is
@@ -577,11 +530,7 @@ class VirtualMode(DispatchMode):
 
 
 class _AtRest(DispatchMode):
-    """The mode of a thread that has outlived its simulation.
-
-    Attributes:
-        kind: what it was, and becomes again in a simulation of the same kind.
-    """
+    """The mode of a thread that has outlived its simulation; `kind` is what it was, and becomes again in one of that kind."""
 
     kind: type[VirtualMode]
     __torch_dispatch__ = EndedDispatchMode.__torch_dispatch__

@@ -45,17 +45,9 @@ class Parts:
 PARTS = Parts()
 
 
-def load_parts() -> None:
-    """Import the parts of this installation, which fill their places."""
+def load_parts(machine: VirtualMachine) -> None:
+    """Import the parts of this installation, which fill their places; refuse a machine for which one is missing."""
     extras.load_all("gpus")
-
-
-def check_parts(machine: VirtualMachine) -> None:
-    """Refuse what no part of this installation can do.
-
-    Raises:
-        DevwidgetError: with what was asked.
-    """
     if machine.card is not None and PARTS.open_card is None:
         raise extras.lacks_extra("simulate(card=...)")
     if not machine.compute and PARTS.unknown_values is None:

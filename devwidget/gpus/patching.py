@@ -15,56 +15,72 @@ from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.patching import registry
 from devwidget.capture.undo import Undo
+from devwidget.gpus.torch_internals import device_constructors
 from devwidget.records.errors import SimulationError
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 
 
-def wrap_with_refusal(what: str, *, why: str, instead: str) -> registry.Wrapper:
-    """A wrapper for what virtual GPUs cannot do: whoever calls it is told so.
+REPLACED: list[tuple[Any, str, registry.Wrapper]] = []
+"""Functions of torch that each simulation replaces: owner, name, and what makes the replacement."""
 
-    Raises:
-        SimulationError: when the wrapped function is called.
-    """
 
-    def wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def refused(*args: Any, **kwargs: Any) -> Any:
-            raise SimulationError(what, why=why, instead=instead)
+def refusing(what: str, *, why: str, instead: str) -> Callable[..., Any]:
+    """Return a function that raises a `SimulationError` when it is called."""
 
-        return refused
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise SimulationError(what, why=why, instead=instead)
 
-    return wrapper
+    return refused
 
 
 def replacing(function: Callable[..., Any]) -> registry.Wrapper:
-    """Make the wrapper for `Patches.wrap` of a function that is given the original before its own arguments."""
+    """Make the wrapper for `Patches.wrap` of a function that gets the original before its own arguments."""
     # Partials, not closures: a partial adds no frame to each call, and the one of the hub takes this one in.
     return functools.partial(functools.partial, function)
 
 
-def overridable(owner: Any) -> Callable[[Callable[..., Any]], registry.Wrapper]:
-    """As `replacing`, for a function of `owner` that classes of tensors and modes may take over, as they may torch's own."""
+def replaces(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Have each simulation replace functions of `owner` by this one, which gets the original before its own arguments."""
 
-    def decorate(function: Callable[..., Any]) -> registry.Wrapper:
-        @functools.wraps(function)
-        def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            given = (*args, *kwargs.values())
-            if has_torch_function(given):
-                return handle_torch_function(getattr(owner, original.__name__), given, *args, **kwargs)
-            return function(original, *args, **kwargs)
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        REPLACED.extend((owner, name, replacing(function)) for name in names)
+        return function
 
-        return replacing(run)
+    return register
 
-    return decorate
+
+def overrides(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """As `replaces`, for functions that classes of tensors and modes may take over, as they may torch's own."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            replaces(owner, name)(_hand_over(owner, name, function))
+        return function
+
+    return register
+
+
+def _hand_over(owner: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        tensors = (*args, *kwargs.values())
+        if has_torch_function(tensors):
+            return handle_torch_function(getattr(owner, name), tensors, *args, **kwargs)
+        return function(original, *args, **kwargs)
+
+    return run
+
+
+def install_replacements(patches: Patches) -> None:
+    """Put in what the files of this folder have registered."""
+    device_constructors()  # cached by torch: called before anything is replaced
+    for owner, name, wrapper in REPLACED:
+        patches.wrap(owner, name, wrapper)
 
 
 class Patches:
-    """What a simulation replaces.
-
-    Args:
-        undo: runs at the end; what a part puts in other than patches it has undone there, before the patches leave.
-    """
+    """What a simulation replaces; `undo` runs at the end, and first the steps that parts have added to it."""
 
     def __init__(self, undo: Undo) -> None:
         self.undo = undo

@@ -19,20 +19,15 @@ from devwidget.records.errors import message
 
 
 def resolve_mixture(call: Call) -> Target:
-    """The label under which a mixed call runs.
-
-    Raises:
-        RuntimeError: in CUDA's words, if it cannot run.
-    """
+    """The label under which a mixed call runs; raises in CUDA's words if it cannot run."""
+    call.is_mixed = True
     resolve = call.schema.resolve
     with DisableTorchFunction():
         distinct = {operand.label for operand in call.operands}
         if len(distinct) > 1:
             distinct.discard(TEMPORARY)
         if len(distinct) < 2:
-            if distinct:
-                return distinct.pop()
-            return CPU
+            return distinct.pop() if distinct else CPU
         on_meta = any(operand.tensor.is_meta for operand in call.operands)
         if on_meta and simulation.compute and resolve is not by_destination:
             return META
@@ -41,11 +36,7 @@ def resolve_mixture(call: Call) -> Target:
 
 
 def run_beside_meta(call: Call) -> Any:
-    """GPU tensors with meta tensors: torch runs its meta kernel, which checks some operators and not others.
-
-    Raises:
-        RuntimeError: in the words of the meta kernel.
-    """
+    """GPU tensors with meta tensors: torch runs its meta kernel, which checks some operators and not others."""
     gpu = _first_gpu(call.operands)
     try:
         result = call.func(*call.args, **call.kwargs)
@@ -58,43 +49,38 @@ def run_beside_meta(call: Call) -> Any:
 
 
 def _first_gpu(operands: Iterable[Operand]) -> int:
-    """The first GPU among them, else the CPU."""
     return next((operand.label for operand in operands if operand.label >= 0), CPU)
 
 
-# One rule after the other.
-
-
 def by_iterator(call: Call, at_home: str = "") -> int:
-    """Element-wise kernels: one CPU scalar is welcome. Source: `TensorIterator.cpp`, compute_types.
+    """Element-wise kernels: one CPU scalar is welcome, except for the arguments `at_home`.
 
-    Args:
-        call: what is called.
-        at_home: names of arguments that may be no CPU scalars either.
+    Source: `TensorIterator.cpp`, compute_types.
     """
-    found = call.settled()
+    found, scalars = call.settled(), 0
     common = _first_gpu(found)
-    scalars = 0
     for operand in found:
         if operand.is_cpu_scalar and not operand.is_output:
             scalars += 1
             if scalars > 1:
-                raise errors.too_many_scalars()
-        elif operand.label != common:
-            raise errors.two_devices(name_of(common), operand.device)
+                raise RuntimeError("Trying to pass too many CPU scalars to non-CPU kernel!")
+        else:
+            _expect_on(common, operand)
     for operand in found:
-        if operand.name in at_home.split() and operand.label != common:
-            raise errors.two_devices(name_of(common), operand.device)
-    keep_scalar_gradients_home(found, common)
-    return common
+        if operand.name in at_home.split():
+            _expect_on(common, operand)
+    return _keep_gradients_home(found, common)
+
+
+def _expect_on(common: int, operand: Operand) -> None:
+    if operand.label != common:
+        raise errors.two_devices(name_of(common), operand.device)
 
 
 def by_wrapper(call: Call, method: str = "") -> int:
-    """Kernels with a generated check: no exception for scalars. Source: `c10::impl::check_and_update_common_device`.
+    """Kernels with a generated check: no exception for scalars. Messages name `method`, if the operator runs as another one.
 
-    Args:
-        call: what is called.
-        method: what messages name, for an operator that runs as another one on a GPU.
+    Source: `c10::impl::check_and_update_common_device`.
     """
     found = call.settled()
     common = found[0]
@@ -147,8 +133,7 @@ def by_index(call: Call) -> int:
     for value in values:
         if value.label != own and value.tensor.dim() > 0:
             raise errors.two_devices(*map(name_of, sorted((own, value.label), reverse=True)))
-    keep_scalar_gradients_home(values, own)
-    return own
+    return _keep_gradients_home(values, own)
 
 
 def _check_indices(indices: list[Operand], own: int) -> None:
@@ -162,8 +147,7 @@ def by_index_fill(call: Call) -> int:
     own, index = labels.label_of(call["self"]), labels.label_of(call["index"])
     if index != own:
         raise errors.two_devices(*map(name_of, sorted((own, index), reverse=True)))
-    keep_scalar_gradients_home(call.settled(), own)
-    return own
+    return _keep_gradients_home(call.settled(), own)
 
 
 def by_no_kernel(call: Call) -> int:
@@ -185,8 +169,7 @@ def by_mask(call: Call) -> int:
         )
     if own == CPU and value is not None and value >= 0:
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
-    keep_scalar_gradients_home(call.settled(), own)
-    return own
+    return _keep_gradients_home(call.settled(), own)
 
 
 def by_where(call: Call) -> int:
@@ -194,10 +177,9 @@ def by_where(call: Call) -> int:
     found = call.settled()
     common = _first_gpu(found)
     for operand in found:
-        if operand.label != common and (operand.tensor.dim() > 0 or operand.is_output):
-            raise errors.two_devices(name_of(common), operand.device)
-    keep_scalar_gradients_home(found, common)
-    return common
+        if operand.tensor.dim() > 0 or operand.is_output:
+            _expect_on(common, operand)
+    return _keep_gradients_home(found, common)
 
 
 def by_filling(call: Call) -> int:
@@ -205,8 +187,7 @@ def by_filling(call: Call) -> int:
     own = labels.label_of(call["self"])
     if own == TEMPORARY:
         own = by_destination(call)
-    keep_scalar_gradients_home(call.settled(), own)
-    return own
+    return _keep_gradients_home(call.settled(), own)
 
 
 def by_drawing(call: Call) -> int:
@@ -231,25 +212,15 @@ def by_convolution(call: Call) -> int:
 
 def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool = False) -> RuntimeError:
     """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
-    left = errors.type_text(given.dtype, labels.label_of(given) >= 0)
-    right = errors.type_text(other.dtype, labels.label_of(other) >= 0)
-    if or_mkldnn:
-        others = " or input should be a MKLDNN tensor and weight is a dense tensor"
-    else:
-        others = ""
+    left, right = (errors.type_text(tensor.dtype, labels.label_of(tensor) >= 0) for tensor in (given, other))
+    others = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
     return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
 
 
 def by_refusal(call: Call, text: str, after: Rule | None = None) -> Target:
-    """Operators that take no mixture at all, and say so in words of their own.
+    """Operators that take no mixture at all, and say so in words of their own, after another rule.
 
-    Args:
-        call: what is called.
-        text: the words, in which `{first}` is where the first tensor is, and `{other}` where the one is that is elsewhere.
-        after: a rule that looks at the tensors before.
-
-    Raises:
-        RuntimeError: always.
+    In `text`, `{first}` is the device of the first tensor, and `{other}` that of the first that is elsewhere.
     """
     if after is not None:
         after(call)
@@ -261,16 +232,15 @@ def by_refusal(call: Call, text: str, after: Rule | None = None) -> Target:
 MARK = "devwidget: gradient stays on"
 
 
-def keep_scalar_gradients_home(operands: Iterable[Operand], common: int) -> None:
-    """Have the gradients of CPU scalars that met a GPU brought back to them, as the engine does.
+def _keep_gradients_home(operands: Iterable[Operand], common: int) -> int:
+    """Have the gradients of CPU scalars that met the GPU `common`, which is returned, brought back to them, as the engine does.
 
     Source: `validate_outputs` in `engine.cpp`, which moves zero-dimensional gradients.
     """
-    if not torch.is_grad_enabled():
-        return
     for operand in operands:
-        if operand.label not in (common, TEMPORARY) and operand.tensor.requires_grad:
+        if operand.label not in (common, TEMPORARY) and operand.tensor.requires_grad and torch.is_grad_enabled():
             _bring_home(operand.tensor, operand.label)
+    return common
 
 
 def _bring_home(tensor: torch.Tensor, label: int) -> None:
@@ -279,8 +249,7 @@ def _bring_home(tensor: torch.Tensor, label: int) -> None:
         edge = torch.autograd.graph.get_gradient_edge(tensor)
     node: Any = edge.node
     number = edge.output_nr
-    # Marked on the node: whoever asks for its tensors again gets new objects, and one hook is enough.
-    key = f"{MARK} {number}"
+    key = f"{MARK} {number}"  # on the node, because its tensors are new objects each time: one hook is enough
     if node.metadata.get(key) == label:
         return
     node.metadata[key] = label

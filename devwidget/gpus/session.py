@@ -16,23 +16,11 @@ from devwidget.capture.patching import registry
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.thread_starts import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
-from devwidget.gpus import (
-    autocast,
-    comm,
-    composites,
-    cuda,
-    factories,
-    gradients,
-    machine,
-    operators,
-    patching,
-    scripting,
-    tensors,
-)
+from devwidget.gpus import autocast, comm, composites, cuda, factories, gradients, machine, operators, scripting, tensors
 from devwidget.gpus.labels import LABELS
 from devwidget.gpus.operators import VirtualMode
-from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.parts import find_account_opener, find_values, install_parts, load_parts
+from devwidget.gpus.patching import Patches, install_import_watch, install_replacements, replaces
 from devwidget.gpus.state import Simulation, simulation
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine
@@ -44,8 +32,7 @@ _lock = Lock()
 _is_simulated = False
 
 
-def install_thread_modes(patches: Patches) -> None:
-    """Have every new thread and task enter a mode of its own, and threads of an earlier simulation go on in this one."""
+def _install_thread_modes(patches: Patches) -> None:
     patches.undo.add_step(_switch_threads, False)
     _switch_threads(True)
     thread_starts(lambda: _run_simulated, patches.undo)
@@ -76,7 +63,7 @@ def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
         _running[thread] = undo.enter_context(operators.new_mode())
 
 
-def wait_for_threads() -> None:
+def _wait_for_threads() -> None:
     """Let replicas that Ctrl-C has left alone end in their simulation: torch for CUDA aborts where a virtual GPU is no more."""
     until = time.monotonic() + GRACE_S
     # A copy: threads that end meanwhile leave the dictionary.
@@ -85,10 +72,7 @@ def wait_for_threads() -> None:
             thread.join(max(0.0, until - time.monotonic()))
 
 
-def install_folding(patches: Patches) -> None:
-    """Fold what the notebook shows, and the text that a worker of DataParallel hands over."""
-    worker_error, _ = locate_name("reraise_worker_error")
-    patches.wrap(worker_error, "__init__", _fold_worker_error)
+def _install_folding(patches: Patches) -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
         owner = object()
@@ -96,8 +80,9 @@ def install_folding(patches: Patches) -> None:
         fold(shell, owner)
 
 
-@replacing
+@replaces(locate_name("reraise_worker_error")[0], "__init__")
 def _fold_worker_error(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    """Fold the text that a worker of DataParallel hands over."""
     # Torch writes the text down now; the frames are gone when it is read.
     with folded(sys.exception()):
         original(self, *args, **kwargs)
@@ -114,50 +99,38 @@ def _unfold_after_the_cell(shell: Any, owner: object) -> None:
 
 
 INSTALLS = (
-    tensors.install_tensors,
-    tensors.install_storages,
-    factories.install_factories,
+    install_replacements,
+    tensors.install_properties,
     cuda.install_functions,
     cuda.install_refusals,
     comm.install_comm,
     composites.install_composite_checks,
-    gradients.install_gradient_checks,
+    gradients.install_hooks,
     autocast.install_autocast,
     cuda.install_generators,
     factories.install_legacy_types,
-    tensors.install_device_type,
-    install_thread_modes,
-    install_folding,
-    scripting.install_eager_originals,
+    _install_thread_modes,
+    _install_folding,
     factories.install_subclass_makers,
     factories.install_fake_devices,
-    patching.install_import_watch,
+    install_import_watch,
     scripting.install_scripting,
 )
 
 
 class Session:
-    """One simulation: what it replaces, and the mode of the thread that starts it.
-
-    Args:
-        over: what to do when everything is back.
-    """
+    """One simulation: what it replaces, and the mode of the thread that starts it; calls `over` when everything is back."""
 
     def __init__(self, cluster: VirtualMachine, over: Callable[[], None]) -> None:
         self._cluster, self._undo = cluster, Undo()
         self._undo.add_step(over)
 
     def begin(self) -> None:
-        """Put everything in; if that fails, `end` takes out what is in.
-
-        Raises:
-            DevwidgetError: if no part of this installation can do what is asked.
-        """
-        registry.sweep()
-        load_parts()
-        check_parts(self._cluster)
-        self._undo.add_step(_set_state, Simulation())
+        """Put everything in; if that fails, `end` takes out what is in."""
         cluster = self._cluster
+        registry.sweep()
+        load_parts(cluster)
+        self._undo.add_step(_set_state, Simulation())
         _set_state(
             Simulation(
                 is_running=True,
@@ -170,11 +143,11 @@ class Session:
         patches = Patches(self._undo)
         for install in INSTALLS:
             install(patches)
-        install_parts(patches, self._cluster)
+        install_parts(patches, cluster)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(operators.new_mode())
-        self._undo.add_step(wait_for_threads)
+        self._undo.add_step(_wait_for_threads)
 
     def is_in_use(self) -> bool:
         """Whether the program has used a GPU."""
@@ -186,7 +159,6 @@ class Session:
 
 
 def _set_state(state: Simulation) -> None:
-    """A new state, in which nothing is noted yet."""
     simulation.become(state)
     LABELS.clear()
     machine.build_machine()

@@ -74,16 +74,6 @@ class Account:
         self.limit = int(self.capacity * fraction)
 
     @property
-    def freed_total(self) -> int:
-        """Bytes that were given back."""
-        return self.allocated_total - self.held
-
-    @property
-    def frees(self) -> int:
-        """Blocks that were given back."""
-        return self.allocations - self.active
-
-    @property
     def free(self) -> int:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
@@ -91,9 +81,7 @@ class Account:
     @property
     def peak_in_segments(self) -> int:
         """The most that was reserved in segments; 0 where there are none."""
-        if self.has_segments:
-            return self.peak_reserved
-        return 0
+        return self.peak_reserved if self.has_segments else 0
 
     def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
         """A block for so many bytes, on a stream; None if they do not fit."""
@@ -131,19 +119,14 @@ class Account:
 
     def describe_statistics(self) -> dict[str, Any]:
         """Describe what is held, as `torch.cuda.memory_stats_as_nested_dict` does."""
-        held = _make_figure(self.held, self.peak, self.allocated_total, self.freed_total)
-        blocks = _make_figure(self.active, self.peak_active, self.allocations, self.frees)
-        nothing = _make_figure(0, 0, 0, 0)
+        held = _make_figure(self.held, self.peak, self.allocated_total)
+        blocks = _make_figure(self.active, self.peak_active, self.allocations)
+        nothing = _make_figure(0, 0, 0)
         return {
-            "allocated_bytes": held,
-            "active_bytes": held,
-            "requested_bytes": held,
-            "reserved_bytes": _make_figure(self.reserved, self.peak_reserved, self.reserved, 0),
-            "inactive_split_bytes": nothing,
-            "allocation": blocks,
-            "active": blocks,
-            "segment": blocks,
-            "inactive_split": nothing,
+            **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes"), held),
+            "reserved_bytes": _make_figure(self.reserved, self.peak_reserved, self.reserved),
+            **dict.fromkeys(("allocation", "active", "segment"), blocks),
+            **dict.fromkeys(("inactive_split", "inactive_split_bytes"), nothing),
             **dict.fromkeys(("oversize_allocations", "oversize_segments"), nothing["all"]),
             "num_alloc_retries": 0,
             "num_ooms": self.ooms,
@@ -154,9 +137,9 @@ class Account:
         }
 
 
-def _make_figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, dict[str, int]]:
-    """One statistic; pools are not told apart, so everything counts as large."""
-    full = {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+def _make_figure(current: int, peak: int, allocated: int) -> dict[str, dict[str, int]]:
+    """One statistic; pools are not distinguished, so everything counts as large."""
+    full = {"current": current, "peak": peak, "allocated": allocated, "freed": allocated - current}
     return {"all": full, "small_pool": dict.fromkeys(full, 0), "large_pool": full}
 
 
@@ -183,35 +166,27 @@ class Ledger:
     def settle_freed(self) -> None:
         """Take note of the storages that died."""
         with self.lock:
-            self._settle_locked()
-
-    def _settle_locked(self) -> None:
-        freed, accounts, blocks = self.freed, self.accounts, self.blocks
-        while freed:
-            block = freed.popleft()
-            account = accounts[block.index]
-            account.held -= block.size
-            account.active -= 1
-            if account.has_segments:
+            while self.freed:
+                block = self.freed.popleft()
+                account = self.accounts[block.index]
+                account.held -= block.size
+                account.active -= 1
                 account.release_block(block)
-            blocks.discard(block)
-            for listener in self.listeners:
-                listener.freed(block)
+                self.blocks.discard(block)
+                for listener in self.listeners:
+                    listener.freed(block)
 
     def could_take(self, index: int, requested: int) -> bool:
-        """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take`."""
-        account, size = self.account_of(index), self.block_bytes(requested)
-        return (
-            account.is_endless
-            or account.held + size <= account.limit - account.context
-            or bool(self.take_bytes(index, requested))
-        )
+        """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take_bytes`."""
+        account = self.account_of(index)
+        fits = account.held + in_blocks(requested, UNIT) <= account.limit - account.context
+        return account.is_endless or fits or bool(self.take_bytes(index, requested))
 
     def take_bytes(self, index: int, requested: int) -> MemoryBlock | None:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
         with self.lock:
             if self.freed:
-                self._settle_locked()
+                self.settle_freed()
             account = self.accounts[index]
             # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
             size = -(-requested // UNIT) * UNIT
@@ -221,7 +196,7 @@ class Ledger:
                 block = account.place_block(index, requested, self.current_stream(index))
             if block is None:
                 for listener in self.listeners:
-                    listener.refused(index, self.block_bytes(requested), account.held)
+                    listener.refused(index, in_blocks(requested, UNIT), account.held)
                 if not account.is_endless:
                     return None
                 block = account.place_beyond(index, requested, self.current_stream(index))
@@ -253,26 +228,11 @@ class Ledger:
         self.settle_freed()
         return self.accounts[index]
 
-    def reset_peaks(self, index: int) -> None:
-        """Let the peaks of GPU `index` start again from what it holds now."""
-        self.account_of(index).reset_peaks()
-
     def release_cache(self) -> None:
         """Give back what is reserved but unused, on all GPUs."""
         self.settle_freed()
         for account in self.accounts:
             account.release_cache()
-
-    def is_for(self, block: MemoryBlock, requested: int) -> bool:
-        """Whether a block was taken for so many bytes."""
-        return self.accounts[block.index].is_for(block, requested)
-
-    def block_bytes(self, requested_bytes: int) -> int:
-        """Bytes that one allocation really takes."""
-        return in_blocks(requested_bytes, UNIT)
-
-
-# What all files of virtual GPUs read of the running simulation.
 
 
 class Values:

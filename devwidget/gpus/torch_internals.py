@@ -104,11 +104,7 @@ _WHY = Message("they replace parts of torch that differ from version to version"
 
 
 def check_torch() -> None:
-    """Refuse a torch that is not as expected, before anything is replaced.
-
-    Raises:
-        SimulationError: with the version, and all that is missing.
-    """
+    """Refuse a torch that lacks a name, or that uses real GPUs already, before anything is replaced."""
     missing = ", ".join(f"`{path}`" for path in _list_absent())
     if missing:
         raise _refuse_torch(
@@ -154,11 +150,6 @@ def _refuse_torch(what: str) -> SimulationError:
 
 
 def __getattr__(name: str) -> Any:
-    """The thing of this name, kept as a global of this file.
-
-    Raises:
-        SimulationError: if this torch does not have it.
-    """
     if name not in NEEDED:
         return getattr(torch_internals, name)
     try:

@@ -50,23 +50,16 @@ class VirtualMachine:
     def describe(self) -> Message:
         """How many of what size, or of which card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
+        each = listed(sizes) if sizes else Message("any size")
         if self.card is not None:
             each = self.card.name
-        elif sizes:
-            each = listed(sizes)
-        else:
-            each = Message("any size")
         if self.compute:
             return Message("{count} of {each}", count=self.gpus, each=each)
         return Message("{count} of {each} without values", count=self.gpus, each=each)
 
 
 def parse_cluster(gpus: object, memory: object, compute: object, *, card: object = None) -> VirtualMachine:
-    """Check what the user asked for; GPUs are those of a card if one is named.
-
-    Raises:
-        SimulationError: if a number or a size makes no sense.
-    """
+    """Check what the user asked for; GPUs are those of a card if one is named."""
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
         raise SimulationError(
             Message("cannot simulate {given} GPUs", given=_show_value(gpus)),
@@ -80,10 +73,8 @@ def parse_cluster(gpus: object, memory: object, compute: object, *, card: object
         )
     if (memory is None) == (card is None):
         neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")
-        given = neither if card is None else both
-        raise SimulationError(
-            given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
-        )
+        instead = Message('memory="24GiB", or card="A100-80GB"')
+        raise SimulationError(neither if card is None else both, why=Message("a card has its own memory"), instead=instead)
     if card is None:
         return VirtualMachine(_memory_of_each(memory, gpus), compute)
     found = find_card(card)
@@ -91,7 +82,7 @@ def parse_cluster(gpus: object, memory: object, compute: object, *, card: object
 
 
 def _show_value(given: object) -> str:
-    """What the user wrote; Python refuses to write numbers of thousands of digits."""
+    """Python refuses to write numbers of thousands of digits."""
     if isinstance(given, int) and abs(given) > UNLIMITED:
         return f"a number of {given.bit_length()} bits"
     return reprlib.repr(given)
@@ -110,11 +101,7 @@ def _memory_of_each(memory: object, gpus: int) -> tuple[int, ...]:
 
 
 def parse_bytes(size: object) -> int:
-    """`"16GiB"`, `"80 GB"` or a whole number -> bytes.
-
-    Raises:
-        SimulationError: if that is no size, or one below `SMALLEST`.
-    """
+    """Return the bytes of `"16GiB"`, `"80 GB"` or a whole number; raise a `SimulationError` for any other."""
     found: float | None = None
     if isinstance(size, int) and not isinstance(size, bool):
         found = size
@@ -134,11 +121,8 @@ SMALLEST = 512
 """Bytes: one block of CUDA's allocator. A number below it was meant with a unit."""
 
 
-# The same as the value of an environment variable, by which processes hand virtual GPUs on to those that they start.
-
-
+# The same as the value of an environment variable, which hands virtual GPUs to child processes.
 _GIB = 1 << 30
-_EXAMPLE = f'{SIMULATE_VARIABLE}="gpus=2,memory=16GiB"'
 
 
 def write_cluster(cluster: VirtualMachine) -> str:
@@ -147,25 +131,15 @@ def write_cluster(cluster: VirtualMachine) -> str:
     if cluster.card is not None:
         fields["card"] = cluster.card.name
     else:
-        sizes = [_write_size(size) for size in cluster.memory_bytes]
+        sizes = [str(size) if size % _GIB else f"{size // _GIB}GiB" for size in cluster.memory_bytes]
         fields["memory"] = sizes[0] if len(set(sizes)) == 1 else ":".join(sizes)
     if not cluster.compute:
         fields["compute"] = "False"
     return ",".join(f"{name}={value}" for name, value in fields.items())
 
 
-def _write_size(size: int) -> str:
-    if size % _GIB:
-        return str(size)
-    return f"{size // _GIB}GiB"
-
-
 def read_cluster(text: str) -> VirtualMachine:
-    """What the variable says; a number alone is that of GPUs.
-
-    Raises:
-        SimulationError: if it cannot be understood.
-    """
+    """Return what the variable says; a number alone is that of GPUs."""
     given = dict(_read_field(part) for part in (f"gpus={text}" if text.strip().isdigit() else text).split(","))
     if "memory" not in given and "card" not in given:
         given["memory"] = "16GiB"
@@ -183,32 +157,24 @@ def _read_field(part: str) -> tuple[str, object]:
                 hint=nearest(name, _READERS),
             ),
             why=Message("its fields are {known}", known=", ".join(_READERS)),
-            instead=_EXAMPLE,
+            instead=f'{SIMULATE_VARIABLE}="gpus=2,memory=16GiB"',
         )
     return name, _READERS[name](value)
 
 
 def _read_number(value: str) -> object:
-    # What is no number is refused by who checks it, in the same words as for `simulate`.
-    if value.isdecimal():
-        return int(value)
-    return value
+    # Anything else is refused later, in the same words as for `simulate`.
+    return int(value) if value.isdecimal() else value
 
 
 def _read_sizes(value: str) -> object:
     sizes = [_read_number(size.strip()) for size in value.split(":")]
-    if len(sizes) > 1:
-        return sizes
-    return sizes[0]
-
-
-def _read_truth(value: str) -> object:
-    return {"True": True, "False": False}.get(value.capitalize(), value)
+    return sizes if len(sizes) > 1 else sizes[0]
 
 
 _READERS: dict[str, Callable[[str], object]] = {
     "gpus": _read_number,
     "memory": _read_sizes,
     "card": str,
-    "compute": _read_truth,
+    "compute": lambda value: {"True": True, "False": False}.get(value.capitalize(), value),
 }

@@ -1,4 +1,4 @@
-"""Writes devwidget/gpus/native_rules.py from the native_functions.yaml that torch ships in torchgen.
+"""Writes devwidget/gpus/native_rules.txt from the native_functions.yaml that torch ships in torchgen.
 
 Run as `python tests/gpus/native_rules_source.py`.
 """
@@ -10,7 +10,7 @@ import textwrap
 import torchgen
 import yaml
 
-TARGET = pathlib.Path(__file__).parents[2] / "devwidget" / "gpus" / "native_rules.py"
+TARGET = pathlib.Path(__file__).parents[2] / "devwidget" / "gpus" / "native_rules.txt"
 INTERNAL = re.compile(
     r"(?<!^to_)mkldnn|fbgemm|nnpack|quantize|for_cpu|cpu_fallback|^_(?!histogram)|^slow_conv|weight_int|miopen|^q_|int_repr|^rnn|sparse|resize_as_sparse|"
     r"coalesce|^values|^indices|^to_(?!mkldnn)|^dense_dim|is_coalesced|row_indices|col_indices|copy_sparse|hspmm|sspaddmm"
@@ -49,26 +49,12 @@ def tables():
     return found
 
 
-NOTES = {
-    "UNCHECKED": "`device_check: NoCheck`: the kernel itself decides, most by TensorIterator.",
-    "STRUCTURED": "Checked by generated code, in a wrapper that is named after the function alone.",
-    "COMPOSITE": "Made of other operators, for every device.",
-    "CPU_ONLY": "The CPU has a kernel, CUDA has none.",
-}
-
-
 def render(found):
-    lines = [
-        '"""How CUDA checks the devices of each operator: generated from torch\'s native_functions.yaml, do not edit.',
-        "",
-        "`python tests/gpus/native_rules_source.py` writes this file; a test compares the two.",
-        '"""',
-        "",
-    ]
-    for name, operators in found.items():
-        text = textwrap.fill(" ".join(operators), 124, break_long_words=False, break_on_hyphens=False)
-        lines += [f'{name} = frozenset("""', text, '""".split())', f'"""{NOTES[name]}"""', ""]
-    return "\n".join(lines)
+    return "\n\n".join(f"{title}\n{fill(operators)}" for title, operators in found.items()) + "\n"
+
+
+def fill(operators):
+    return textwrap.fill(" ".join(operators), 124, break_long_words=False, break_on_hyphens=False)
 
 
 if __name__ == "__main__":

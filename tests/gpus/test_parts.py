@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 
+from devwidget import extras
 from devwidget.gpus import active, parts, simulate
 from devwidget.records.errors import DevwidgetError
 
@@ -12,7 +13,7 @@ from devwidget.records.errors import DevwidgetError
 @pytest.fixture(autouse=True)
 def without_parts(monkeypatch):
     """As if no folder of a part were there."""
-    parts.load_parts()  # which fill their places once
+    extras.load_all("gpus")  # which fill their places once
     monkeypatch.setattr(parts, "PARTS", parts.Parts())
 
 

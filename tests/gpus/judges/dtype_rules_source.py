@@ -1,4 +1,4 @@
-"""Writes devwidget/gpus/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
+"""Writes devwidget/gpus/dtype_rules.txt: which operators CUDA lacks for which dtypes, by torch's op_db.
 
 Run as `python -m tests.gpus.judges.dtype_rules_source`; it takes minutes, in a child as the judge has it.
 
@@ -23,27 +23,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from devwidget.gpus import dtype_rules, kernels
+from devwidget.gpus import kernels
 from devwidget.gpus.call import OpSchema
 from tests.gpus.judges import op_db
 from tests.gpus.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 
-TARGET = pathlib.Path(dtype_rules.__file__)
+TARGET = pathlib.Path(kernels.__file__).with_name("dtype_rules.txt")
 SAMPLES = 3
 """As many of what CUDA supports; of what it does not, all."""
-HEAD = """\"\"\"For which dtypes CUDA has no kernel where the CPU has one: generated from torch's op_db, do not edit.
-
-`python -m tests.gpus.judges.dtype_rules_source` writes this file.
-\"\"\"
-
-LACKING: dict[str, str] = {""".split("\n")
-TAIL = """}
-\"\"\"The dtypes -> operators of all overloads, or `operator.overload`.\"\"\"
-COMPLEX_HALF = \"\"\"
-{}
-\"\"\"
-\"\"\"Operators that CUDA has for complex numbers in half precision.\"\"\"
-"""
 Calls = set[tuple[str, str]]
 """Operators, alone and with the overload, with the dtype of the first tensor."""
 
@@ -165,18 +152,15 @@ def render(found: Calls, halves: set[str]) -> str:
     for name, dtype in found:
         dtypes[name].add(dtype.removeprefix("torch."))
     groups = defaultdict(list)
-    for name, lacking in dtypes.items():
+    for name, lacking in sorted(dtypes.items(), key=lambda item: sorted(item[1])):
         groups[" ".join(sorted(lacking))].append(name)
-    lines = [*HEAD]
-    for lacking, names in sorted(groups.items()):
-        lines += [f'    "{lacking}": """', filled(names, 8), '    """,']
-    return "\n".join(lines) + "\n" + TAIL.format(filled(halves, 4))
+    groups["complex32"] = list(halves)
+    return "\n\n".join(f"{lacking}\n{fill(names)}" for lacking, names in groups.items()) + "\n"
 
 
-def filled(names: Iterable[str], indent: int) -> str:
+def fill(names: Iterable[str]) -> str:
     """Names in lines."""
-    text = textwrap.fill(" ".join(sorted(names)), 126 - indent, break_long_words=False, break_on_hyphens=False)
-    return textwrap.indent(text, " " * indent)
+    return textwrap.fill(" ".join(sorted(names)), 124, break_long_words=False, break_on_hyphens=False)
 
 
 def main() -> None:
