@@ -215,9 +215,7 @@ class Pool:
     def find_at_least(self, size: int) -> SegmentBlock | None:
         """The smallest free block that is large enough."""
         at = bisect_left(self._free, (size,))
-        if at < len(self._free):
-            return self._free[at][2]
-        return None
+        return self._free[at][2] if at < len(self._free) else None
 
     @property
     def free_blocks(self) -> list[SegmentBlock]:

@@ -31,9 +31,7 @@ def perfetto_json(trace: Trace) -> str:
     clock = Clock(trace)
 
     def microseconds_at(place: float) -> float:
-        if clock.runs:
-            return clock.at(place) * 1e6
-        return place
+        return clock.at(place) * 1e6 if clock.runs else place
 
     events = [
         *_name_tracks(),

@@ -65,9 +65,7 @@ def _rule_json(first: Finding) -> Json:
 
 def _as_sentence(text: str) -> str:
     """Forges show the first sentence, and look for its end."""
-    if text.endswith((".", "。")):
-        return text
-    return f"{text}."
+    return text if text.endswith((".", "。")) else f"{text}."
 
 
 def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:

@@ -82,9 +82,7 @@ def find_parts(call: Call) -> Callable[..., Any] | None:
 def run_in_group(call: Call) -> Any:
     """One operator of `c10d`."""
     carrier = carrier_of(call)
-    if carrier is None:
-        return run_foreign(call)
-    return run_collective(carrier, call)
+    return run_foreign(call) if carrier is None else run_collective(carrier, call)
 
 
 def run_collective(carrier: Carrier, call: Call) -> Any:
@@ -151,9 +149,7 @@ def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
     for tensor in tensors:
         if tensor.dtype in UNKNOWN_TYPES:
             raise unknown_to_nccl(tensor.dtype)
-    if found:
-        return found.pop()
-    return None
+    return found.pop() if found else None
 
 
 def unknown_to_nccl(dtype: torch.dtype) -> Exception:
@@ -199,9 +195,7 @@ def _flatten(tensor: torch.Tensor) -> torch.Tensor:
 
 def _keep(tensor: torch.Tensor) -> torch.Tensor:
     """What gloo does not know by its type goes as bytes."""
-    if tensor.dtype in FLOAT8:
-        return tensor.view(torch.uint8)
-    return tensor
+    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
 
 
 def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

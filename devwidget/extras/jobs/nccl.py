@@ -98,10 +98,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             return
         self._checked.add((label, peer))
         own = f"{socket.gethostname()}/{simulation.visible[label]}"
-        if peer is None:
-            twin = self._find_twin(own)
-        else:
-            twin = self._ask_peer(own, peer)
+        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
         if twin is not None:
             raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
@@ -116,18 +113,14 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         while twins and self.rank() == 0 and have_read < self.size() and time.monotonic() < until:
             time.sleep(PAUSE_S)
             have_read = store.add("read", 0)
-        if twins:
-            return twins[0]
-        return None
+        return twins[0] if twins else None
 
     def _ask_peer(self, own: str, peer: int) -> int | None:
         """The other one of two that talk, if it has this GPU; not waited for, because it may first talk to a third."""
         store = c10d.PrefixStore("devwidget/pair", self._store)
         store.set(f"{self.rank()}/{peer}", own)
         theirs = f"{peer}/{self.rank()}"
-        if store.check([theirs]) and store.get(theirs).decode() == own:
-            return peer
-        return None
+        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
 
     def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
         """Have each rank send its tensor to all; only the last of them is left to wait for.
@@ -261,14 +254,10 @@ def _multiplied(value: Any, factor: Any) -> Any:
 @replacing
 def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    if isinstance(carrier, VirtualNccl):
-        return carrier.begin_gathering()
-    return original(self, device)
+    return carrier.begin_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
 
 
 @replacing
 def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    if isinstance(carrier, VirtualNccl):
-        return carrier.end_gathering()
-    return original(self, device)
+    return carrier.end_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)

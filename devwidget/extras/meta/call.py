@@ -128,10 +128,7 @@ def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
     roles = value_roles_of(func)
     if roles.is_view:
         return _call_on_meta(func, args, kwargs)
-    if roles.draws:
-        real = None
-    else:
-        real = known_values.all_known((args, kwargs))
+    real = None if roles.draws else known_values.all_known((args, kwargs))
     if real is None:
         known_values.forget_values(list(roles.list_written(args, kwargs)))
         if roles.name == "masked_select" and (mask := known_values.all_read(args[1])) is not None:
@@ -171,9 +168,7 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
         return None
     other = args[1]
     is_itself, is_infinite = other is args[0], isinstance(other, float) and math.isinf(other)
-    if is_itself or is_infinite:
-        return (name == "eq") == is_itself
-    return None
+    return (name == "eq") == is_itself if is_itself or is_infinite else None
 
 
 def _call_on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -195,10 +190,7 @@ def _find_mask_positions(roles: ValueRoles, args: tuple[Any, ...]) -> tuple[Any,
     found: list[Any] = []
     for index in args[1]:
         is_mask = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
-        if is_mask:
-            real = known_values.all_read(index)
-        else:
-            real = None
+        real = known_values.all_read(index) if is_mask else None
         found += [index] if real is None else map(known_values.strip_values, real.nonzero().unbind(1))
     return (args[0], found, *args[2:])
 

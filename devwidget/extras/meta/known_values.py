@@ -44,9 +44,7 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 def most_bytes(dtype: torch.dtype) -> int:
     """Return how many bytes of a dtype are worth knowing."""
-    if dtype.is_floating_point or dtype.is_complex:
-        return MOST_BYTES
-    return MOST_BYTES_OF_WHOLE
+    return MOST_BYTES if dtype.is_floating_point or dtype.is_complex else MOST_BYTES_OF_WHOLE
 
 
 def read_known(tensor: torch.Tensor) -> torch.Tensor:
@@ -62,9 +60,7 @@ def read_known(tensor: torch.Tensor) -> torch.Tensor:
         if kept is None:
             raise Unknown
         _asked.has_guess |= hasattr(kept, "_devwidget_guess")
-        if isinstance(kept, torch.Tensor):
-            return tensor.detach()
-        return _view_storage(kept, tensor)
+        return tensor.detach() if isinstance(kept, torch.Tensor) else _view_storage(kept, tensor)
 
 
 def _view_storage(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
@@ -165,11 +161,7 @@ def read_numbers(data: Any) -> Any:
 
 
 def list_numbers(given: Any, what: str) -> Any:
-    """The numbers of a tensor as a list; anything else is itself.
-
-    Raises:
-        SimulationError: if they are not known.
-    """
+    """The numbers of a tensor as a list; anything else is itself. Raise SimulationError if they are not known."""
     if not isinstance(given, torch.Tensor):
         return given
     if is_unknown(given):
@@ -183,11 +175,7 @@ def is_unknown(tensor: torch.Tensor) -> bool:
 
 
 def check_known(tensor: torch.Tensor, what: str) -> None:
-    """Refuse what needs values that nobody knows.
-
-    Raises:
-        SimulationError: with `what` was asked.
-    """
+    """Refuse what needs values that nobody knows; raise SimulationError with `what` was asked."""
     if is_unknown(tensor):
         raise needs_values(what)
 

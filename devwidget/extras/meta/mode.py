@@ -31,9 +31,7 @@ def _make_index_tensor(key: Any) -> Any:
         return tuple(map(_make_index_tensor, key))
     is_array = hasattr(key, "__array__") and not isinstance(key, torch.Tensor) and getattr(key, "ndim", 0) > 0
     is_list = isinstance(key, list) and key and all(isinstance(part, (int, bool)) for part in key)
-    if is_array or is_list:
-        return torch.as_tensor(key)
-    return key
+    return torch.as_tensor(key) if is_array or is_list else key
 
 
 class ModeWithoutValues(VirtualMode):
@@ -61,11 +59,7 @@ class ModeWithoutValues(VirtualMode):
             each.__class__ = WrittenIndices if on else _IndicesAtRest  # type: ignore[assignment]
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one operator without values.
-
-        Raises:
-            SimulationError: if it needs them.
-        """
+        """Run one operator without values; raise SimulationError if it needs them."""
         # Many meta kernels are Python that asks tensors for their device: they must see the real one.
         inside.depth += 1
         try:

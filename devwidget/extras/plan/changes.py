@@ -97,9 +97,7 @@ def is_adam(optimizer: Any) -> bool:
 
 def class_of_optimizer(optimizer: Any) -> Any:
     """The class of an optimizer, which may be given itself."""
-    if isinstance(optimizer, type):
-        return optimizer
-    return type(optimizer)
+    return optimizer if isinstance(optimizer, type) else type(optimizer)
 
 
 def has_wide_weights(model: nn.Module) -> bool:

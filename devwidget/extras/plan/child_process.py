@@ -299,6 +299,4 @@ def set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
 def original_device(tensor: torch.Tensor) -> torch.device:
     """Return where a tensor is in the process that it comes from."""
     place = vars(tensor).get(PLACE)
-    if place is None:
-        return tensor.device
-    return torch.device(place)
+    return tensor.device if place is None else torch.device(place)

@@ -69,9 +69,7 @@ def plan_step(options: Namespace) -> int:
         if options.html is not None:
             _ask_for_page(found, has_cards=options.cards)
             found.to_html(options.html)
-    if found.fits:
-        return FINE
-    return FOUND
+    return FINE if found.fits else FOUND
 
 
 def _ask_for_page(plan: Plan, has_cards: bool) -> None:
@@ -112,6 +110,4 @@ def _plan_by_name(options: Namespace) -> int:
             answer = say("does not fit")
         print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
     print(say("each is a step or a generation that was run without values; those that train have the loop of Trainer"))
-    if any(row.fits for row in found.rows):
-        return FINE
-    return FOUND
+    return FINE if any(row.fits for row in found.rows) else FOUND

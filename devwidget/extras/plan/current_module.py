@@ -37,9 +37,7 @@ class CurrentModule:
     def path(self) -> str | None:
         """The innermost module running in this thread; None if there is none."""
         stack = self._thread_stack()
-        if stack:
-            return stack[-1][1]
-        return None
+        return stack[-1][1] if stack else None
 
     def _thread_stack(self) -> list[tuple[nn.Module, str]]:
         if not hasattr(self._running, "stack"):
@@ -64,7 +62,5 @@ class CurrentModule:
         for caller, path in reversed(self._thread_stack()):
             for name, child in walk_modules(caller):
                 if child is module:
-                    if path:
-                        return f"{path}.{name}"
-                    return name
+                    return f"{path}.{name}" if path else name
         return ""

@@ -290,9 +290,7 @@ def cut_chain(length: int, parts: int, find_share: Callable[[int, int, int], flo
             longer[end] = share, [*best[begin][1], end]
         best = longer
     share, ends = best[length]
-    if share < float("inf"):
-        return ends
-    return None
+    return ends if share < float("inf") else None
 
 
 def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:

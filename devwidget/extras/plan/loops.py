@@ -42,9 +42,7 @@ class MeanStep(Step):
         """As of any step, and the mean of what replicas give."""
         loss = Step.compute_loss(self, out)
         several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
-        if several:
-            return loss.mean()
-        return loss
+        return loss.mean() if several else loss
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +304,4 @@ def join_batch(inputs: Arguments) -> Any:
 
 def start_loop(loop: Loop, step: MeanStep, watcher: Watcher) -> RunningLoop:
     """Make a loop ready to run."""
-    if loop.is_own:
-        return OwnLoop(loop, step, watcher)
-    return RunningLoop(loop, step)
+    return OwnLoop(loop, step, watcher) if loop.is_own else RunningLoop(loop, step)

@@ -174,15 +174,11 @@ class PlacedCopy:
 
         def place_trained(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))
-            if stays:
-                return original_device(tensor)
-            return bare
+            return original_device(tensor) if stays else bare
 
         def place_plain(tensor: torch.Tensor) -> torch.device:
             device = original_device(tensor)
-            if device.type == "meta":
-                return bare
-            return device
+            return bare if device.type == "meta" else device
 
         self.inner = self.placed = meta_copy_of_model(model, place_trained, place_plain, changed.dtype)
         changed.prepare(self.inner)
@@ -290,9 +286,7 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
 
     def place_value(value: Any, device: torch.device) -> Any:
         placed = replace_tensors(value, copy_to(device))
-        if placed is value:
-            return _copy_object(value, copy_to(device))
-        return placed
+        return _copy_object(value, copy_to(device)) if placed is value else placed
 
     args = tuple(place_value(value, copied.home) for value in inputs.args)
     kwargs = {name: place_value(value, copied.home) for name, value in inputs.kwargs.items()}

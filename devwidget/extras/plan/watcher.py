@@ -219,9 +219,7 @@ def line_below(frame: FrameType | None) -> RawSite | None:
         if frame.f_code.co_name in _BOTTOM and is_own(frame.f_code.co_filename):
             return None
         frame = frame.f_back
-    if frame is None:
-        return None
-    return site_of(frame)
+    return None if frame is None else site_of(frame)
 
 
 def deepest_line(traceback: TracebackType | None) -> RawSite | None:

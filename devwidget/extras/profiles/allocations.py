@@ -80,15 +80,11 @@ def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
     if phase == "build" or (not begun and phase == "other"):
         return "parameters"
     if phase in ("forward", "loss"):
-        if ended_in in ("forward", "loss"):
-            return "other"
-        return "activations"
+        return "other" if ended_in in ("forward", "loss") else "activations"
     if phase == "other":
         return "inputs"
     kept = "gradients" if phase == "backward" else "optimizer"
-    if phase == ended_in:
-        return "other"
-    return kept
+    return "other" if phase == ended_in else kept
 
 
 def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurve:

@@ -40,10 +40,7 @@ def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     action = html_element("code", "layout.device_map", class_="dw-action")
     if is_live:
         action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
-    if layout.auto is None:
-        beside = ""
-    else:
-        beside = auto_sentence_short(layout.auto)
+    beside = "" if layout.auto is None else auto_sentence_short(layout.auto)
     verdict = draw_verdict(layout.fit, layout_words(layout), spare_words(layout), beside, action)
     pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
     table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
@@ -108,10 +105,7 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto.problem:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
-    if auto.places:
-        hops = hop_words(auto.hops, auto.crossing)
-    else:
-        hops = ""
+    hops = hop_words(auto.hops, auto.crossing) if auto.places else ""
     if auto.places:
         told = ""
     else:

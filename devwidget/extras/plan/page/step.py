@@ -169,10 +169,7 @@ def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Ma
     held = [point.held for point in device.course]
     at = held.index(max(held))
     place = (at + 1) / len(held)
-    if place < 0.6:
-        side = f"left:{draw_percent(place)}"
-    else:
-        side = f"right:{draw_percent(1 - place)}"
+    side = f"left:{draw_percent(place)}" if place < 0.6 else f"right:{draw_percent(1 - place)}"
     if held[at] == device.peak:
         where = moment_words(plan, device.peak_at)
     else:

@@ -67,11 +67,7 @@ MOST_RANKS = 1 << 16
 
 
 def parse_mesh(parallel: object) -> Mesh:
-    """The mesh that was asked for.
-
-    Raises:
-        DevwidgetError: if it is none.
-    """
+    """The mesh that was asked for; raise DevwidgetError if it is none."""
     if not isinstance(parallel, Mapping) or not parallel:
         raise DevwidgetError(
             Message("{parallel} is no mesh", parallel=f"{parallel!r:.80}"),
@@ -143,11 +139,7 @@ def _refuse_names(mesh: Mesh) -> None:
 
 
 def _refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None, asked: dict[str, Any]) -> None:
-    """Refuse what would say nothing in a plan of this mesh.
-
-    Raises:
-        DevwidgetError: with what would have been right.
-    """
+    """Refuse what would say nothing in a plan of this mesh; raise DevwidgetError with what would have been right."""
     has_stages = STAGES in mesh.names
     if gpus not in (None, mesh.ranks):
         what = Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks)

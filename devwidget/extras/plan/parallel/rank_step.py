@@ -233,10 +233,7 @@ class RankStep:
             inner = part.module if isinstance(part, DistributedDataParallel) else part
             optimizer = remake_optimizer(self.model, inner, self.optimizer)
             # Later stages of a pipeline are sent theirs.
-            if given is None:
-                inputs = self.inputs
-            else:
-                inputs = Arguments((), {}, self.inputs.target)
+            inputs = self.inputs if given is None else Arguments((), {}, self.inputs.target)
             running = self._make_step(part, place_batch(copied, inputs, False), optimizer, given, mesh, watcher)
             # What other stages have goes now.
             copied.inner = nn.Module()
@@ -245,9 +242,7 @@ class RankStep:
 
     def _spread_model(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
         part = (self.parallelize or spread_by_default)(model, mesh)
-        if isinstance(part, nn.Module):
-            return part
-        return model
+        return part if isinstance(part, nn.Module) else model
 
     def _make_step(
         self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh, watcher: Watcher

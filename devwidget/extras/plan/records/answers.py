@@ -448,9 +448,7 @@ class Changes(Answer, Record):
 
     def saved_by(self, change: Tried) -> int:
         """Return the bytes that a change saves; less than zero if it takes more."""
-        if change.problem:
-            return 0
-        return self.on_card - change.on_card
+        return 0 if change.problem else self.on_card - change.on_card
 
 
 @dataclass(frozen=True, slots=True)

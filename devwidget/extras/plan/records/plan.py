@@ -228,9 +228,7 @@ class Plan(Record):
     def answers(self) -> tuple[Any, ...]:
         """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
         questions = questions_of(self)
-        if questions is None:
-            return self.asked_before.all
-        return tuple(questions.answers.values())
+        return self.asked_before.all if questions is None else tuple(questions.answers.values())
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.

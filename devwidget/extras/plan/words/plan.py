@@ -76,9 +76,7 @@ def _plan_table(plan: Plan) -> Table:
 
 def fits_words(fits: bool) -> str:
     """The answer for a rank, or for all of them."""
-    if fits:
-        return say("fits")
-    return say("does not fit")
+    return say("fits") if fits else say("does not fit")
 
 
 _FITS: dict[Fit, str] = {
@@ -173,9 +171,7 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     if moment.site:
         line = f" ({_without_backticks(site_words(moment.site))})"
     if moment.phase == "build":
-        if name:
-            return say("placing `{module}`", module=name)
-        return say("placing the model")
+        return say("placing `{module}`", module=name) if name else say("placing the model")
     if moment.module is None and moment.phase == "optimizer":
         return say("the optimizer's step")
     if moment.module is None:
