@@ -1,4 +1,4 @@
-"""devwidget: see where every tensor of a PyTorch model lives, trace one batch, and fix what is on the wrong device."""
+"""devwidget: show the device of every tensor in a PyTorch model, trace one batch, and fix misplaced tensors."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ _HOMES = {
     "UnreadableError": "devwidget.records.errors",
     "Wait": "devwidget.records.trace",
 }
-"""Of what is not in `api`: records, and what opens them, load nothing of torch, and panels only when they are named."""
+"""Modules of names outside of `api`. Records and what opens them do not load torch; panels load when you name them."""
 
 _FOLDERS = ("integrations",)
-"""Of names that stand in a module of their own, which is loaded when it is named."""
+"""Names that are packages of their own, loaded on first use."""
 
 
 def __getattr__(name: str) -> object:
-    """Loads the package at the first use of one of its names: a notebook that only imports it waits for nothing."""
+    """Load the package at the first use of one of its names, so that importing it is fast."""
     if name == "__all__":
         return _list_names()
     if name in _FOLDERS:
@@ -123,14 +123,14 @@ def _words() -> None:
 
 
 def load_ipython_extension(ip: object) -> None:
-    """`%load_ext devwidget`: registers the magics; loads nothing heavy."""
+    """Register the magics: `%load_ext devwidget`. Fast; does not load torch."""
     from devwidget import magics
 
     magics.load_ipython_extension(ip)
 
 
 def unload_ipython_extension(ip: object) -> None:
-    """`%unload_ext devwidget`: takes the magics out again."""
+    """Remove the magics: `%unload_ext devwidget`."""
     from devwidget import magics
 
     magics.unload_ipython_extension(ip)

@@ -1,4 +1,4 @@
-"""What `check` and the plugin for pytest refuse of a trace, and what they allow."""
+"""The findings that `check` and the pytest plugin fail on, and those they allow."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _ALLOW_EXAMPLE = 'allow=("host-sync", "cuda:0 -> cpu")'
 def refuse_findings(
     found: Trace, *, fail_on: Iterable[Severity], kinds: set[str], baseline: str | pathlib.Path | Trace | None = None
 ) -> None:
-    """What `check` does with a trace.
+    """Raise if a trace has findings that fail.
 
     Args:
-        found: the trace.
-        fail_on: severities that fail.
-        kinds: kinds of findings that are meant.
-        baseline: as for `check`.
+        found: The trace.
+        fail_on: Severities that fail.
+        kinds: Kinds of findings to ignore.
+        baseline: As for `check`.
 
     Raises:
-        PlacementError: with the report.
+        PlacementError: With the report.
     """
     __tracebackhide__ = True
     severities = parse_severities(fail_on)
@@ -53,10 +53,10 @@ def refuse_findings(
 
 
 def trace_of(given: str | pathlib.Path | Trace) -> Trace:
-    """The trace that was given, or saved in that file.
+    """Return a trace, or load it from its file.
 
     Raises:
-        DevwidgetError: if it is no trace.
+        DevwidgetError: If it is not a trace.
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
@@ -66,35 +66,35 @@ def trace_of(given: str | pathlib.Path | Trace) -> Trace:
         record = json_io.load(file_to_read(given, example))
     if not isinstance(record, Trace):
         raise DevwidgetError(
-            Message("a {kind} is no trace", kind=class_name(type(record))), instead="devwidget.compare(before, after)"
+            Message("expected a trace, got a {kind}", kind=class_name(type(record))), instead="devwidget.compare(before, after)"
         )
     return record
 
 
 def parse_allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
-    """Hops, and kinds of findings."""
+    """Split `allow` into transfers and kinds of findings."""
     words = list(words_of(allow, "allow", _ALLOW_EXAMPLE))
     known = [rule.kind for rule in rules.all_rules()]
     hops = [word for word in words if "->" in word]
     for word in words:
         if word not in hops and word not in known:
             facts = {"word": repr(word), "hint": nearest(word, known)}
-            problem = Message("{word} is neither a kind of finding nor a hop{hint}", **facts)
+            problem = Message("{word} is neither a kind of finding nor a transfer{hint}", **facts)
             raise DevwidgetError(problem, instead=_ALLOW_EXAMPLE)
     return hops, set(words) - set(hops)
 
 
 def parse_severities(fail_on: Iterable[Severity]) -> set[Severity]:
-    """The severities that were named.
+    """Parse the names of severities.
 
     Raises:
-        DevwidgetError: if one of them is none.
+        DevwidgetError: If a name is not a severity.
     """
     known: tuple[Severity, ...] = get_args(Severity)
     chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
     for word in sorted(chosen.difference(known)):
         raise DevwidgetError(
-            Message("{word} is no severity{hint}", word=repr(word), hint=nearest(word, known)),
+            Message("{word} is not a severity{hint}", word=repr(word), hint=nearest(word, known)),
             instead=Message("one of {known}", known=", ".join(known)),
         )
     return {word for word in known if word in chosen}

@@ -1,4 +1,4 @@
-"""The public functions: they wire the layers together, and load the screen only when it is shown."""
+"""The public functions of the core. The panel is loaded only when it is shown."""
 
 from __future__ import annotations
 
@@ -75,19 +75,19 @@ __all__ = [
 
 @says_what_fits
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
-    """Where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
+    """Return where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
 
-    Reads only: nothing runs, moves, or is allocated on a device.
+    Only reads: nothing runs, moves, or is allocated on a device.
 
     Args:
-        model: any module, wrapped or not.
-        optimizer: its optimizer, to count the state as well.
+        model: Any module, wrapped or not.
+        optimizer: Its optimizer, to include the optimizer state.
 
     Returns:
         A frozen record to print, with `.to_frame()`, `.to_html(path)` and `.save(path)`.
 
     Raises:
-        DevwidgetError: if `model` is no module or `optimizer` no optimizer.
+        DevwidgetError: If `model` is not a module or `optimizer` not an optimizer.
     """
     return read_snapshot(model, optimizer)
 
@@ -101,24 +101,24 @@ def record(
     path: str | os.PathLike[str] | None = None,
     checksums: bool = False,
 ) -> Recording:
-    """Watch any code: `with devwidget.record() as recording: ...`.
+    """Record any code: `with devwidget.record() as recording: ...`.
 
-    Without `heal` the code behaves exactly as outside, and an exception goes its way and is in the trace too.
+    Without `heal`, behaviour is unchanged; an exception propagates and is also recorded in the trace.
 
     Args:
-        heal: move stray tensors where they belong and go on.
-        allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
-        verify_hops: as for `trace`.
-        path: in a job of several ranks, a folder where each leaves what it held at the end and its trace; it is the same for
-            all, and `devwidget.ranks(path)` puts them together.
-        checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
+        heal: Move misplaced tensors to the device where they are needed, and continue.
+        allow: Intended transfers and syncs, as for `devwidget.allow`; they are in the trace but not reported.
+        verify_hops: As for `trace`.
+        path: Folder for a job of several ranks, the same for all ranks. Each rank saves its state at the end and its trace
+            there; `devwidget.ranks(path)` combines them.
+        checksums: With `path`, save a checksum of each parameter, to find copies that have drifted apart.
 
     Returns:
-        A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
-            an edit on the last call of the module, for as long as that module and what it was called with are there.
+        A context manager; its `trace` is complete when the block has ended. Nothing is re-run for it: `fix.try_it()` verifies
+            an edit on the last call of the module, while that module and its inputs are alive.
 
     Raises:
-        DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
+        DevwidgetError: If an entry of `allow` is not a transfer, or `path` is given and the process is not a rank.
     """
     refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     written = None
@@ -151,40 +151,39 @@ def trace(
     verify: Verify = "auto",
     verify_hops: bool = False,
 ) -> Trace:
-    """Run one training step on a batch and report every tensor in the wrong place.
+    """Run one training step on a batch and report every misplaced tensor.
 
     Args:
-        model: runs as it is, in its own training mode.
-        batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
-            DataLoader or iterator gives its next item. A loader and what it draws from are put back, an iterator is one item
-            further, and `not_restored` says so.
-        loss_fn: called with (output, target), or with the output alone if it takes no more.
-        target: for the loss.
-        optimizer: steps after backward.
-        backward: whether to run it; by default if there is a loss.
-        heal: repair each fault and go on, so that one run finds them all.
-        restore: leave model, loss, optimizer, batch, random state and flags bit-identical; what cannot be put back is
-            named in `not_restored`. A batch that was computed with gradients is cut from its graph, which is not run.
-        allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
-        name: how your code calls the model, for the texts.
-        progress: told each phase as it begins.
-        verify: try the fixes: run the step with the edited code, without healing, and hold what it gives against the same
-            step with everything on one device; where a step leaves more than gradients a second one has to run after it, and
-            is held against another if the first has left something else than on one device. What passes is sure, and nothing
-            else is.
-            Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
-            process group, while no other thread runs, after a step that took five seconds at most and has left nothing that is
-            not put back. Elsewhere each fix says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what
-            the step writes or sends is written or sent again, and `noticed` names what was seen of that; False nowhere.
-        verify_hops: compare checksums at both ends of every copy between GPUs that `.to` or `copy_` makes: on some machines
-            they arrive changed. Each copy is waited for.
+        model: Runs unchanged, in its current training mode.
+        batch: A tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
+            DataLoader or iterator gives its next item. A loader and what it draws from are restored. An iterator is one item
+            further afterwards, and `not_restored` says so.
+        loss_fn: Called with (output, target), or with the output alone if it takes one argument.
+        target: Target of the loss.
+        optimizer: Steps after backward.
+        backward: Whether to run backward; by default if there is a loss.
+        heal: Move misplaced tensors and continue, so that one run finds every fault.
+        restore: Leave model, loss, optimizer, batch, random state and flags bit-identical. `not_restored` names what cannot be
+            restored. A batch that was computed with gradients is detached from its graph, which is not run.
+        allow: Intended transfers and syncs, as for `devwidget.allow`; they are in the trace but not reported.
+        name: Name of the model in your code, for reports.
+        progress: Called with the name of each phase as it begins.
+        verify: Whether to verify fixes: run the step with the edited code, without healing, and compare the result with the
+            same step on one device. A step that leaves more than gradients is followed by a second one; if the first left
+            another state than on one device, the second is compared as well. Only fixes that pass are `sure`.
+            Needs `heal` and `restore`. `"auto"` verifies only where it has no side effects: in a process without a process
+            group, while no other thread runs, after a step of at most five seconds that restored everything. Otherwise
+            `not_tried` of each fix says why, and `try_it()` verifies it. True always verifies: files are written and
+            messages sent again, and `noticed` names the side effects that were seen. False never verifies.
+        verify_hops: Compare checksums before and after every copy between GPUs that `.to` or `copy_` makes, because some
+            machines corrupt them. Syncs with each copy.
 
     Returns:
-        The trace. A step that failed for good is in it, with `error`, and does not raise.
+        The trace. A step that fails does not raise; `error` of the trace has the exception.
 
     Raises:
-        DevwidgetError: if the model is no module, the batch does not fit (`BatchError`), one of `allow` is no hop, or `verify`
-            is none of the three.
+        DevwidgetError: If the model is not a module, the batch does not fit (`BatchError`), an entry of `allow` is not a
+            transfer, or `verify` is invalid.
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
@@ -230,22 +229,22 @@ def check(
     baseline: str | pathlib.Path | Trace | None = None,
     **step: Any,
 ) -> Trace:
-    """`trace` for test suites: raises if something is in the wrong place.
+    """Run `trace` in a test suite, and raise if a tensor is misplaced.
 
     Args:
-        model: as for `trace`.
-        batch: as for `trace`.
-        fail_on: severities that fail.
-        allow: kinds of findings that are meant, and hops such as `"cuda:0 -> cpu"`.
-        baseline: an earlier trace, or where it was saved: only what it had not fails.
-        step: further arguments of `trace`.
+        model: As for `trace`.
+        batch: As for `trace`.
+        fail_on: Severities that fail.
+        allow: Kinds of findings to ignore, and intended transfers such as `"cuda:0 -> cpu"`.
+        baseline: An earlier trace or its file: only new findings fail.
+        step: Further arguments of `trace`.
 
     Returns:
-        The trace, if it is clean.
+        The trace, if it passes.
 
     Raises:
-        PlacementError: with the report.
-        DevwidgetError: if one of `allow` is neither a kind nor a hop.
+        PlacementError: With the report.
+        DevwidgetError: If an entry of `allow` is neither a kind nor a transfer.
     """
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = parse_allowed(allow)
@@ -258,34 +257,34 @@ def check(
 
 @says_what_fits
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
-    """What a change did: findings fixed and new, hops and bytes, peaks.
+    """Return what changed between two traces: fixed and new findings, transfers and bytes, peaks.
 
     Args:
-        before: a trace, or where it was saved.
-        after: the same, after the change.
+        before: A trace or its file.
+        after: The same, after the change.
 
     Returns:
         A frozen record to print, with `.to_html(path)` and `.save(path)`.
 
     Raises:
-        DevwidgetError: if one of them is no trace.
+        DevwidgetError: If one of them is not a trace.
     """
     return compare_traces(trace_of(before), trace_of(after))
 
 
 @says_what_fits
 def explain(error: BaseException | None = None) -> Explanation:
-    """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
+    """Explain the last device or dtype exception from its traceback, without re-running code.
 
     Args:
-        error: an exception; by default the one being handled, else the last one that nobody caught.
+        error: An exception; by default the one being handled, else the last uncaught one.
 
     Returns:
-        A frozen record to print; `findings` is empty for an exception that is about something else. `fix.try_it()` tries an
-            edit on the call of the model that failed, for as long as that model and what it was called with are there.
+        A frozen record to print; `findings` is empty for an exception about something else. `fix.try_it()` verifies an edit
+            on the call of the model that failed, while that model and its inputs are alive.
 
     Raises:
-        DevwidgetError: if there is no exception.
+        DevwidgetError: If there is no exception.
     """
     from devwidget import post_mortem
 
@@ -300,7 +299,7 @@ def explain(error: BaseException | None = None) -> Explanation:
 
 
 def is_about_placement(error: BaseException) -> bool:
-    """A quick look at the words of an exception: is it worth an explanation?"""
+    """Return whether the text of an exception is about devices or dtypes. Fast; does not read its frames."""
     from devwidget import post_mortem
 
     return post_mortem.is_about_placement(error)
@@ -332,22 +331,22 @@ def show(
     optimizer: torch.optim.Optimizer | None = None,
     batch_expression: str = "",
 ) -> Any:
-    """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
+    """Open the panel of a live model. The panel keeps only a weak reference: `del model` frees the model.
 
     Args:
-        model: a module, or what an extra has a panel for: the ranks of a job, or a watched run, live or read by
-            `devwidget.open`, for which nothing else is given.
-        batch: as for `trace`; it can also be chosen in the panel.
-        loss_fn: as for `trace`.
-        target: as for `trace`.
-        optimizer: as for `trace`.
-        batch_expression: the batch as an expression of the notebook, evaluated at each trace.
+        model: A module, or a record that an extra has a panel for: the ranks of a job, or a watched run, live or read by
+            `devwidget.open`. Records take no other argument.
+        batch: As for `trace`; you can also choose it in the panel.
+        loss_fn: As for `trace`.
+        target: As for `trace`.
+        optimizer: As for `trace`.
+        batch_expression: The batch as an expression of the notebook, evaluated at each trace.
 
     Returns:
         The panel, a widget that the notebook displays.
 
     Raises:
-        DevwidgetError: if `model` is no module.
+        DevwidgetError: If `model` is not a module.
     """
     from devwidget.live_model import Engine, open_panel
     from devwidget.panel.sections import find_opener
@@ -367,7 +366,7 @@ def show(
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
-    """The variable of the notebook that trains a model, if there is just one."""
+    """Return the notebook variable that trains a model, if there is exactly one."""
     from devwidget import live_model
 
     refuse_model(model)
@@ -375,7 +374,7 @@ def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
 
 
 def model_names() -> list[str]:
-    """Variables of the notebook that hold a model, newest last."""
+    """Return the notebook variables that refer to a model, newest last."""
     from devwidget import live_model
 
     return live_model.model_names()

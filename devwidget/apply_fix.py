@@ -1,4 +1,4 @@
-"""A fix in the user's source: what the page writes into cells, what is written into files, and what live functions do then."""
+"""Apply a fix to the user's source: edits for cells, which the page writes, files, and live functions."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _cells_since: dict[tuple[str, int], str] = {}
 
 
 class Application:
-    """One fix on its way into the user's source. Cells are written by the page; files, and functions that are alive, here.
+    """One fix to apply. The page writes cells; this class writes files and updates live functions.
 
     Args:
-        fix: what is applied.
-        name: the notebook's variable that holds the model, "" if none does.
+        fix: The fix.
+        name: Notebook variable that refers to the model, "" if none does.
 
     Attributes:
-        fix: what is applied.
-        cells: what the page writes, one edit for each cell.
-        files: names of the files that are written here.
-        works: `now` if the functions that it changes run at each step, `cell` if its cell is to be run again, `later` if what
-            it changes has made something that must be made again.
+        fix: The fix.
+        cells: Edits that the page writes, one for each cell.
+        files: Names of the files that are written here.
+        works: `now` if the changed functions run at each step, `cell` if you must re-run the cell, `later` if you must also
+            build an object again.
 
     Raises:
-        DevwidgetError: if the fix has no edits, a file cannot be written, or a cell is not what it was.
+        DevwidgetError: If the fix has no edits, a file cannot be written, or a cell has changed.
     """
 
     def __init__(self, fix: Fix, name: str = "") -> None:
         if not fix.edits:
-            raise DevwidgetError(Message("this fix is no edit"), instead=Message("a fix with `edits`"))
+            raise DevwidgetError(Message("this fix has no edit"), instead=Message("use a fix that has `edits`"))
         self.fix = fix
         self._edits = edits_of_fixes([fix])
         refuse_edits(self._edits)
@@ -64,14 +64,14 @@ class Application:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Of its cells, once they are written."""
+        """Texts of the cells once they are written."""
         return tuple(self._cells_after.values())
 
     def take_effect(self) -> None:
-        """Write the files, once the page has written the cells, and give live functions the code of the new text.
+        """Write the files, once the page has written the cells, and update the code of live functions.
 
         Raises:
-            DevwidgetError: if a file has changed meanwhile.
+            DevwidgetError: If a file has changed in the meantime.
         """
         if self.works == "now":
             live = find_functions(set(self._edits)).by_file
@@ -95,14 +95,14 @@ class Application:
             self.works = "cell" if self.cells else "later"
 
     def take_back(self) -> None:
-        """Undo it here, once the page has undone it in its cells.
+        """Undo the fix, once the page has undone it in its cells.
 
         Raises:
-            DevwidgetError: if a file has changed since.
+            DevwidgetError: If a file has changed since.
         """
         for path, backup, written in self._written:
             if path.read_bytes() != written:
-                raise DevwidgetError(Message("{file} has changed since", file=str(path)), instead=str(backup))
+                raise DevwidgetError(Message("{file} was changed after the trace", file=str(path)), instead=str(backup))
         for path, backup, _ in self._written:
             backup.replace(path)
         _cells_since.update(self._cells_before)
@@ -131,7 +131,7 @@ def _when_it_works(file: str, edits: Iterable[Edit], name: str) -> When:
 
 
 def _binds(tree: ast.AST, name: str) -> bool:
-    """Whether statements outside of functions and classes bind a name: to run them builds the model again."""
+    """Return whether top-level statements bind a name: running them builds the model again."""
     for node in ast.iter_child_nodes(tree):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Lambda():
@@ -144,7 +144,7 @@ def _binds(tree: ast.AST, name: str) -> bool:
 
 
 def _note_lines(texts: Mapping[str, Sequence[str]]) -> None:
-    """Tracebacks and traces read there what a line says: of cells in Python's cache, of files on the disk."""
+    """Update the caches of source lines that tracebacks and traces read."""
     for file, lines in texts.items():
         text = "\n".join(lines) + "\n"
         if cell_label(file):
@@ -154,7 +154,7 @@ def _note_lines(texts: Mapping[str, Sequence[str]]) -> None:
 
 
 def _edit_cell(file: str, edits: Iterable[Edit]) -> CellEdit:
-    """What the page writes: the lines from the first that changes to the last, with a neighbour where there would be none."""
+    """Return the edit for the page: from the first changed line to the last, with a neighbour if it would be empty."""
     number, raw = _find_cell(file)
     rows, ran = raw.split("\n"), [line.rstrip("\n") for line in linecache.getlines(file)]
     moved = [_move_to_raw(edit, rows, ran) for edit in edits]
@@ -171,10 +171,10 @@ def _text_after(cell: CellEdit) -> str:
 
 
 def _find_cell(file: str) -> tuple[int, str]:
-    """The number under which a cell ran last, and its text as it is now in the page.
+    """Return the number of a cell's last run, and its text in the page.
 
     Raises:
-        DevwidgetError: if this session has not run it.
+        DevwidgetError: If the cell was not run in this session.
     """
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
@@ -188,16 +188,16 @@ def _find_cell(file: str) -> tuple[int, str]:
 
 
 def _move_to_raw(edit: Edit, raw: Sequence[str], ran: Sequence[str]) -> Edit:
-    """An edit of what was compiled, in the lines of the cell: IPython cuts blank lines, and rewrites magics.
+    """Translate an edit of compiled code to the lines of the cell; IPython removes blank lines and rewrites magics.
 
     Raises:
-        DevwidgetError: if its lines are not those of the cell.
+        DevwidgetError: If its lines are not in the cell.
     """
     at, count = edit.first - 1, edit.last - edit.first + 1
     for a, b, size in difflib.SequenceMatcher(None, ran, raw, autojunk=False).get_matching_blocks():
         if (a <= at and at + max(count, 1) <= a + size) or (not count and at == a + size > 0):
             return Edit(edit.file, edit.first + b - a, edit.last + b - a, edit.text, edit.was)
     raise DevwidgetError(
-        Message("line {first} of {file} is not what it was", first=edit.first, file=cell_label(edit.file)),
+        Message("line {first} of {file} has changed", first=edit.first, file=cell_label(edit.file)),
         instead=Message("trace again, then apply"),
     )

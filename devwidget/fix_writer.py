@@ -1,4 +1,4 @@
-"""The edits of fixes written into the user's files, with a backup, or given back as the text of a cell."""
+"""Write the edits of fixes to the user's files with a backup, or return the new text of a cell."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _last: tuple[Finding, ...] | None = None
 
 
 def remember_findings(findings: tuple[Finding, ...]) -> None:
-    """Keep what a trace, recording or explanation found."""
+    """Keep the findings of a trace, recording or explanation."""
     global _last
     _last = findings
 
 
 def edits_to_apply() -> dict[str, list[Edit]] | None:
-    """The first fix of every finding of the last trace or explanation, by file.
+    """Return the first fix of each finding of the last trace or explanation, by file.
 
-    Before the first of them, the last exception is explained; None if there is none.
+    Without one, explains the last exception; None if there is none.
     """
     from devwidget import post_mortem
 
@@ -42,12 +42,12 @@ def edits_to_apply() -> dict[str, list[Edit]] | None:
 
 
 def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
-    """The edits of the first fix of every finding, each once, by file."""
+    """Return the edits of the first fix of each finding, each once, by file."""
     return edits_of_fixes(finding.fixes[0] for finding in findings if finding.fixes)
 
 
 def edits_of_fixes(fixes: Iterable[Fix]) -> dict[str, list[Edit]]:
-    """The edits of some fixes, each once, by file."""
+    """Return the edits of some fixes, each once, by file."""
     found: dict[str, list[Edit]] = {}
     for edit in (edit for fix in fixes for edit in fix.edits):
         if edit not in found.setdefault(edit.file, []):
@@ -56,22 +56,25 @@ def edits_of_fixes(fixes: Iterable[Fix]) -> dict[str, list[Edit]]:
 
 
 def apply_to_text(file: str, edits: Iterable[Edit]) -> str:
-    """The text of a file, or of a cell, after its edits.
+    """Return the text of a file or cell after its edits.
 
     Raises:
-        DevwidgetError: if the file has changed since, or two edits want the same lines.
+        DevwidgetError: If the file has changed, or two edits change the same lines.
     """
     linecache.checkcache(file)
     return "".join(_edit_lines(file, linecache.getlines(file), list(edits)))
 
 
 def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
-    """Write the edits into a file; the backup that was made.
+    """Write edits to a file.
 
-    The encoding and the line ends of the file stay as they are.
+    Encoding and line ends of the file are kept.
+
+    Returns:
+        The backup.
 
     Raises:
-        DevwidgetError: for a file of an installed package, for one that cannot be read, and for what `after` refuses.
+        DevwidgetError: For a file of an installed package, for a file that cannot be read, and as `apply_to_text`.
     """
     path, (old, new) = pathlib.Path(file), _rewrite_file(file, edits)
     backup = _backup_of(path, old)
@@ -80,20 +83,20 @@ def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
 
 
 def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
-    """Refuse all of them if one file cannot be written, or a cell is not what it was: a fix of two files is no half fix.
+    """Raise if a file cannot be written or a cell has changed, so that a fix is never applied partially.
 
     Raises:
-        DevwidgetError: as `write`.
+        DevwidgetError: As `write_edits`.
     """
     for file, changes in edits.items():
         apply_to_text(file, changes) if cell_label(file) else _rewrite_file(file, changes)
 
 
 def _rewrite_file(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
-    """A file before and after its edits."""
+    """Return the content of a file before and after its edits."""
     if is_library(file):
         raise DevwidgetError(
-            Message("{file} belongs to an installed package", file=file), why=Message("only files of your own are written")
+            Message("{file} belongs to an installed package", file=file), why=Message("devwidget writes only to your own files")
         )
     try:
         old = pathlib.Path(file).read_bytes()
@@ -108,17 +111,17 @@ def _rewrite_file(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
 
 
 def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:
-    """Lines with their ends, after edits; a new line ends as the one does in whose place it stands."""
+    """Return lines with their ends after edits. A new line ends like the line that it replaces."""
     bare = [line.rstrip("\r\n") for line in lines]
     stale = next((edit for edit in edits if not edit.fits(bare)), None)
     if stale is not None:
         raise DevwidgetError(
-            Message("line {first} of {file} is not what it was", first=stale.first, file=file),
+            Message("line {first} of {file} has changed", first=stale.first, file=file),
             instead=Message("trace again, then apply"),
         )
     if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
         raise DevwidgetError(
-            Message("two fixes want one line of {file}", file=file), instead=Message("apply one, then trace again")
+            Message("two fixes change the same line of {file}", file=file), instead=Message("apply one, then trace again")
         )
     ends = [line[len(text) :] for line, text in zip(lines, bare, strict=True)]
     is_open = bool(ends) and not ends[-1]
@@ -139,7 +142,7 @@ def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[
 
 
 def _backup_of(path: pathlib.Path, content: bytes) -> pathlib.Path:
-    """A new file beside another with what that has held; an older backup stays."""
+    """Save the content next to the file. Older backups are kept."""
     for number in itertools.count(1):
         backup = path.with_name(f"{path.name}.before-fix{f'-{number}' if number > 1 else ''}")
         with contextlib.suppress(FileExistsError), open(backup, "xb") as file:

@@ -1,4 +1,4 @@
-"""INTEGRATIONS: trainers of other libraries, watched; each library is loaded when its name is asked for here."""
+"""INTEGRATIONS: callbacks that watch trainers of other libraries. Each library is loaded when you use its name."""
 
 from __future__ import annotations
 

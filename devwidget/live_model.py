@@ -1,4 +1,4 @@
-"""The live model behind a panel: held weakly, read and traced on demand, its batch found in the notebook."""
+"""The live model behind a panel: weakly referenced, read and traced on demand, its batch found in the notebook."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ _MOST_CALLS = 4
 
 
 class Engine(NamedTuple):
-    """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `try_fix(fix, model, batch, ...)`,
-    `memory()`."""
+    """Functions for a panel: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `try_fix(fix, model, batch, ...)`,
+    `memory()`.
+    """
 
     snapshot: Callable[..., Snapshot]
     trace: Callable[..., Trace]
@@ -65,7 +66,7 @@ def open_panel(
     engine: Engine,
     opens: str = "",
 ) -> DeviceWidget:
-    """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
+    """Open the panel of a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
     from devwidget.apply_fix import Application
     from devwidget.panel.panel import DeviceWidget
 
@@ -100,14 +101,14 @@ GIVEN = "(given)"
 
 
 class Live:
-    """Everything that a panel may ask of a model, which it never keeps alive.
+    """What a panel asks of a model, without keeping it alive.
 
-    A model that a variable of the notebook holds is the model of that variable: a cell that binds another one to it makes that
-    the model of the panel.
+    If a notebook variable refers to the model, the panel follows the variable: after a cell binds it to another model, that
+    one is the model of the panel.
 
     Attributes:
-        name: the notebook's variable that holds the model, "" if none does.
-        request: the inputs at first.
+        name: Notebook variable that refers to the model, "" if none does.
+        request: The initial inputs.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Live:
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def _attach(self, model: nn.Module) -> None:
-        """Refer to a model; one that has no name is not replaced, and what was given is of no use without it."""
+        """Refer to a model. One without a name is never replaced."""
         given = self._given
         if self.name:
             self._model = weakref.ref(model)
@@ -145,12 +146,12 @@ class Live:
             self._model = weakref.ref(model, lambda _: given.clear())
 
     def follow_name(self) -> bool:
-        """Make the object that the name is bound to now the model; called after each cell.
+        """Follow the name to the object that it is bound to now; called after each cell.
 
-        In the cell that has opened the panel the name may be that of a loop, which went on: it is looked up again at its end.
+        In the cell that opened the panel the name may be that of a loop variable, so it is looked up again at the end.
 
         Returns:
-            Whether it is another one.
+            Whether the object is another one.
         """
         model, bound = self._model(), _find_module(self.name)
         if not self._has_cell_ended:
@@ -179,11 +180,11 @@ class Live:
 
     @property
     def model(self) -> nn.Module | None:
-        """The model now; None when it is gone."""
+        """Return the model; None if it no longer exists."""
         return self._model()
 
     def take_snapshot(self) -> Snapshot | None:
-        """The model's placement now, None when it is gone."""
+        """Return a snapshot of the model; None if it no longer exists."""
         self._training.end_watch()
         model = self._model()
         if model is None:
@@ -191,11 +192,11 @@ class Live:
         return self._engine.snapshot(model, optimizer=self._find_optimizer())
 
     def sum_training(self) -> Held:
-        """Gradients and optimizer state of a step of the cell that runs, for its bars."""
+        """Return the bytes of gradients and optimizer state in the running cell, for its bars."""
         return self._training.take_figures()
 
     def forget_batch(self) -> None:
-        """Let go of what `show` was given that has no name in the notebook, and of the item of an iterator."""
+        """Release the inputs without a name in the notebook, and the item of an iterator."""
         self._training.end_watch()
         self._given.clear()
         self._item = None
@@ -206,10 +207,10 @@ class Live:
         return self._named_optimizer()
 
     def trace_step(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
-        """Trace one batch as the panel's fields say.
+        """Trace one batch with the inputs of the panel.
 
         Raises:
-            DevwidgetError: if the model is gone or a field cannot be evaluated.
+            DevwidgetError: If the model no longer exists, or an input cannot be evaluated.
         """
         self._has_taken = False
         trace = _call_as_cell(request, self._engine.trace, **self._make_step(request, progress), heal=request.heal)
@@ -218,14 +219,16 @@ class Live:
         return trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
-        """Try a fix on the step of the panel's fields; raises as `trace`."""
+        """Verify a fix on the step of the panel's inputs; raises as `trace`."""
         return _call_as_cell(request, self._engine.try_fix, fix, **self._make_step(request, progress))
 
     def _make_step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
         if model is None:
             raise DevwidgetError(
-                Message("the model is gone"), why=Message("it was deleted or replaced"), instead="devwidget.show(model)"
+                Message("the model no longer exists"),
+                why=Message("it was deleted or replaced"),
+                instead="devwidget.show(model)",
             )
         return {
             "model": model,
@@ -238,7 +241,7 @@ class Live:
         }
 
     def _find_batch(self, expression: str) -> Any:
-        """What to trace; an iterator that moves on gives one item only, as long as the panel is shown."""
+        """Return the batch. An iterator gives one item only, while the panel is shown."""
         batch = self._evaluate_field("batch", expression)
         if not moves_on(batch):
             return batch
@@ -247,7 +250,7 @@ class Live:
         return self._item[1]
 
     def find_batches(self) -> tuple[str, ...]:
-        """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
+        """Return the notebook variables that may be a batch: first those that fit `forward`, likely ones first."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
         if model is None:
@@ -257,14 +260,14 @@ class Live:
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _evaluate_field(self, field: str, expression: str) -> Any:
-        """The expression, evaluated in the notebook; `GIVEN` stands for what `show` got that has no name there."""
+        """Evaluate an expression in the notebook; `GIVEN` refers to an argument of `show` without a name there."""
         if expression.strip() == GIVEN:
             if field not in self._given:
-                why = Message("what has no name in the notebook is kept only while its panel is shown")
+                why = Message("an object without a name in the notebook is kept only while its panel is shown")
                 raise BatchError(
-                    Message("the {field} that `show` was given is gone", field=Message(field)),
+                    Message("the {field} passed to `show` no longer exists", field=Message(field)),
                     why=why,
-                    instead=Message("give it a name"),
+                    instead=Message("assign it to a variable"),
                 )
             return self._given[field]
         if expression.strip():
@@ -273,10 +276,10 @@ class Live:
 
 
 def evaluate_in_notebook(expression: str, field: str) -> Any:
-    """An expression in the notebook's namespace.
+    """Evaluate an expression in the notebook's namespace.
 
     Raises:
-        BatchError: if it raises, or is no expression.
+        BatchError: If it raises or is not an expression.
     """
     namespace = _user_namespace()
     try:
@@ -296,14 +299,14 @@ def evaluate_in_notebook(expression: str, field: str) -> Any:
                 hint=hint,
             ),
             why=_last_calls(error),
-            instead=Message("an expression such as `batch`, `(images, mask)` or `next(iter(loader))`"),
+            instead=Message("use an expression such as `batch`, `(images, mask)` or `next(iter(loader))`"),
         ) from error
 
 
 def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
-    """Call a function as a cell would that says what the fields of the panel say: what is in them is known by its name.
+    """Call a function as a cell would that says what the inputs of the panel say, so values are known by their names.
 
-    A click has no line of the user above it. Where there is one, that has names of its own.
+    A click has no line of the user above it. Where there is such a line, it has names of its own.
     """
 
     def call_step(*named: object) -> T:
@@ -324,7 +327,7 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
 
 
 def _refer_weakly(value: Any) -> Callable[[], Any]:
-    """A weak reference where the class allows one."""
+    """Return a weak reference if the class allows one."""
     try:
         return weakref.ref(value)
     except TypeError:
@@ -332,17 +335,17 @@ def _refer_weakly(value: Any) -> Callable[[], Any]:
 
 
 def _last_calls(error: Exception) -> str:
-    """The last lines of a traceback below the expression, the innermost first: `train.py:12 in collate: torch.stack(rows)`."""
+    """Return the last calls below the expression, innermost first: `train.py:12 in collate: torch.stack(rows)`."""
     calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
     shown, more = Lines.of(lines[:_MOST_CALLS], "\n        "), len(lines) - _MOST_CALLS
     if more > 0:
-        return Message("{calls}\n        and {count} calls above", calls=shown, count=more)
+        return Message("{calls}\n        and {count} outer calls", calls=shown, count=more)
     return shown
 
 
 def _is_held(model: nn.Module) -> bool:
-    """Whether what the user's calls can reach keeps a model; if not, it may be gone when our own have ended."""
+    """Return whether the user's code keeps a model alive; if not, it may be freed when devwidget's calls end."""
     try:
         return any(each is model for each in reachable_objects(sys._getframe(1)))
     except TooManyObjects:
@@ -350,14 +353,13 @@ def _is_held(model: nn.Module) -> bool:
 
 
 def name_of(value: Any) -> str:
-    """The notebook's variable that holds a value, "" if none does."""
+    """Return the notebook variable that refers to a value, "" if none does."""
     if value is None:
         return ""
     return next((name for name, other in user_variables() if other is value), "")
 
 
 def _find_module(name: str) -> nn.Module | None:
-    """The module that a variable of the notebook holds."""
     if name:
         value = _user_namespace().get(name)
     else:
@@ -368,7 +370,7 @@ def _find_module(name: str) -> nn.Module | None:
 
 
 def user_variables() -> Iterator[tuple[str, Any]]:
-    """Variables that the user made, newest last; IPython's own begin with an underscore."""
+    """Return the variables that the user created, newest last. IPython's own start with an underscore."""
     hidden = {"In", "Out", "exit", "quit", "get_ipython", "open"}
     for name, value in copy_items(_user_namespace()):
         if type(name) is str and not name.startswith("_") and name not in hidden:
@@ -376,12 +378,12 @@ def user_variables() -> Iterator[tuple[str, Any]]:
 
 
 def model_names() -> list[str]:
-    """Names of the user's variables that hold a model."""
+    """Return the names of the user's variables that refer to a model."""
     return [name for name, value in user_variables() if is_module(value)]
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
-    """The variable of the user that trains a model, if there is just one."""
+    """Return the variable that trains a model, if there is exactly one."""
     mine = set(map(id, all_tensors(model)))
     optimizers = {id(value): value for _, value in user_variables() if is_a(value, torch.optim.Optimizer)}
     found = [each for each in optimizers.values() if any(id(parameter) in mine for parameter in parameters_of(each))]
@@ -398,9 +400,9 @@ def _user_namespace() -> dict[str, Any]:
 
 
 def _may_be_batch(value: Any) -> bool:
-    """A tensor, a loader, or a container of tensors that Python itself keeps.
+    """Return whether a value is a tensor, a loader, or a built-in container of tensors.
 
-    Other mappings (a shelf, a proxy, what loads when it is asked) are not read before the user names them.
+    Other mappings (a shelf, a proxy, a lazy one) are not read before the user names them.
     """
     if is_tensor(value) or is_a(value, Inputs) or is_loader(value):
         return not is_parameter(value)
@@ -410,7 +412,7 @@ def _may_be_batch(value: Any) -> bool:
 
 
 def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
-    """Names sorted: those of arguments of `forward`, then those of a batch, then the others."""
+    """Sort names: first arguments of `forward`, then usual names of a batch, then the others."""
     wanted = parameter_names(model)
     return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
 

@@ -1,4 +1,4 @@
-"""IPython magics: `%devwidget` for the panel and virtual GPUs, `%%devtrace` for a cell; what may stand on their line."""
+"""IPython magics: `%devwidget` for the panel, explanations, fixes and virtual GPUs; `%%devtrace` for a cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HELP = "%devwidget help"
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """`Net(2, 3) batch` -> the shortest beginning that is an expression, and the rest."""
+    """Split a line into the shortest prefix that is an expression, and the rest: `Net(2, 3) batch`."""
     words = line.split(" ")
     for end in range(1, len(words)):
         with contextlib.suppress(SyntaxError):
@@ -31,10 +31,10 @@ def split_line(line: str) -> tuple[str, str]:
 
 
 def evaluate_model(shell: Any, expression: str) -> Any:
-    """The user's model. What they wrote may raise anything, and it is all on this one line.
+    """Evaluate the user's model expression.
 
     Raises:
-        DevwidgetError: if it does.
+        DevwidgetError: If the expression is invalid or raises.
     """
     from devwidget import api
     from devwidget.records.errors import DevwidgetError, error_text, nearest
@@ -44,7 +44,7 @@ def evaluate_model(shell: Any, expression: str) -> Any:
         return shell.ev(expression)
     except SyntaxError as error:
         raise DevwidgetError(
-            Message("`{expression}` is no expression: {problem}", expression=expression, problem=error.msg),
+            Message("`{expression}` is not an expression: {problem}", expression=expression, problem=error.msg),
             instead=find_example() or HELP,
         ) from None
     except Exception as error:
@@ -59,7 +59,7 @@ def evaluate_model(shell: Any, expression: str) -> Any:
 
 
 def find_example() -> str:
-    """A line that works here, "" where there is no model."""
+    """Return a line that works in this notebook, "" without a model."""
     if "torch" not in sys.modules:  # then there is none, and help comes at once
         return ""
     from devwidget import api
@@ -68,10 +68,10 @@ def find_example() -> str:
 
 
 def refuse_other(words: list[str], known: list[str], command: str) -> None:
-    """Refuse words that a command does not know.
+    """Refuse words that a command does not have.
 
     Raises:
-        DevwidgetError: with those that it does.
+        DevwidgetError: Names the words that it has.
     """
     from devwidget.records.errors import DevwidgetError
     from devwidget.records.schema.message import Message
@@ -79,12 +79,12 @@ def refuse_other(words: list[str], known: list[str], command: str) -> None:
     if words and (len(words) > 1 or words[0] not in known):
         right = " | ".join(f"%devwidget {each}" for each in (command, *(f"{command} {word}" for word in known)))
         raise DevwidgetError(
-            Message("`{command}` does not know `{words}`", command=command, words=" ".join(words)), instead=right
+            Message("`{command}` has no option `{words}`", command=command, words=" ".join(words)), instead=right
         )
 
 
 def in_one_line(command: Callable[[], Any]) -> Any:
-    """Mistakes in a magic's line without a traceback: what is wrong, and a line that works."""
+    """Call `command`, and report a mistake in a magic's line without a traceback."""
     from IPython.core.error import UsageError
 
     from devwidget.language.speaking import said, say
@@ -103,19 +103,19 @@ def in_one_line(command: Callable[[], Any]) -> Any:
 
 _LINES = {
     "%devwidget MODEL [BATCH]": Message(
-        "open the panel of a model; both are variables, or expressions such as next(iter(loader))"
+        "open the panel of a model; MODEL and BATCH are variables or expressions such as next(iter(loader))"
     ),
-    "%devwidget why": Message("why the last device or dtype exception was raised"),
-    "%devwidget fix": Message("the fixes of the last trace or explanation, as a diff"),
-    "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
-    "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
-    "%devwidget simulate off": Message("stop them; without words: how many there are"),
+    "%devwidget why": Message("explain the last device or dtype exception"),
+    "%devwidget fix": Message("show the fixes of the last trace or explanation as a diff"),
+    "%devwidget fix apply": Message("write the fixes to your files, with a backup, or to the next cell"),
+    "%devwidget simulate N [MEMORY]": Message("start N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
+    "%devwidget simulate off": Message("stop the virtual GPUs; `%devwidget simulate` alone shows them"),
     "%devwidget births on | off": Message(
-        "record which line creates each tensor: in every call of a cell, or in none; by default in the first calls"
+        "record the line that creates each tensor: in every call of a cell, or in none; by default in the first calls"
     ),
-    "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
+    "%%devtrace [MODEL]": Message("as the first line of a cell: run the cell, then report transfers and findings"),
 }
-_SUMMARY = Message("Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.")
+_SUMMARY = Message("Open the panel of a model, explain an exception, apply fixes, or start virtual GPUs.")
 OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
 OFFER_TENSOR = Message("devwidget: `%devwidget why` names the tensor")
 OFFER_LINE = Message("devwidget: `%devwidget why` names the line")
@@ -124,7 +124,7 @@ _SIMULATE = "%devwidget simulate 2 16GiB"
 
 
 def usage_lines() -> str:
-    """The lines that there are, and what each does."""
+    """Return the help: each line and what it does."""
     lines = dict(_LINES)
     for word in extras.offered("magics"):
         lines |= extras.need_home("magics", word, word).LINES
@@ -132,7 +132,7 @@ def usage_lines() -> str:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext devwidget`; loading twice changes nothing."""
+    """Load the magics: `%load_ext devwidget`. Loading twice has no effect."""
     if _offer_explanation not in shell.events.callbacks["post_run_cell"]:
         _watch_cells(shell)  # first: an explanation is no part of the cell
         shell.events.register("post_run_cell", _offer_explanation)
@@ -142,7 +142,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """`%unload_ext devwidget`: takes off the magics and the callbacks of open panels."""
+    """Remove the magics and the callbacks of open panels: `%unload_ext devwidget`."""
     ours = shell.magics_manager.magics["line"].pop("devwidget", None)
     if ours is not None:
         ours.end()
@@ -159,9 +159,9 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def _offer_explanation(result: Any) -> None:
-    """One line below the traceback of a device or dtype exception; what IPython printed stays as it was.
+    """Print one line below the traceback of a device or dtype exception, and leave IPython's output unchanged.
 
-    The exception is explained first: only what the explanation has is promised, and `%devwidget fix` knows it.
+    The exception is explained first, so the line announces only what the explanation has, and `%devwidget fix` knows it.
     """
     from devwidget import api
     from devwidget.records.errors import DevwidgetError
@@ -174,7 +174,7 @@ def _offer_explanation(result: Any) -> None:
 
 
 def _what_is_known(explanation: Explanation) -> str:
-    """What `%devwidget why` will say of an exception; "" if that is nothing."""
+    """Return the line that announces what `%devwidget why` will show; "" if it shows nothing."""
     if not explanation.findings:
         if explanation.values:
             return OFFER_VALUES
@@ -190,7 +190,7 @@ def _what_is_known(explanation: Explanation) -> str:
 
 
 def _fold_frames(info: Any) -> None:
-    """Keep frames of ours out of the tracebacks of cells, as soon as there can be any."""
+    """Hide frames of devwidget in the tracebacks of cells."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and "devwidget.api" in sys.modules:
         _folded_frames().fold(shell, said(OFFER))
@@ -203,7 +203,7 @@ def _folded_frames() -> Any:
 
 
 class LineMagic:
-    """What `%devwidget` runs."""
+    """The magic `%devwidget`."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -233,7 +233,7 @@ class LineMagic:
         return self._of_extras[word]
 
     def end(self) -> None:
-        """End what goes on from cell to cell."""
+        """Stop what runs across cells, such as a watched run."""
         for magic in self._of_extras.values():
             magic.end()
 
@@ -264,10 +264,10 @@ class LineMagic:
         refuse_other(words, ["apply"], "fix")
         apply, edits = bool(words), api.edits_to_apply()
         if edits is None:
-            print(say("nothing was traced or explained yet: press Trace batch, or run devwidget.trace(model, batch)"))
+            print(say("no trace or explanation yet: press Trace batch, or run devwidget.trace(model, batch)"))
             return
         if not edits:
-            print(say("nothing was found that an edit can mend"))
+            print(say("no finding has a fix to write"))
         for changes in edits.values():
             print("\n".join(edit.diff() for edit in changes))
         if not apply:
@@ -277,7 +277,7 @@ class LineMagic:
             if cell_label(file):
                 self.shell.set_next_input(api.apply_to_text(file, changes), replace=False)
             else:
-                print(say("written; {backup} is as it was", backup=api.write_edits(file, changes)))
+                print(say("written; the original is in {backup}", backup=api.write_edits(file, changes)))
 
     def _switch_births(self, words: list[str]) -> None:
         from devwidget.api import background_births
@@ -286,7 +286,7 @@ class LineMagic:
         if words == ["on"]:
             _watch_cells(self.shell)
             background_births.begin_watching()
-            print(say("each call that makes a tensor takes 5 to 25 us longer"))
+            print(say("each call that creates a tensor takes 5 to 25 us longer"))
             print(say("compiled functions run eagerly until `%devwidget births off`"))
         if words == ["off"]:
             _births_off(self.shell)
@@ -303,7 +303,7 @@ class LineMagic:
         elif words and words != ["status"]:
             words = [word for word in words if word not in ("--gpus", "--memory")]  # as the command line has it
             if not words or not words[0].lstrip("-").isdigit() or len(words) > 2:
-                raise SimulationError(Message("cannot read `simulate {words}`", words=" ".join(words)), instead=_SIMULATE)
+                raise SimulationError(Message("cannot parse `simulate {words}`", words=" ".join(words)), instead=_SIMULATE)
             try:
                 api.simulate(int(words[0]), words[1].strip("\"'") if len(words) == 2 else "16GiB").start()
             except SimulationError as error:
@@ -314,16 +314,16 @@ class LineMagic:
 
 
 class CellMagic:
-    """Run a cell as it would run without this line, then print what moved and what went wrong.
+    """The magic `%%devtrace`: run a cell unchanged, then print its transfers and findings.
 
-    After `%%devtrace MODEL` modules bear the names that they have in that model.
+    After `%%devtrace MODEL` modules have their names in that model.
     """
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
 
     def __call__(self, line: str, cell: str) -> Any:
-        """Run one `%%devtrace` cell; its last expression is the cell's result, its exception goes its way."""
+        """Run one `%%devtrace` cell and return the value of its last expression. Exceptions propagate."""
         from devwidget import api
 
         name, recording = line.strip(), api.record(heal=False)
@@ -342,7 +342,7 @@ class CellMagic:
 
 
 def _watch_cells(shell: Any) -> None:
-    """Watch cells from the next one on, by themselves only their first calls."""
+    """Record creation lines from the next cell on; by default only in its first calls."""
     if _begin_births not in shell.events.callbacks["pre_run_cell"]:
         shell.events.register("pre_run_cell", _begin_births)
         shell.events.register("post_run_cell", _pause_births)
@@ -378,13 +378,13 @@ def _describe_births(shell: Any) -> str:
         case background_births.Watching.EVERY:
             return say("births: on")
         case background_births.Watching.COMPILED:
-            return say("births: off, because something was compiled; with `%devwidget births on` it runs eagerly")
+            return say("births: off, because a function is compiled; `%devwidget births on` makes it run eagerly")
         case _:
             return say("births: on for the first {count} calls of each cell", count=f"{background_births.MOST_CALLS:,}")
 
 
 def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
-    """What executes a cell in the user's namespace, and gives the value of its last expression."""
+    """Return a function that executes a cell in the user's namespace and returns the value of its last expression."""
     source = "\n" + shell.transform_cell(cell)  # the magic's own line is line 1 of the notebook's cell
     number = len(shell.history_manager.input_hist_parsed) - 1  # of this cell; `execution_count` may be the next one's already
     file = shell.compile.cache(source, number, raw_code=cell)

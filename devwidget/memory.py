@@ -1,4 +1,4 @@
-"""ACCOUNTING: whose bytes they are, a device's live tensors by category, every storage counted once."""
+"""ACCOUNTING: live tensors of a device by category, every storage counted once."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SOURCES = ("activations", "others", "free", "cache")
 
 
 def block_bytes(requested_bytes: int, device: DeviceId) -> int:
-    """Bytes that one allocation really takes on its device.
+    """Return the bytes that one allocation takes on its device.
 
     Args:
-        requested_bytes: size asked for, in bytes, zero or more.
-        device: where the storage lives.
+        requested_bytes: Size in bytes, zero or more.
+        device: Device of the storage.
 
     Returns:
-        Bytes; on CUDA rounded up to a multiple of 512, elsewhere as `records.device` knows it.
+        Bytes; on CUDA rounded up to a multiple of 512, elsewhere as in `records.device`.
 
     Raises:
-        ValueError: if `requested_bytes` is negative.
+        ValueError: If `requested_bytes` is negative.
 
     Source: `kMinBlockSize` in PyTorch's caching allocator.
     """
@@ -42,17 +42,17 @@ def block_bytes(requested_bytes: int, device: DeviceId) -> int:
 
 
 def account_memory(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with live bytes of each device by category: the model's, the optimizer's, the others."""
+    """Return the snapshot with the live bytes of each device by category: of the model, the optimizer, and others."""
     return replace(snapshot, memory=categorize_memory(snapshot.memory, held_by(snapshot)))
 
 
 def held_by(snapshot: Snapshot) -> Held:
-    """Sum the bytes that the model and its optimizer hold: a walk over all tensors, so a live screen keeps the answer."""
+    """Return the bytes of the model and its optimizer by device. Walks all tensors, so a live view keeps the result."""
     return held_bytes(snapshot.modules, snapshot.optimizer)
 
 
 def held_bytes(modules: Iterable[ModuleFacts], optimizer: Iterable[TensorFacts] = ()) -> Held:
-    """Sum bytes of a model by device and category; parameters win a storage over buffers, buffers over attributes."""
+    """Return the bytes of a model by device and category. Shared storage counts as parameter, then buffer, then attribute."""
     tensors: dict[str, list[TensorFacts]] = {role: [] for role in _CATEGORY}
     for module in modules:
         for tensor in module.tensors:
@@ -88,9 +88,9 @@ def _sum_by_device(allocations: Iterable[tuple[DeviceId, int]]) -> dict[DeviceId
 
 
 def categorize_memory(memory: Iterable[DeviceMemory], held: Held) -> tuple[DeviceMemory, ...]:
-    """Take the held bytes out of `activations`, into their categories; the parts still add up to the total.
+    """Move the bytes in `held` from `activations` to their categories; the total is unchanged.
 
-    Devices that have been categorized before stay as they are.
+    Devices that already have categories are unchanged.
     """
     return tuple(_categorize_device(each, held.get(each.device, {})) for each in memory)
 

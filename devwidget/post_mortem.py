@@ -26,51 +26,51 @@ _ABOUT = re.compile(
 )
 _FULL = "OutOfMemoryError:", "MemoryError:"
 EXPLAINED = Message(
-    "devwidget explains errors about devices, dtypes, memory and DataParallel; of this one it gives the line, with the tensors "
-    "that it names"
+    "devwidget explains errors about devices, dtypes, memory and DataParallel; for this one it shows "
+    "only the line and its tensors"
 )
 _WITHOUT_LINE = Message(
-    "devwidget explains errors about devices, dtypes, memory and DataParallel; no line of your code is in the traceback of "
-    "this one"
+    "devwidget explains errors about devices, dtypes, memory and DataParallel; the traceback of this one "
+    "contains no line of your code"
 )
 _PLACING = "|".join(sorted(PLACING_METHODS))
 _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
         re.compile("device-side assert triggered"),
         Message(
-            "a kernel stopped at an index or a number that it cannot take, here or at an earlier call: CUDA_LAUNCH_BLOCKING=1 "
-            "in the environment shows which call it was, devwidget.simulate what is wrong there"
+            "a kernel got an invalid index or number, in this call or an earlier one: set CUDA_LAUNCH_BLOCKING=1 "
+            "in the environment to see the call, or use devwidget.simulate to see what is wrong there"
         ),
     ),
     (
         re.compile("Attempting to unscale FP16 gradients"),
         Message(
-            "GradScaler unscales gradients of float32 alone: keep the parameters in float32, without `model.half()`, and let "
-            "`torch.autocast` cast in forward"
+            "GradScaler unscales only float32 gradients: keep the parameters in float32, without `model.half()`, "
+            "and let `torch.autocast` cast in forward"
         ),
     ),
     (
         re.compile("No inf checks were recorded"),
         Message(
-            "no parameter of this optimizer has a gradient: `scaler.scale(loss).backward()` comes before `scaler.step`, and "
-            "the optimizer needs the parameters of the model that made the loss"
+            "no parameter of this optimizer has a gradient: call `scaler.scale(loss).backward()` before "
+            "`scaler.step`, and pass the optimizer the parameters of the model that computed the loss"
         ),
     ),
     (
         re.compile(r"(unscale_\(\)|step\(\)) (has already been|is being) called"),
-        Message("between two calls of `scaler.update()` GradScaler takes `unscale_` and `step` once for each optimizer"),
+        Message("call `unscale_` and `step` at most once per optimizer between two calls of `scaler.update()`"),
     ),
     (
         re.compile("unsafe to autocast"),
         Message(
-            "autocast gives this loss float16, where its logarithm is not safe: leave out the sigmoid and use "
+            "autocast runs this loss in float16, where its logarithm is unsafe: remove the sigmoid and use "
             "`binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`"
         ),
     ),
     (
         re.compile("re-initialize CUDA in forked subprocess"),
         Message(
-            "a process that was forked cannot use CUDA: move tensors to the GPU in the process that trains, or start the "
+            "a forked process cannot use CUDA: move tensors to the GPU in the training process, or start the "
             "workers with `multiprocessing_context='spawn'`"
         ),
     ),
@@ -81,26 +81,26 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
         re.compile(r"in DataLoader worker process|DataLoader worker \(pid"),
         Message(
-            "a worker process of a DataLoader raised it, whose variables are gone: with `num_workers=0` it is raised in this "
-            "process, and devwidget can read its line"
+            "a DataLoader worker raised it, and its variables are lost: set `num_workers=0` to raise it in this "
+            "process, where devwidget can read its line"
         ),
     ),
     (
         re.compile(rf"'(?!Tensor)(?P<kind>\w+)' object has no attribute '(?:{_PLACING}|device|is_cuda)'"),
-        Message("only tensors and modules have that attribute: move the tensors in this `{kind}` one by one", kind=""),
+        Message("only tensors and modules have this attribute: move each tensor in the `{kind}`", kind=""),
     ),
     (
         re.compile(r"'(?P<kind>DataParallel|DistributedDataParallel)' object has no attribute '(?P<name>\w+)'"),
-        Message("`{kind}` has the model as `.module`, and its attributes there: `.module.{name}`", kind="", name=""),
+        Message("`{kind}` keeps the model in `.module`: use `.module.{name}`", kind="", name=""),
     ),
 )
-"""What is known of an exception by its words; names of groups are facts of the answer."""
+"""Explanations by the text of an exception; named groups are facts of the message."""
 _IN_REPLICA = Message(
-    "a replica of DataParallel raised it: each replica gets a part of the batch, and gets numbers among the arguments, and "
-    "what the model keeps, such as a hidden state, whole"
+    "a DataParallel replica raised it: each replica gets a part of the batch, but the whole of numeric "
+    "arguments and of state that the model keeps, such as a hidden state"
 )
 _ALL = Message(
-    "an exception shows the first fault only; devwidget.trace(model, batch), around a loop record(heal=True), finds all"
+    "an exception shows only the first fault; devwidget.trace(model, batch), or record(heal=True) around a loop, finds all"
 )
 
 
@@ -109,13 +109,13 @@ def explain(error: object | None) -> Explanation:
     found = error if error is not None else last_error()
     if found is None:
         raise DevwidgetError(
-            Message("no exception is being handled, and none has ended a cell or a program yet"),
-            why=Message("Python forgets an exception at the end of the `except` that caught it"),
-            instead=Message("devwidget.explain(error) inside of that `except`, or the cell again without it"),
+            Message("there is no exception to explain: none is being handled, and none has ended a cell or a program"),
+            why=Message("Python drops an exception at the end of the `except` block that caught it"),
+            instead=Message("call devwidget.explain(error) inside the `except` block, or run the cell without it"),
         )
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
-        raise DevwidgetError(Message("this is a `{kind}`, not an exception", kind=type(found).__name__), instead=hint)
+        raise DevwidgetError(Message("expected an exception, got a `{kind}`", kind=type(found).__name__), instead=hint)
     forget_edited_files()
     with sources_at_hand(found):
         reading = read_error(found)
@@ -132,7 +132,7 @@ def explain(error: object | None) -> Explanation:
 
 
 def last_error() -> BaseException | None:
-    """The exception being handled, else the last one that nobody caught."""
+    """Return the exception being handled, else the last uncaught one."""
     handled = sys.exception()
     if handled is not None and _is_being_handled(handled):
         return handled
@@ -141,7 +141,7 @@ def last_error() -> BaseException | None:
 
 
 def _is_being_handled(error: BaseException) -> bool:
-    """Whether the function that caught it still runs: Ctrl-C at the end of an `except` leaves an exception there for ever."""
+    """Return whether the function that caught it still runs: Ctrl-C at the end of an `except` block keeps it forever."""
     caught = error.__traceback__
     frame: FrameType | None = sys._getframe()
     while frame is not None and caught is not None:
@@ -152,7 +152,7 @@ def _is_being_handled(error: BaseException) -> bool:
 
 
 def is_about_placement(error: BaseException) -> bool:
-    """A quick look at the words of an exception: is it worth an explanation?"""
+    """Return whether the text of an exception is about devices or dtypes."""
     kinds = is_a(error, (RuntimeError, TypeError, ValueError, AssertionError))  # an OSError has other devices in mind
     words = message(error)
     if _find_answer(words) is not None:
@@ -163,9 +163,11 @@ def is_about_placement(error: BaseException) -> bool:
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     words = of_worker(reading.error)[0]
     if findings:
-        return Message("this is the likely cause, read from the frames of the exception:")
+        return Message("likely cause, read from the frames of the exception:")
     if words.startswith(_FULL):
-        return Message("the device was full: devwidget.trace says what lived there at that line, devwidget.plan what would fit")
+        return Message(
+            "the device was out of memory: devwidget.trace shows what was allocated at that line, devwidget.plan what would fit"
+        )
     answer = _find_answer(reading.error)
     if answer is not None:
         return answer
@@ -186,27 +188,27 @@ def _find_answer(words: str) -> Message | None:
 
 
 def _name_what_met(reading: Reading) -> Message:
-    """What is known of an error that names a device or a dtype, where no rule has found its cause."""
+    """Describe an error that names a device or a dtype when no rule found its cause."""
     if reading.site is None:
-        return Message("it names a device or a dtype, and no line of your code is in its traceback")
+        return Message("the error names a device or a dtype, but its traceback contains no line of your code")
     devices, dtypes = ({str(getattr(v, name)) for v in reading.values} for name in ("device", "dtype"))
     met = devices if len(devices) > 1 else dtypes
     if len(met) > 1:
         words = listed(sorted(met))
-        return Message("tensors of {met} meet on its line, and nothing here tells which of them is meant", met=words)
-    return Message("it names a device or a dtype, and the values that still exist do not show which one was wrong")
+        return Message("its line uses tensors of {met}; which one is intended is unknown", met=words)
+    return Message("the error names a device or a dtype, but the values that still exist do not show which one was wrong")
 
 
 def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
     if reading.raised:
-        yield Message("what was raised in the end: {error}", error=reading.raised)
+        yield Message("finally raised: {error}", error=reading.raised)
     if reading.from_worker:
-        yield Message("raised in a DataParallel worker, whose variables are gone: only the text of its traceback is left")
+        yield Message("raised in a DataParallel worker: its variables are lost, only the text of its traceback is left")
     for finding in findings:
         if finding.birth is None and finding.kind not in ("replica-state-lost", "unsupported-on-device"):
-            yield Message("the line that made or placed the tensor is not in these frames any more; only a run can tell")
+            yield Message("the line that created or moved the tensor is no longer in these frames; trace a run to find it")
     if any(fault.phase == "backward" for fault in reading.faults):
-        yield Message("the forward line that this gradient belongs to is known only while it runs")
+        yield Message("the forward line of this gradient is known only while the step runs")
     if findings:
         yield _ALL
     yield from (Message("not checked: {rules}", rules=trouble) for trouble in reading.troubles)

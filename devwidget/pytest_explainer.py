@@ -1,4 +1,4 @@
-"""The half of the pytest plugin that explains failures; loaded when somebody asks for it."""
+"""The part of the pytest plugin that explains failures; loaded on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from devwidget.report.writers import find_writer
 
 
 class Explainer:
-    """Says below a failure which tensor was in the wrong place, and what to write."""
+    """Print below a failure which tensor is misplaced, and the fix."""
 
     def __init__(self) -> None:
         self._findings: list[tuple[Finding, ...]] = []
@@ -36,17 +36,17 @@ class Explainer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """The same below a file that cannot be imported."""
+        """Add the explanation for a file that cannot be imported."""
         report = yield
         _explain(report, report.__dict__.get("call"))  # pytest takes it away again once the report is made
         return report
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep what was found in a file that cannot be imported."""
+        """Keep the findings of a file that cannot be imported."""
         self._keep(report)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep what was found in a test, in the process that reports."""
+        """Keep the findings of a test, in the process that reports."""
         self._any_ran = True
         self._keep(report)
 
@@ -55,7 +55,7 @@ class Explainer:
             self._findings.append(tuple(map(loads, getattr(report, "devwidget", ()))))
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
-        """One line."""
+        """Print one line of summary."""
         counts = Counter(finding.kind for findings in self._findings for finding in findings)
         gpus, failures = config.option.devwidget_gpus, len(self._findings)
         parts = [
@@ -70,7 +70,7 @@ class Explainer:
         terminalreporter.write_line(f"devwidget: {' · '.join(filter(None, parts))}")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file for a forge, in the process that reports."""
+        """Write the SARIF file, in the process that reports."""
         file = session.config.option.devwidget_sarif
         if file and not hasattr(session.config, "workerinput"):
             found = (finding for findings in self._findings for finding in findings)
@@ -79,7 +79,7 @@ class Explainer:
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.CallInfo[Any] | None) -> tuple[Finding, ...]:
-    """Write what is behind a failure below its report."""
+    """Add the explanation to the report of a failure."""
     if not report.failed or call is None or call.excinfo is None:
         return ()
     findings, text = _explained(call.excinfo.value)
@@ -89,7 +89,7 @@ def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.Call
 
 
 def _explained(error: BaseException) -> tuple[tuple[Finding, ...], str]:
-    """Findings behind an exception, and words where its own message does not have them."""
+    """Return the findings for an exception, and a text that its own message lacks."""
     if isinstance(error, PlacementError):
         return (error.trace.findings if error.trace is not None else ()), ""
     if not api.is_about_placement(error):

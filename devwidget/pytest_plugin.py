@@ -1,4 +1,4 @@
-"""The pytest plugin: a suite on virtual GPUs, tests that fail on a misplaced tensor, and the reason behind a failure."""
+"""The pytest plugin: tests on virtual GPUs, tests that fail on a misplaced tensor, and explained failures."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from devwidget.records.schema.message import Message
 if TYPE_CHECKING:
     from devwidget.api import Recording
 
-_MARKER = Message("watch the test, which fails if a tensor of it is in the wrong place; `allow` as for devwidget.check")
+_MARKER = Message("fail the test if one of its tensors is misplaced; `allow` as in devwidget.check")
 _SIMULATION = pytest.StashKey[Any]()
 _EXPLAINER = "devwidget-explainer"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options that do nothing, and load nothing, unless they are given."""
-    add = parser.getgroup("devwidget", say("placement of tensors")).addoption
-    add("--devwidget-gpus", metavar="N", type=int, default=0, help=say("run the suite on N virtual GPUs, and explain failures"))
-    add("--devwidget-memory", metavar="SIZE", help=say("of each virtual GPU, such as 16GiB"))
-    add("--devwidget-card", metavar="NAME", help=say("in its place the kind of card that each is, such as A100-80GB"))
-    add("--devwidget-sarif", metavar="FILE", help=say("explain failures, and write that as SARIF for a forge"))
+    """Add options. They load nothing unless you pass one."""
+    add = parser.getgroup("devwidget", say("tensor placement")).addoption
+    add("--devwidget-gpus", metavar="N", type=int, default=0, help=say("run the tests on N virtual GPUs, and explain failures"))
+    add("--devwidget-memory", metavar="SIZE", help=say("memory of each virtual GPU, such as 16GiB"))
+    add("--devwidget-card", metavar="NAME", help=say("model of each virtual GPU instead of its memory, such as A100-80GB"))
+    add("--devwidget-sarif", metavar="FILE", help=say("explain failures, and write them as SARIF for a code host"))
     add(
         "--devwidget-explain",
         action="store_true",
-        help=say("explain failures that are about devices, on the GPUs that there are"),
+        help=say("explain failures about devices on the real GPUs"),
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Start before anything of the suite is imported: `skipif(not torch.cuda.is_available())` is asked then."""
+    """Start before the tests are imported, which evaluates `skipif(not torch.cuda.is_available())`."""
     _start(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the marker; start here where the plugin was loaded late, by a conftest."""
+    """Register the marker, and start here if a conftest loaded the plugin late."""
     config.addinivalue_line("markers", f'placement(fail_on=("error", "warning"), allow=()): {said(_MARKER)}')
     _start(config, config.option)
     if config.option.devwidget_gpus or config.option.devwidget_explain or config.option.devwidget_sarif:
@@ -79,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def placement(request: pytest.FixtureRequest) -> Iterator[Recording]:
-    """Watches the test: `placement.trace` is what was seen so far, `placement.attach(model)` names the modules."""
+    """Record the test. `placement.trace` is the trace so far; `placement.attach(model)` names the modules."""
     from devwidget import api
 
     hops, _ = api.parse_allowed(_marked(request.node).get("allow", ()))
@@ -88,7 +88,7 @@ def placement(request: pytest.FixtureRequest) -> Iterator[Recording]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that is marked has the fixture, whether or not it names it, and is explained where it fails."""
+    """Give marked tests the fixture, and explain their failures."""
     marked = [item for item in items if item.get_closest_marker("placement") and isinstance(item, pytest.Function)]
     for item in marked:
         if "placement" not in item.fixturenames:
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Judge a marked test when its body has ended."""
+    """Check a marked test when its body has ended."""
     __tracebackhide__ = True
     result = yield
     if isinstance(item, pytest.Function) and item.get_closest_marker("placement") is not None:
@@ -113,7 +113,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def _marked(node: pytest.Item) -> dict[str, Any]:
-    """What the marker says; the nearest one counts."""
+    """Return the arguments of the nearest marker."""
     marker = node.get_closest_marker("placement")
     if marker is not None:
         return dict(marker.kwargs)

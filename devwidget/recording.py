@@ -1,4 +1,4 @@
-"""Code and steps under watch: what `record`, `trace` and the trials of fixes run, and what they keep of it."""
+"""Recorded code and steps: what `record`, `trace` and the verification of fixes run, and what they keep."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
-    """A snapshot whose memory is sorted by category; a step takes one after each phase where no allocator can be asked."""
+    """Return a snapshot with memory by category."""
     return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
 
 def virtual_gpus() -> int:
-    """How many virtual GPUs are active, 0 for none."""
+    """Return the number of active virtual GPUs, 0 for none."""
     active = gpus.active()
     if active is not None:
         return active.gpus
@@ -47,21 +47,21 @@ def virtual_gpus() -> int:
 
 
 class Written(Protocol):
-    """Where a recording leaves what it has seen, beside its trace."""
+    """Where a recording saves more than its trace."""
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
-        """Write it, once the recording has ended."""
+        """Write the files, once the recording has ended."""
 
 
 class Recording:
-    """Code under watch: `with devwidget.record() as recording: ...`; then `recording.trace`.
+    """Record a block of code: `with devwidget.record() as recording: ...`; then read `recording.trace`.
 
     Args:
-        heal: repair each device fault in passing and go on, so that one run finds them all.
-        allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
-        verify_hops: compare both ends of every copy between GPUs.
-        written: where this rank of a job leaves what it held and did.
-        offer: lets the edits of the trace be tried on the calls of modules that were seen.
+        heal: Move misplaced tensors and continue, so that one run finds every fault.
+        allow: Intended transfers and syncs, such as `"cuda:0 -> cpu"`.
+        verify_hops: Compare both ends of every copy between GPUs.
+        written: Where this rank of a job saves its state and its trace.
+        offer: Lets you verify edits of the trace on the recorded calls of modules.
     """
 
     _is_open = False
@@ -88,23 +88,23 @@ class Recording:
         """Name the modules; without it the outermost module called is the root.
 
         Args:
-            model: the root.
-            optimizer: its optimizer.
-            name: how your code calls the model, for the texts.
+            model: The root.
+            optimizer: Its optimizer.
+            name: Name of the model in your code, for reports.
 
         Raises:
-            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
+            DevwidgetError: If `model` is not a module or `optimizer` not an optimizer.
         """
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
     def follow_living(self, index: int) -> LivingBytes | None:
-        """The bytes that were allocated on a device so far and live now, to be looked at later."""
+        """Return the live allocations of a device so far, to look at later."""
         return self._recorder.follow_living(index)
 
     @property
     def trace(self) -> Trace:
-        """What was seen. Complete once the block has ended; before that, what was seen so far."""
+        """The trace. Complete once the block has ended; before that, what was recorded so far."""
         if self._trace is not None:
             return self._trace
         return self._judged()
@@ -157,7 +157,7 @@ class Recording:
         return None
 
     def _offer_trials(self, error: BaseException | None) -> None:
-        """Let edits be tried on the calls that were seen, as long as somebody else keeps what these were given."""
+        """Offer to verify edits on the recorded calls, while your code keeps their inputs alive."""
         calls, self._calls = self._calls, None
         if self._offer is None or calls is None or self._trace is None:
             return
@@ -166,17 +166,17 @@ class Recording:
 
 
 class StepRecording(Recording):
-    """What the step raises is in the trace, and nowhere else.
+    """Record a step. Its exceptions are in the trace and do not propagate.
 
     Attributes:
-        left: what it has left, if there are edits to hold against it.
+        left: State after the step, if there are edits to compare it with.
     """
 
     _swallows = True
     left: Results | None = None
 
     def keep_results(self, inputs: Arguments, seen: Mapping[str, Any], kept: SavedState) -> None:
-        """Keep what trials will be held against; `record_step` asks for it before the state of the program is put back."""
+        """Keep the results that trials are compared with, before the state of the program is restored."""
         has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
         if has_edits and self._model is not None and not self.trace.error:
             from devwidget.trying.reference_step import results_of
@@ -196,12 +196,15 @@ def record_step(
     inside: Inside = contextlib.nullcontext,
     then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None,
 ) -> tuple[Trace, Any]:
-    """One recorded step, and the output of the model.
+    """Run and record one step.
 
     Args:
-        source: what the inputs are taken from and that is to be put back.
-        inside: what each of its threads enters.
-        then: told the inputs, what the step has left, and what was there before, which is put back next.
+        source: Source of the inputs, which is restored.
+        inside: Context that each thread of the step enters.
+        then: Called with the inputs, the state after the step, and the state before it, which is restored next.
+
+    Returns:
+        The recording and the output of the model.
     """
     from devwidget.capture.restore import keep_state
 
@@ -234,7 +237,7 @@ def run_phases(
     seen: dict[str, Any],
     inside: Inside,
 ) -> None:
-    """Run the phases of a step under watch; nothing is put back."""
+    """Run the phases of a recorded step. Restores nothing."""
     recording._recorder.enter_beside(inside)
     with inside(), recording:
         recording.attach(step.model, step.optimizer, name=step.name)
@@ -253,7 +256,7 @@ def run_phases(
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
-    """Older graphs are left alone until the end of the step; the batch without its own."""
+    """Detach the batch, and keep older graphs unchanged until the end of the step."""
     from devwidget.capture.step.graphs import CUT, cut_from_graphs, keep_graphs
 
     keep_graphs(kept, recorder.add_note, undo)

@@ -1,4 +1,4 @@
-"""Records that were saved, and files of other tools: what opens them works without torch, as in JupyterLite."""
+"""Open saved records and files of other tools, without torch, as in JupyterLite."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from devwidget.records.schema.public_calls import says_what_fits
 
 @says_what_fits
 def load(path: str | pathlib.Path) -> Any:
-    """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
+    """Load a saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
 
     Args:
-        path: a file that `.save(path)` wrote.
+        path: A file that `.save(path)` wrote.
 
     Returns:
-        The record, as it was.
+        The record.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not one of ours, with the place in the file where it differs.
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is not a record of devwidget; names the place in the file.
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
@@ -30,19 +30,19 @@ def load(path: str | pathlib.Path) -> Any:
 
 @says_what_fits
 def open(path: str | pathlib.Path) -> Any:
-    """A file of another tool as a record, or a saved record.
+    """Open a file of another tool as a record, or a saved record.
 
     Args:
-        path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, a trace of `torch.profiler`, a dump of the
-            flight recorder of a rank or a folder of them, a folder of the watched runs of ranks, or what `load` takes.
+        path: A memory snapshot written by `torch.cuda.memory._dump_snapshot`, a trace of `torch.profiler`, a dump of the
+            flight recorder of a rank or a folder of dumps, a folder of watched runs of ranks, or a file for `load`.
 
     Returns:
-        Of a memory snapshot or a profile a trace; of dumps the cluster of the ranks, with what each waits for. What the file
-            does not say is inferred, and called so. No class that the file names is loaded.
+        A trace for a memory snapshot or a profile; for dumps the cluster of the ranks, with what each waits for. Facts that
+            are not in the file are inferred and marked as such. Classes that the file names are not loaded.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is none of these.
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is none of these.
     """
     from devwidget.records.loading.other_files import open_file
 

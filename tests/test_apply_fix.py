@@ -99,7 +99,7 @@ def test_a_cell_that_this_session_did_not_run_is_refused(cell):
 
 
 def test_a_cure_in_words_is_refused():
-    with pytest.raises(DevwidgetError, match="is no edit"):
+    with pytest.raises(DevwidgetError, match="has no edit"):
         Application(Fix("think about it"))
 
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_written_since_is_left_alone(program):
     applied = Application(fix(replacing(str(path), "    y = x + 1", "    y = x + 10")))
     applied.take_effect()
     path.write_text("mine = 1\n")
-    with pytest.raises(DevwidgetError, match="has changed since"):
+    with pytest.raises(DevwidgetError, match="was changed after the trace"):
         applied.take_back()
     assert path.read_text() == "mine = 1\n"
 

@@ -49,7 +49,7 @@ COMMANDS = {
     "html trace.json nowhere/page.html": "argument OUT: there is no folder",
     "run --sarif nowhere/x program.py": "argument --sarif: there is no folder",
     "run --html . program.py": "argument --html: ",
-    "run --gpus 0 program.py": "argument --gpus: '0' is no number of GPUs",
+    "run --gpus 0 program.py": "argument --gpus: '0' is not a number of GPUs",
     "check --baseline nothing program:step": "argument --baseline: there is no file",
     "plan program:step --gpus 1 --memory 1GiB --save nowhere/x": "argument --save: there is no folder",
 }

@@ -56,7 +56,7 @@ def test_it_prints_is_saved_and_is_a_page(tmp_path):
 def test_traces_are_read_from_files_and_nothing_else_is_compared(tmp_path):
     BEFORE.save(tmp_path / "before.json")
     assert devwidget.compare(tmp_path / "before.json", AFTER).fixed
-    with pytest.raises(DevwidgetError, match="is no trace"):
+    with pytest.raises(DevwidgetError, match="expected a trace"):
         devwidget.compare(BEFORE, 3)
 
 

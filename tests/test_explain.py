@@ -105,7 +105,7 @@ def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
     assert "error[wrong-device] `linear` got tensors on cpu and cuda:0" in text
     assert re.search(r"x +f32\[3, 4\] +cpu", text)
     assert "batch = torch.ones(3, 4, device='cuda:0')" in text
-    assert "devwidget.trace(model, batch), around a loop record(heal=True), finds all" in text
+    assert "devwidget.trace(model, batch), or record(heal=True) around a loop, finds all" in text
 
 
 def test_a_move_that_was_thrown_away_is_recognised_while_its_function_is_alive(gpu):
@@ -126,7 +126,7 @@ def test_it_finds_the_exception_being_handled(gpu):
 
 def test_a_kernel_that_has_stopped_is_looked_for_where_its_call_is_waited_for():
     explanation = devwidget.explain(torch.AcceleratorError("CUDA error: device-side assert triggered"))
-    assert "CUDA_LAUNCH_BLOCKING=1 in the environment shows which call" in explanation.verdict
+    assert "CUDA_LAUNCH_BLOCKING=1 in the environment to see the call" in explanation.verdict
 
 
 def test_a_cause_behind_another_exception_is_found(gpu):
@@ -150,9 +150,9 @@ def test_of_any_other_exception_it_is_said_what_is_explained_and_not_what_it_is_
 ABOUT = {
     "Attempting to unscale FP16 gradients.": "keep the parameters in float32",
     "No inf checks were recorded for this optimizer.": "no parameter of this optimizer has a gradient",
-    "unscale_() has already been called on this optimizer since the last update().": "once for each optimizer",
+    "unscale_() has already been called on this optimizer since the last update().": "at most once per optimizer",
     "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.": "binary_cross_entropy_with_logits",
-    "'dict' object has no attribute 'to'": "move the tensors in this `dict`",
+    "'dict' object has no attribute 'to'": "move each tensor in the `dict`",
     "'DataParallel' object has no attribute 'init_hidden'": "`.module.init_hidden`",
     "Caught RuntimeError in replica 0 on device 0.\nRuntimeError: Expected hidden size (2, 4, 8), got [2, 8, 8]":
         "each replica gets a part of the batch",

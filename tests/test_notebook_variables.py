@@ -128,7 +128,7 @@ def test_a_panel_that_is_shown_no_more_lets_go_of_its_batch_after_a_cell():
     panel.after_cell()
     gc.collect()
     assert gone() is None
-    with pytest.raises(devwidget.api.DevwidgetError, match="is gone"):
+    with pytest.raises(devwidget.api.DevwidgetError, match="no longer exists"):
         panel.run_trace()
     panel.close()
 

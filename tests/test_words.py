@@ -11,22 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 NOT_YET: tuple[str, ...] = (
-    "devwidget/__init__.py",
-    "devwidget/allowed_findings.py",
-    "devwidget/api.py",
-    "devwidget/apply_fix.py",
-    "devwidget/cli",
     "devwidget/extras",
-    "devwidget/fix_writer.py",
     "devwidget/gpus",
     "devwidget/language",
-    "devwidget/live_model.py",
-    "devwidget/magics.py",
-    "devwidget/memory.py",
-    "devwidget/panel",
-    "devwidget/post_mortem.py",
-    "devwidget/pytest_explainer.py",
-    "devwidget/recording.py",
     "devwidget/report",
     "devwidget/rules/edits",
     "devwidget/views",

@@ -1,1 +1,1 @@
-"""COMMAND LINE: `python -m devwidget`; what it does is in `api`, what it says in `report`."""
+"""Command line of devwidget: `python -m devwidget`."""

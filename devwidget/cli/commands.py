@@ -1,4 +1,4 @@
-"""What each command does; the exit status is its result, or the exception with which a program ended."""
+"""The commands. Each returns its exit status, or the exception with which the user's program ended."""
 
 from __future__ import annotations
 
@@ -31,15 +31,19 @@ EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": bat
 
 
 def make_arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
-    """What the function `module:function`, or `file.py:function`, has made for a call of ours.
+    """Return the arguments for `call` that a function of the user returns.
+
+    Args:
+        name: `module:function` or `file.py:function`.
+        call: Function of devwidget that takes the arguments.
 
     Raises:
-        DevwidgetError: if there is no such function, or what it returns does not fit.
+        DevwidgetError: If the function does not exist, or its result does not fit `call`.
     """
     where, _, function = name.rpartition(":")
     if not where:
         raise DevwidgetError(
-            Message("{name} names no function", name=repr(name)),
+            Message("{name} is not of the form module:function", name=repr(name)),
             instead=Message("module:function, such as train:step or train.py:step"),
         )
     made = _find_function(_load_module(where), where, function)()
@@ -90,28 +94,28 @@ def _refuse_unknown(given: dict[str, Any], call: Callable[..., Any]) -> dict[str
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())  # then it refuses what it does not know
     for name in () if takes_any else sorted(given.keys() - parameters.keys()):
         raise DevwidgetError(
-            Message("`{kind}` knows no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
+            Message("`{kind}` has no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
             instead=EXAMPLE,
         )
     for name in {"model", "batch"} - given.keys():
-        raise DevwidgetError(Message("there is no `{name}` in what the function returned", name=name), instead=EXAMPLE)
+        raise DevwidgetError(Message("the function returned no `{name}`", name=name), instead=EXAMPLE)
     return given
 
 
 FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
-    "save": Message("the trace, for `show`, `html` and `compare`"),
-    "html": Message("the report as one page"),
+    "save": Message("save the trace for `show`, `html` and `compare`"),
+    "html": Message("write the report as one HTML page"),
     **{name: find_writer(name).purpose for name in list_formats()},
 }
-"""Options that write a file, and what is in it."""
+"""Options that write a file, with their help."""
 VERIFY = {"auto": "auto", "yes": True, "no": False}
-"""What `--verify` says, and what that is for `trace`."""
+"""Values of `--verify`, and the value that `trace` takes."""
 FORMATS = ("text", *list_formats())
 
 
 def run_program(options: Namespace) -> int | BaseException:
-    """Run a program as Python would, recorded as a whole or watched step by step; as one rank of several it answers."""
+    """Run a program as Python would, and report on it. As one rank of several, answer queries instead."""
     if options.otherwise is not None:
         return options.otherwise(options)  # type: ignore[no-any-return]
     if options.target in LAUNCHERS:
@@ -135,17 +139,19 @@ LAUNCHERS = (
     *("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch"),
     *("accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
 )
-"""Programs that start others and have no tensors themselves, as scripts and as modules."""
+"""Scripts and modules that start other processes and have no tensors themselves."""
 
 
 def _run_launcher(options: Namespace) -> int:
-    """Run a program whose processes have virtual GPUs, and of which there is nothing to report."""
+    """Run a program that starts processes with virtual GPUs; it has nothing to report itself."""
     for name in ("heal", "fail_on", "verify_hops", "allow", *FILES):
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
             raise DevwidgetError(
                 Message(
-                    "{launcher} begins other processes and has no tensors: no {option}", launcher=options.target, option=option
+                    "{launcher} only starts other processes and has no tensors, so {option} does not apply",
+                    launcher=options.target,
+                    option=option,
                 ),
                 instead=f"{options.target} [...] -m devwidget run {option} [...] train.py",
             )
@@ -156,12 +162,16 @@ def _run_launcher(options: Namespace) -> int:
 
 
 def load_program(options: Namespace) -> user_program.Program:
-    """The program that the command line names, ready to run."""
+    """Return the program that the command line names, ready to run."""
     return (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
 
 
 def run_inside(watching: contextlib.AbstractContextManager[object], options: Namespace) -> BaseException | None:
-    """Run the program, and show how it ended as Python does; the exception that ended it, the usual one too."""
+    """Run the program inside a context, and show how it ended as Python does.
+
+    Returns:
+        The exception that ended the program, `SystemExit` included; None if it ran to its end.
+    """
     ended: BaseException | None = None
     main = load_program(options)
     user_program.show_exceptions_of_threads()
@@ -178,13 +188,13 @@ def run_inside(watching: contextlib.AbstractContextManager[object], options: Nam
 
 
 def report_run(told: Record, more: Iterable[str] = ()) -> None:
-    """Print a report below what the program has printed."""
+    """Print a report below the program's output."""
     user_program.flush_output()
     user_program.report_text("\n".join(("", *_rank_line(), str(told), *more)))
 
 
 def choose_status(ended: BaseException | None, findings: Iterable[Finding], options: Namespace) -> int | BaseException:
-    """The exit status: that of the program, or 1 for findings where it ended well."""
+    """Return the exit status: that of the program, or 1 if it succeeded with findings that fail."""
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
     if options.fail_on is not None and _has_severity(findings, options.fail_on):
@@ -193,18 +203,18 @@ def choose_status(ended: BaseException | None, findings: Iterable[Finding], opti
 
 
 def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
-    """How the edits of a report come into the files."""
+    """Return the command that writes the edits of a report to files."""
     if not any(finding.fixes[0].edits for finding in _choose_findings(trace.findings, None)):
         return
     if options.save is not None:
-        yield say("write its edits: {command}", command=f"python -m devwidget fix apply {options.save}")
+        yield say("to write its fixes, run: {command}", command=f"python -m devwidget fix apply {options.save}")
     else:
-        yield say("write its edits: run with {option}, then {command}", option="--save trace.json",
+        yield say("to write its fixes, run with {option}, then: {command}", option="--save trace.json",
                   command="python -m devwidget fix apply trace.json")  # fmt: skip
 
 
 def _is_one_of_many() -> bool:
-    """Whether a launcher such as torchrun has started several of us, whose reports nobody could read in one terminal."""
+    """Return whether a launcher such as torchrun started several ranks, whose reports would mix in one terminal."""
     from devwidget.capture.process_rank import rank_of_environment
 
     found = rank_of_environment()
@@ -212,7 +222,7 @@ def _is_one_of_many() -> bool:
 
 
 def _rank_line() -> Iterator[str]:
-    """Whose report it is, where a launcher has started several of us."""
+    """Return the line that names the rank of a report."""
     from devwidget.capture.process_rank import rank_of_environment
     from devwidget.language.speaking import say
 
@@ -239,7 +249,7 @@ def _serve_rank(options: Namespace) -> int:
 
 
 def check_step(options: Namespace) -> int:
-    """One step of what the function makes."""
+    """Trace one step with what the user's function returns, and report on it."""
     from devwidget import api
 
     if options.verify is None:
@@ -267,7 +277,7 @@ def check_step(options: Namespace) -> int:
 
 
 def show_record(options: Namespace) -> int:
-    """A saved record as text, or a trace in another form."""
+    """Print a saved record as text, or a trace in another format."""
     from devwidget.records.trace import Trace
 
     record = load_record(options.file, object if options.format == "text" else Trace)
@@ -276,7 +286,7 @@ def show_record(options: Namespace) -> int:
 
 
 def write_page(options: Namespace) -> int:
-    """A saved record as a page."""
+    """Write a saved record as an HTML page."""
     try:
         with refuse_unwritable():
             load_record(options.file).to_html(options.out)
@@ -289,7 +299,7 @@ def write_page(options: Namespace) -> int:
 
 
 def compare_records(options: Namespace) -> int:
-    """Two saved traces."""
+    """Compare two saved traces."""
     from devwidget.records.trace import Trace
     from devwidget.views.compare import compare_traces
 
@@ -302,7 +312,11 @@ def compare_records(options: Namespace) -> int:
 
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:
-    """What a file holds, if it is of this kind."""
+    """Load a record from a file.
+
+    Raises:
+        DevwidgetError: If the file contains a record of another kind.
+    """
     from devwidget.records.loading.other_files import open_file  # not `api`, which waits for torch
 
     try:
@@ -314,7 +328,9 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
         raise DevwidgetError(Message("{name} cannot be read: {error}", name=file.name, error=error)) from None
     if not isinstance(record, kind):
         raise DevwidgetError(
-            Message("{name} holds a {kind}, not a {wanted}", name=file.name, kind=type(record).__name__, wanted=kind.__name__)
+            Message(
+                "{name} contains a {kind}, not a {wanted}", name=file.name, kind=type(record).__name__, wanted=kind.__name__
+            )
         )
     return record
 
@@ -325,13 +341,13 @@ def run_subject(
     run: Callable[[dict[str, Any]], Any],
     instead: contextlib.AbstractContextManager[object] | None = None,
 ) -> Any:
-    """What comes of the user's function; None if their code raised, which is shown.
+    """Run the user's function and pass its result on; None if their code raised, which is shown.
 
     Args:
-        name: of the function, with its module.
-        call: what its result is given to.
-        run: does that.
-        instead: virtual GPUs, on which it is run once more if it asks for some where none are.
+        name: Name of the function, with its module.
+        call: Function of devwidget that takes the result.
+        run: Calls it.
+        instead: Virtual GPUs on which to retry if the function needs GPUs and the machine has none.
     """
     from devwidget import api
 
@@ -350,12 +366,12 @@ def run_subject(
 
 
 def virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
-    """Those that are asked for, else those that the environment names, if any."""
+    """Return the requested virtual GPUs, else those that the environment names, if any."""
     from devwidget import api, gpus
 
     if not options.gpus and (options.memory or options.card):
         raise DevwidgetError(
-            Message("the memory of how many GPUs?"), instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB"
+            Message("--memory and --card need --gpus"), instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB"
         )
     if options.gpus:
         return api.simulate(options.gpus, options.memory, card=options.card)
@@ -373,7 +389,7 @@ def _has_severity(findings: Iterable[Finding], least: str) -> bool:
 
 @contextlib.contextmanager
 def refuse_unwritable() -> Iterator[None]:
-    """Where a file of ours is written: a full disk, or a folder that others own, is no fault of the program."""
+    """Raise `DevwidgetError` if a file of devwidget cannot be written: the program is not at fault."""
     try:
         yield
     except OSError as error:
@@ -399,18 +415,18 @@ def _record_text(record: Any, form: str) -> str:
 
 
 def _tell_phase(words: str) -> None:
-    """The phase that runs, on one line of a terminal."""
+    """Show the phase that runs, on one line of a terminal."""
     with contextlib.suppress(OSError):  # a terminal that went away
         print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
 
 
 def apply_fixes(options: Namespace) -> int:
-    """Write the first edit of every finding, each file with a backup; nothing is written if one of them cannot be."""
+    """Write the first edit of each finding, with a backup of each file. Writes nothing if one file cannot be written."""
     from devwidget import api
 
     edits = api.edits_by_file(_choose_findings(load_record(options.file, Trace).findings, options.kind))
     if not edits:
-        print(say("no finding of {name} has an edit to write", name=options.file.name))
+        print(say("no finding in {name} has a fix to write", name=options.file.name))
         return FINE
     _refuse_cells(edits)
     api.refuse_edits(edits)
@@ -420,12 +436,12 @@ def apply_fixes(options: Namespace) -> int:
         print(say("nothing was written"))
         return FOUND
     for file, changes in edits.items():
-        print(say("{file} is written, and {backup} has what it was", file=file, backup=api.write_edits(file, changes)))
+        print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
     return FINE
 
 
 def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
-    """Findings, of one kind if asked, whose first fix can be written: a choice among designs only the user can make."""
+    """Return the findings, optionally of one kind, whose first fix can be written without a decision of the user."""
     return [
         finding
         for finding in findings
@@ -436,12 +452,12 @@ def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Find
 def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:
     cell = next(filter(None, map(cell_label, edits)), None)
     if cell:
-        raise DevwidgetError(Message("{cell} is a cell of a notebook, not a file", cell=cell), instead="%devwidget fix apply")
+        raise DevwidgetError(Message("{cell} is a notebook cell, not a file", cell=cell), instead="%devwidget fix apply")
 
 
 def _is_agreed(edits: Mapping[str, list[Edit]]) -> bool:
-    """The answer on the input stream; none there is a no."""
-    print(say("write this into {files}? [y/N] ", files=", ".join(edits)), end="", flush=True)
+    """Return whether the user agrees on the input stream; without input they do not."""
+    print(say("write these changes to {files}? [y/N] ", files=", ".join(edits)), end="", flush=True)
     answer = sys.stdin.readline().strip().lower()
     if not answer:
         print()

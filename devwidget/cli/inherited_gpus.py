@@ -1,6 +1,6 @@
-"""Virtual GPUs in a process that another one with virtual GPUs has started: they begin when that process loads torch.
+"""Virtual GPUs in a child process: they start when that process loads torch.
 
-So a child that never loads it, such as a compiler or pip, pays nothing. Loads no torch itself.
+A child that never loads torch, such as a compiler or pip, pays nothing. This module does not load torch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from devwidget.records.device import SIMULATE_VARIABLE
 
 
 def begin_with_torch(text: str | None = None) -> None:
-    """Have the virtual GPUs begin now if torch is there, else as soon as it is.
+    """Start the virtual GPUs now if torch is loaded, else when it is.
 
     Args:
-        text: which they are, as the variable says it; None to read that. Children of this process inherit it.
+        text: The GPUs, as in the environment variable; None reads the variable. Child processes inherit it.
 
     Raises:
-        SimulationError: if it cannot be understood.
+        SimulationError: If `text` cannot be parsed.
     """
     if text is not None:
         os.environ[SIMULATE_VARIABLE] = text
@@ -42,12 +42,10 @@ def _begin() -> None:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Waits for the import of torch."""
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The ordinary spec of torch, with a loader that begins when torch is complete."""
+        """Return the spec of torch with a loader that starts the GPUs once torch is loaded."""
         if fullname != "torch":
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
@@ -62,7 +60,7 @@ class _TorchLoader(importlib.machinery.SourceFileLoader):
         self._finder = finder
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run `torch/__init__.py`, and begin."""
+        """Run `torch/__init__.py`, then start the GPUs."""
         super().exec_module(module)
         sys.meta_path[:] = [each for each in sys.meta_path if each is not self._finder]
         _begin()

@@ -1,4 +1,4 @@
-"""The commands and their options; nothing of torch is loaded to read them."""
+"""The commands and their options. Parsing them does not load torch."""
 
 from __future__ import annotations
 
@@ -17,21 +17,30 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
 EXAMPLES = (
-    ("python -m devwidget run train.py --epochs 1", Message("the script as it is, then a report of what went wrong")),
-    ("python -m devwidget run --gpus 2 train.py", Message("the same on two virtual GPUs")),
-    ("python -m devwidget run --gpus 1 -m package.train", Message("a module in place of a script")),
-    ("python -m devwidget run --gpus 2 torchrun --nproc-per-node 2 train.py", Message("a job whose processes have them too")),
-    ("python -m devwidget check --gpus 2 train:step", Message("one step: train.step() returns (model, batch)")),
+    ("python -m devwidget run train.py --epochs 1", Message("run the script unchanged, then report what went wrong")),
+    ("python -m devwidget run --gpus 2 train.py", Message("the same, on two virtual GPUs")),
+    ("python -m devwidget run --gpus 1 -m package.train", Message("a module instead of a script")),
+    (
+        "python -m devwidget run --gpus 2 torchrun --nproc-per-node 2 train.py",
+        Message("a job whose processes use virtual GPUs too"),
+    ),
+    ("python -m devwidget check --gpus 2 train:step", Message("trace one step: train.step() returns (model, batch)")),
     ("python -m devwidget html trace.json report.html", ""),
     ("python -m devwidget compare before.json after.json", ""),
-    ("python -m devwidget fix apply trace.json", Message("write the edits, after a question, with a backup")),
+    ("python -m devwidget fix apply trace.json", Message("write the fixes, with confirmation and a backup")),
 )
 _WIDE = 56
 _STATUS = (
-    ("0", Message("nothing to report (check, compare), it fits (plan), or every rank is well (diagnose)")),
-    ("1", Message("findings (check), new findings (compare), it does not fit (plan), or a rank is not well (diagnose)")),
-    ("2", Message("it could not be done: wrong arguments, no such file, or the code to be checked raised an exception")),
-    ("", Message("`run` ends as the script ends; with --fail-on, 1 if the script ended well and there are such findings.")),
+    ("0", Message("nothing to report (check, compare), it fits (plan), or every rank is healthy (diagnose)")),
+    ("1", Message("findings (check), new findings (compare), it does not fit (plan), or a rank has a problem (diagnose)")),
+    ("2", Message("failed: wrong arguments, a missing file, or an exception in the code to be checked")),
+    (
+        "",
+        Message(
+            "`run` returns the exit status of the script; with --fail-on, 1 if the script succeeded and there "
+            "are such findings."
+        ),
+    ),
 )
 
 
@@ -49,11 +58,11 @@ _OF_ARGPARSE = (
     Message("invalid choice: %(value)r (choose from %(choices)s)"),
     Message("not allowed with argument %s"),
 )
-"""What Python itself says on a command line, for which it asks gettext."""
+"""Messages of argparse, which it looks up with gettext."""
 
 
 def _parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The options; for this while Python's own words are looked up in our catalogue."""
+    """Parse the options, with argparse's own messages in the language of reports."""
     before = gettext.textdomain()
     gettext.bindtextdomain(DOMAIN, str(CATALOGUES))
     gettext.textdomain(DOMAIN)
@@ -70,7 +79,11 @@ def _epilog_text(examples: Iterable[tuple[str, str]]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit status."""
+    """Run one command.
+
+    Returns:
+        The exit status.
+    """
     options = _parse_options(argv)
     try:
         ended: int | BaseException = options.command(options)
@@ -87,32 +100,32 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    words = say("See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device.")
+    words = say("Show the device of every tensor in a PyTorch program, and the line that fixes a wrong one.")
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("python -m devwidget", description=words, formatter_class=plain)
     version = say("show program's version number and exit")
     parser.add_argument("--version", action="version", version=f"devwidget {__version__}", help=version)
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
 
-    run = add("run", help=say("run a script or module as it is, and report"))
+    run = add("run", help=say("run a script or module unchanged, and report"))
     add_gpus(run)
-    run.add_argument("--heal", action="store_true", help=say("repair each device fault in passing and go on, to find them all"))
+    run.add_argument("--heal", action="store_true", help=say("move misplaced tensors and continue, to find every fault"))
     add_judging(run)
     run.add_argument(
-        "--verify-hops", action="store_true", help=say("compare checksums at both ends of every copy between GPUs")
+        "--verify-hops", action="store_true", help=say("compare checksums before and after every copy between GPUs")
     )
-    run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as for python -m"))
+    run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as in python -m"))
     run.add_argument("target", metavar="TARGET", help=say("a script, or a module with -m"))
-    run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("the arguments of the script"))
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("arguments of the script"))
     run.set_defaults(command=commands.run_program, otherwise=None)
     line = CommandLine(add, run)
 
     check = add("check", help=say("run one training step, and report"))
     add_gpus(check)
     add_judging(check, fail_on="warning")
-    words = say("try fixes by running the step again: where that is harmless (auto), everywhere, or nowhere")
+    words = say("verify fixes by re-running the step: only where it has no side effects (auto), always, or never")
     check.add_argument("--verify", choices=commands.VERIFY, help=words)
-    check.add_argument("--baseline", metavar="FILE", type=file_to_read, help=say("a saved trace: only what is new fails"))
+    check.add_argument("--baseline", metavar="FILE", type=file_to_read, help=say("a saved trace: fail only on new findings"))
     add_subject(check)
     check.set_defaults(command=commands.check_step)
 
@@ -121,28 +134,28 @@ def _build_parser() -> argparse.ArgumentParser:
 
     show = add("show", help=say("print a saved record"))
     show.add_argument("file", metavar="FILE", type=absolute_path)
-    show.add_argument("--format", choices=commands.FORMATS, default="text", help=say("for a trace: what other programs read"))
+    show.add_argument(
+        "--format", choices=commands.FORMATS, default="text", help=say("for a trace: a format that other programs read")
+    )
     show.set_defaults(command=commands.show_record)
 
-    html = add("html", help=say("turn a saved record into one page"))
+    html = add("html", help=say("write a saved record as one HTML page"))
     html.add_argument("file", metavar="FILE", type=absolute_path)
     html.add_argument("out", metavar="OUT", type=file_to_write)
     html.set_defaults(command=commands.write_page)
 
-    compare = add("compare", help=say("what changed from one saved trace to another"))
+    compare = add("compare", help=say("show what changed between two saved traces"))
     compare.add_argument("before", metavar="BEFORE", type=absolute_path)
     compare.add_argument("after", metavar="AFTER", type=absolute_path)
     compare.set_defaults(command=commands.compare_records)
 
-    fix = add("fix", help=say("write the edits of a saved trace into your files")).add_subparsers(
-        required=True, metavar="ACTION"
-    )
-    apply = fix.add_parser("apply", help=say("the first edit of each finding, with a backup of each file"))
+    fix = add("fix", help=say("write the fixes of a saved trace to your files")).add_subparsers(required=True, metavar="ACTION")
+    apply = fix.add_parser("apply", help=say("apply the first fix of each finding, with a backup of each file"))
     apply.add_argument(
-        "file", metavar="FILE", type=absolute_path, help=say("what `run --save FILE` or `check --save FILE` has written")
+        "file", metavar="FILE", type=absolute_path, help=say("a file written by `run --save FILE` or `check --save FILE`")
     )
     apply.add_argument("--kind", metavar="KIND", help=say("only findings of this kind, such as wrong-device"))
-    apply.add_argument("--yes", action="store_true", help=say("write without the question"))
+    apply.add_argument("--yes", action="store_true", help=say("write without asking"))
     apply.set_defaults(command=commands.apply_fixes)
     parser.epilog = _epilog_text([*EXAMPLES, *line.examples])
     return parser

@@ -1,4 +1,4 @@
-"""A program that was started as a command by a process with virtual GPUs: it runs as Python runs it, on such GPUs too."""
+"""Run a command of a process with virtual GPUs as Python would, on virtual GPUs as well."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from devwidget.cli.inherited_gpus import begin_with_torch
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run what stands behind us on the command line: a script, `-m` and a module, or `-c` and code."""
+    """Run the rest of the command line: a script, `-m` and a module, or `-c` and code."""
     first, *args = sys.argv[1:] if argv is None else argv
     begin_with_torch()
     user_program.show_exceptions_of_threads()

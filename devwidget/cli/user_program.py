@@ -1,4 +1,4 @@
-"""A script or module as Python itself runs it: `__main__`, `sys.argv`, how it ends, and tracebacks without frames of ours."""
+"""Run a script or module as Python does: `__main__`, `sys.argv`, exit status, tracebacks without frames of devwidget."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "capture", "gpus"))
 _OPERATORS, _MODULES = os.path.join("torch", "_ops.py"), os.path.join("torch", "nn", "modules", "module.py")
 _PLAIN = "return forward_call(*args, **kwargs)"
-"""How a module without hooks calls `forward`."""
+"""The code with which a module without hooks calls `forward`."""
 
 
 def remove_our_frames(error: BaseException, known: frozenset[int] = frozenset()) -> None:
-    """Take the frames out of an exception, of those that led to it, and of the members of a group."""
+    """Remove the frames of devwidget from an exception, its causes and the members of a group."""
     if id(error) in known:
         return
     error.__traceback__ = _join_entries(_kept_entries(error.__traceback__))
@@ -39,7 +39,7 @@ def remove_our_frames(error: BaseException, known: frozenset[int] = frozenset())
 
 
 def _kept_entries(trace: TracebackType | None) -> list[TracebackType]:
-    """The entries that are the program's, with those of torch as they are where nobody watches."""
+    """Yield the entries of the program, with torch's own frames unchanged."""
     kept: list[TracebackType] = []
     under_us = False
     for each in _iterate_entries(trace):
@@ -73,13 +73,13 @@ def _join_entries(entries: list[TracebackType]) -> TracebackType | None:
 
 
 def _without_hooks(entry: TracebackType) -> TracebackType:
-    """The entry of a module's call where it has no hooks."""
+    """Return the entry of a module's call as if the module had no hooks."""
     offset, line = next(_plain_calls(entry.tb_frame.f_code), (entry.tb_lasti, entry.tb_lineno))
     return TracebackType(None, entry.tb_frame, offset, line)
 
 
 def _plain_calls(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Offset and line of instructions that make the whole call."""
+    """Return offset and line of the instructions that make the whole call."""
     for index, (line, last, first_column, last_column) in enumerate(code.co_positions()):
         text = linecache.getline(code.co_filename, line or 0)
         span = text[first_column or 0 : last_column or 0]
@@ -91,10 +91,10 @@ Program = Callable[[], None]
 
 
 def load_script(file: str, args: Sequence[str]) -> Program:
-    """What `python file args` runs, a folder or an archive with a `__main__` too; from here on it is `__main__`.
+    """Return what `python file args` runs, which becomes `__main__`. Folders and archives with a `__main__` work too.
 
     Raises:
-        DevwidgetError: if there is no such file.
+        DevwidgetError: If there is no such file.
     """
     if not os.path.exists(file) and os.path.dirname(file) == "":
         file = shutil.which(file) or file  # such as `torchrun`
@@ -123,17 +123,17 @@ def load_script(file: str, args: Sequence[str]) -> Program:
 
 
 def load_code(text: str, args: Sequence[str]) -> Program:
-    """What `python -c text args` runs; from here on it is `__main__`."""
+    """Return what `python -c text args` runs, which becomes `__main__`."""
     main = _become_main("<string>", ["-c", *args])
     del main.__file__
     return lambda: exec(compile(text, "<string>", "exec", dont_inherit=True), vars(main))
 
 
 def load_module(name: str, args: Sequence[str]) -> Program:
-    """What `python -m name args` runs; from here on it is `__main__`.
+    """Return what `python -m name args` runs, which becomes `__main__`.
 
     Raises:
-        DevwidgetError: if there is no such module, or it cannot be run.
+        DevwidgetError: If there is no such module, or it cannot be run.
     """
     spec = _find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
@@ -146,12 +146,12 @@ def load_module(name: str, args: Sequence[str]) -> Program:
 
 
 def _has_code(loader: object) -> TypeGuard[InspectLoader]:
-    """Whether a loader is of those that `runpy` takes: that of archives derives from no abstract class."""
+    """Return whether `runpy` accepts a loader; that of archives derives from no abstract class."""
     return hasattr(loader, "get_code")
 
 
 def _load_spec(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
-    """The code of a module, as `__main__`."""
+    """Return the code of a module, set up as `__main__`."""
     fields = {"__loader__": loader, "__spec__": spec, "__package__": spec.parent, "__cached__": spec.cached}
     main = _become_main(str(spec.origin), argv, **fields)
 
@@ -164,7 +164,7 @@ def _load_spec(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Prog
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
-    """A module of this name; packages around it are imported, and what they raise is theirs."""
+    """Return the spec of a module. Packages around it are imported, and their exceptions propagate."""
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
@@ -174,7 +174,7 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def _become_main(path: str, argv: list[str], **fields: object) -> types.ModuleType:
-    """A new `__main__` with the names that Python's own has; multiprocessing finds the file by it."""
+    """Create a `__main__` with the attributes of Python's own; multiprocessing finds the file by it."""
     main = types.ModuleType("__main__")
     vars(main).update({"__builtins__": builtins, "__file__": path, "__cached__": None, "__annotations__": {}, **fields})
     sys.modules["__main__"] = main
@@ -183,7 +183,7 @@ def _become_main(path: str, argv: list[str], **fields: object) -> types.ModuleTy
 
 
 def flush_output() -> None:
-    """Have what the program printed come before what is said of it; its `sys.stdout` may be closed, or gone."""
+    """Flush the program's output before a report; its `sys.stdout` may be closed or missing."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -193,7 +193,7 @@ def flush_output() -> None:
 
 
 def report_text(text: str) -> None:
-    """Say something on the error stream, on that which Python began with if the program's is closed or gone."""
+    """Print on the error stream, or on Python's original one if the program closed or removed it."""
     for stream in (sys.stderr, sys.__stderr__):
         try:
             if stream is not None:
@@ -206,9 +206,9 @@ def report_text(text: str) -> None:
 
 
 def show_exception(error: BaseException) -> None:
-    """What Python shows of an exception that nobody caught, by the hook that the program may have put in.
+    """Show an uncaught exception as Python does, through the hook that the program may have set.
 
-    Afterwards it can be raised once more, for the status with which Python ends, and is not shown again.
+    The exception can then be raised again to set Python's exit status without being shown twice.
     """
     remove_our_frames(error)
     sys.excepthook(type(error), error, error.__traceback__)
@@ -216,7 +216,7 @@ def show_exception(error: BaseException) -> None:
 
 
 def show_exceptions_of_threads() -> None:
-    """Show exceptions of threads as those of the program, unless it puts in a hook of its own."""
+    """Show exceptions of threads as the program's own, unless it sets a hook."""
     show = threading.excepthook
 
     def show_of_thread(args: threading.ExceptHookArgs) -> None:

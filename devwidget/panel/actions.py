@@ -1,4 +1,4 @@
-"""What a panel may ask of the layer that knows torch, on which thread that runs; and what others may ask of a panel."""
+"""The interface between a panel and the layer that uses torch, and the thread on which its jobs run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from devwidget.views.placement import PlacementTable
 
 
 class MainThreadJobs:
-    """Runs one job at a time on the main thread, and can stop the one that runs.
+    """Run one job at a time on the main thread; it can be interrupted.
 
-    ipykernel may run a widget's callback on a thread of its own, beside the user's running cell. A forward pass there would
-    race with the user's training loop, so it is handed to the loop of the main thread, which takes it when the cell has ended.
+    ipykernel may run a widget's callback on another thread while the user's cell runs. A forward pass there would race with
+    the training loop, so the event loop of the main thread runs it after the cell.
     """
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class MainThreadJobs:
         """Run `job` now if this is the main thread, else as soon as the main thread is free.
 
         Returns:
-            `done`, `queued`, or `busy` when another job runs or waits already.
+            `done`, `queued`, or `busy` if another job is running or queued.
         """
         with self._lock:
             if self._running or self._next is not None:
@@ -54,14 +54,14 @@ class MainThreadJobs:
         return "queued"
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call something on the main thread after a while; at once where no loop runs."""
+        """Call a function on the main thread after some seconds; at once without an event loop."""
         if self._loop is None:
             call()
         else:
             self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
 
     def cancel(self) -> bool:
-        """Interrupt the running job as the kernel's stop button would, or drop the one that waits; False if there is none."""
+        """Interrupt the running job as the kernel's stop button does, or drop the queued one; False if there is none."""
         with self._lock:
             if self._running:
                 _interrupt_main_thread()
@@ -69,7 +69,7 @@ class MainThreadJobs:
             return self._running or dropped is not None
 
     def _run_waiting(self) -> None:
-        """Run the job that waits, unless it was dropped meanwhile."""
+        """Run the queued job, unless it was dropped."""
         try:
             with _allow_interrupt():
                 with self._lock:
@@ -87,15 +87,15 @@ class MainThreadJobs:
 
 
 PAUSE_SECONDS = 0.02
-"""Between two pieces, in which the kernel reads what has come: a cell, a click."""
+"""Seconds between two pieces, in which the kernel handles messages such as cells and clicks."""
 
 
 class PieceJobs:
-    """Runs a job in pieces on the main thread, between which cells and clicks have their turn; a new job replaces the old.
+    """Run a job in pieces on the main thread; cells and clicks run between them. A new job replaces the old one.
 
     Args:
-        on_piece: called with what each piece yields, and with 0 as a job begins.
-        on_end: called as a job ends, with what ended it if that was not its last piece.
+        on_piece: Called with the result of each piece, and with 0 at the start.
+        on_end: Called at the end of a job, with the exception that ended it, if any.
     """
 
     def __init__(self, on_piece: Callable[[int], None], on_end: Callable[[BaseException | None], None]) -> None:
@@ -103,14 +103,14 @@ class PieceJobs:
         self._pieces: Iterator[int] | None = None
 
     def start(self, pieces: Iterator[int]) -> None:
-        """Run the pieces of a job, the first one as soon as the main thread is free."""
+        """Run the pieces of a job; the first one as soon as the main thread is free."""
         is_scheduled, self._pieces = self._pieces is not None, pieces
         self._on_piece(0)
         if not is_scheduled:
             self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
 
     def cancel(self) -> None:
-        """Interrupt the piece that runs, and run no other."""
+        """Interrupt the running piece and drop the others."""
         if self._pieces is not None:
             self._pieces = None
             if not self._jobs.cancel():
@@ -150,7 +150,7 @@ def _interrupt_main_thread() -> None:
 
 @contextlib.contextmanager
 def _allow_interrupt() -> Iterator[None]:
-    """Between cells ipykernel ignores SIGINT; while a job runs it must raise KeyboardInterrupt.
+    """Let SIGINT raise KeyboardInterrupt while a job runs; ipykernel ignores it between cells.
 
     An interrupt that arrives between the job's own handling and this exit ends here.
     """
@@ -167,11 +167,11 @@ def _allow_interrupt() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """The inputs of one traced step, as typed; "" for none.
+    """Inputs of one traced step, as typed; "" for none.
 
     Attributes:
-        batch, loss, target: expressions, evaluated in the user's namespace.
-        heal: move stray tensors and go on, so that one run finds all faults.
+        batch, loss, target: Expressions, evaluated in the user's namespace.
+        heal: Move misplaced tensors and continue, so that one run finds every fault.
     """
 
     batch: str = ""
@@ -182,13 +182,13 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class CellEdit:
-    """Lines of a notebook cell and what they become; the page finds the cell by its number and its text.
+    """An edit of lines in a notebook cell. The page finds the cell by its number and text.
 
     Attributes:
-        number: under which it ran last.
-        raw: its text, as the page has it.
-        first: the first line, counted from 1.
-        old, new: lines, at least one each.
+        number: Execution count of its last run.
+        raw: Its text in the page.
+        first: First line, counted from 1.
+        old, new: Lines, at least one each.
     """
 
     number: int
@@ -199,13 +199,13 @@ class CellEdit:
 
 
 class AppliedFix(Protocol):
-    """A fix on its way into the user's source: the page writes cells, the kernel files and what is alive.
+    """A fix to apply to the user's source: the page writes cells, the kernel writes files and updates live functions.
 
     Attributes:
-        fix: what is applied.
-        cells: what the page writes, one edit for each cell.
-        files: names of files that `take_effect` writes.
-        works: `now`, so that a trace shows it; `cell` if its cell is to be run again first; `later` if more than that is.
+        fix: The fix.
+        cells: Edits that the page writes, one for each cell.
+        files: Names of the files that `take_effect` writes.
+        works: `now` if a trace shows it, `cell` if you must re-run its cell, `later` if you must do more.
     """
 
     fix: Fix
@@ -215,13 +215,13 @@ class AppliedFix(Protocol):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Of its cells, once they are written."""
+        """Texts of its cells once they are written."""
 
     def take_effect(self) -> None:
-        """Write the files, and let live functions do what their new text says."""
+        """Write the files, and update live functions."""
 
     def take_back(self) -> None:
-        """Undo that."""
+        """Undo `take_effect`."""
 
 
 def _apply_nothing(fix: Fix) -> AppliedFix:
@@ -230,21 +230,21 @@ def _apply_nothing(fix: Fix) -> AppliedFix:
 
 @dataclass(frozen=True)
 class PanelActions:
-    """The panel's way to the model. None of these may hold the model strongly.
+    """The panel's access to the model. None of these may keep the model alive.
 
     Attributes:
-        snapshot: where everything is now; None when the model is gone.
-        trace: runs one step; its second argument is called with words of progress. Raises DevwidgetError with a text to show.
-        names: notebook variables that could be a batch, best first.
-        memory: memory of each device now; cheap.
-        training: bytes of gradients and optimizer state now, by device; cheap, and asked on another thread while a cell runs.
-        request: what the inputs say at first.
-        forget: lets go of a batch that only the panel holds.
-        try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
-        apply: prepares a fix for the user's source; raises DevwidgetError where it does not fit.
-        follow: makes the object that the model's name is bound to now the model, after each cell; True if it is another one.
-        name: the notebook's variable that holds the model, "" if none does.
-        model: the model itself for sections of extras, None when it is gone or elsewhere; asked on another thread too.
+        snapshot: Returns where everything is now; None if the model no longer exists.
+        trace: Runs one step; calls its second argument with progress texts. Raises DevwidgetError with a text to show.
+        names: Notebook variables that may be a batch, best first.
+        memory: Returns the memory of each device; cheap.
+        training: Returns bytes of gradients and optimizer state by device; cheap, also called on another thread.
+        request: The initial inputs.
+        forget: Releases a batch that only the panel keeps.
+        try_fix: Runs the step of a request with and without a fix; raises as `trace`.
+        apply: Prepares a fix for the user's source; raises DevwidgetError if it does not fit.
+        follow: Follows the model's name to its current object, after each cell; True if that is another object.
+        name: Returns the notebook variable that refers to the model, "" if none does.
+        model: Returns the model for sections of extras, None if it no longer exists; also called on another thread.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -265,9 +265,9 @@ class Panel(Protocol):
     """A panel as its page's questions, the sections of extras and the notebook's cells see it.
 
     Attributes:
-        actions: its way to the model.
-        lock: held while something is drawn, because a cell and a click may come at once.
-        view, live: the widgets of its page; the second is written while a cell runs, by one thread.
+        actions: Its access to the model.
+        lock: Held while drawing, because a cell and a click may arrive at once.
+        view, live: The widgets of its page; one thread writes the second while a cell runs.
     """
 
     snapshot: Snapshot | None
@@ -284,55 +284,55 @@ class Panel(Protocol):
         """Whether a page displays it now."""
 
     def choose_row(self, row: int) -> None:
-        """Note the row that was chosen on the page."""
+        """Select the row that was chosen on the page."""
 
     def keep(self) -> None:
-        """Keep the last trace, to compare later ones with."""
+        """Keep the last trace to compare later ones with."""
 
     def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Have a section answer a question of its page; None if it is nobody's."""
+        """Let a section answer a question of its page; None if no section does."""
 
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere."""
 
     def show_status(self, kind: str, text: str) -> None:
-        """Say how the last thing that was asked for went."""
+        """Show the outcome of the last request."""
 
     def draw_head(self) -> None:
-        """Draw the header, of which sections may say something else."""
+        """Draw the header, in which sections may replace texts."""
 
     def show_printed(self, text: str) -> None:
-        """Show what the traced code has printed."""
+        """Show the output of the traced code."""
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step."""
 
     def try_fix(self, finding: int, fix: int) -> Trace:
-        """Try one fix of the last trace."""
+        """Verify one fix of the last trace."""
 
     def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> dict[str, Any]:
-        """Draw the model on its devices, with these blocks unfolded, or every block by itself."""
+        """Draw the model on its devices, with these blocks expanded, or all blocks."""
 
     def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
         """Prepare one fix of the last trace for the user's source."""
 
     def apply_fix(self) -> None:
-        """Let the prepared fix, which the page has written, take effect, and trace again where that shows it."""
+        """Apply the prepared fix after the page has written its cells, and trace again where that shows it."""
 
     def undo_fix(self) -> None:
-        """Take back the fix that was applied last, which the page has taken back."""
+        """Undo the last applied fix, after the page has undone its cells."""
 
     def follow_name(self, cell: str = "") -> bool:
-        """Follow the model's name when a cell has ended; return whether that was the first to display this panel."""
+        """Follow the model's name after a cell; return whether the cell was the first to display this panel."""
 
     def is_replaced_by(self, other: Self) -> bool:
-        """Whether a newer panel stands in the place of this one."""
+        """Return whether a newer panel replaces this one."""
 
     def take_over(self, before: Self) -> None:
-        """Go on with what was applied in the panel before."""
+        """Take over the applied fixes of the previous panel."""
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
-        """Follow a cell that has ended: its text, whether it ran to its end, its number, whether it displayed this panel."""
+        """Update after a cell: its text, whether it succeeded, its number, whether it displayed this panel."""
 
     def sample_memory(self) -> bool:
-        """Redraw the memory bars; False to stop watching."""
+        """Redraw the memory bars; False to stop sampling."""

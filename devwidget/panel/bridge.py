@@ -1,8 +1,8 @@
 """The widgets behind a panel, one for each direction and kind of data.
 
-A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm that it came in on
-(ipykernel 7 routes by the last publisher). So `Control` carries questions and their answers, and all other widgets only
-carry data to the page. `LiveFigure` is separate because a thread writes it, and traits are not safe for two writers.
+A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm of the click
+(ipykernel 7 routes by the last publisher). So `Control` carries questions and answers, and all other widgets only send
+data to the page. `LiveFigure` is separate because a thread writes it, and traits are not safe for two writers.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from devwidget.report.page.assets import PANEL_STYLES, TREE, add_to_panel, join_
 
 
 class Control(anywidget.AnyWidget):
-    """Questions from the page, answers inside the handler, nothing else."""
+    """Questions from the page and their answers."""
 
     _esm = "export default { render() {} };"
 
 
 class LiveFigure(anywidget.AnyWidget):
-    """The memory figure while a long cell runs; written by the sampler's thread alone."""
+    """The memory figure while a cell runs; only the sampler's thread writes it."""
 
     _esm = "export default { render() {} };"
     figure = Dict().tag(sync=True)
@@ -45,7 +45,7 @@ class TreeTable(anywidget.AnyWidget):
 
 
 class PanelView(anywidget.AnyWidget):
-    """Everything around the tree: header, memory bars, tabs, findings, hops, figures; and a trait for each section."""
+    """The page around the tree: header, memory bars, tabs, findings, hops, figures; and a trait for each section."""
 
     _css = "".join(map(static_text, PANEL_STYLES))
     words = Dict().tag(sync=True)
@@ -76,19 +76,18 @@ class PanelView(anywidget.AnyWidget):
 
 
 def _section_traits() -> dict[str, Dict]:
-    """Make a trait for what each section shows."""
     return {kind.name: Dict().tag(sync=True) for kind in load_sections()}
 
 
 class PlotlyCode(anywidget.AnyWidget):
-    """plotly.js, gzipped, pushed once to each page that shows a panel."""
+    """plotly.js, gzipped; sent once to each page that shows a panel."""
 
     _esm = "export default { render() {} };"
     code = Bytes().tag(sync=True)
 
 
 def refer_to(widget: Any) -> str:
-    """Return how the page finds a widget from another one."""
+    """Return the reference by which the page finds a widget."""
     return f"anywidget:{widget.model_id}"
 
 
@@ -96,7 +95,7 @@ _shared: list[PlotlyCode] = []
 
 
 def shared_plotly() -> PlotlyCode:
-    """Return the kernel's only PlotlyCode, a new one if somebody closed it."""
+    """Return the kernel's only PlotlyCode; a new one if it was closed."""
     if not _shared or _shared[0].comm is None:
         _shared[:] = [PlotlyCode(code=packed_plotly())]
     return _shared[0]

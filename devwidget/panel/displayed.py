@@ -1,4 +1,4 @@
-"""How a widget is displayed: live where a page runs it, as plain HTML where it was saved, in the language of reports."""
+"""Display a widget: live where a page runs it, as plain HTML in a saved notebook."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from devwidget.records.schema.message import Message
 
 
 class Displayed:
-    """For a widget whose `view` is what a page draws.
+    """Mixin for a widget whose `view` is drawn by a page.
 
-    What is saved with a notebook follows the panel: a page that has displayed it puts the new text in the place of the old one.
+    The saved output follows the panel: a page that displayed it replaces the old text with the new one.
     """
 
     view: Any
     shows: type
-    """What it is made of."""
+    """The class of the record that it shows."""
     _was_displayed = False
 
     def __new__(cls, given: object = None, *args: Any, **kwargs: Any) -> Self:
-        """Refuse before there is a widget: one that is not whole cannot be closed."""
+        """Check the argument before the widget exists: an incomplete widget cannot be closed."""
         if not isinstance(given, cls.shows):
             what = Message("a {panel} cannot be built from a `{kind}`", panel=cls.__name__, kind=type(given).__name__)
             raise ArgumentError(what, instead="devwidget.show(model, batch)")
@@ -36,7 +36,7 @@ class Displayed:
         raise NotImplementedError
 
     def _saved_html(self) -> str:
-        """Return the same for an output beside the live panel."""
+        """Return plain HTML for an output next to the live panel."""
         raise NotImplementedError
 
     def _view_id(self) -> str:
@@ -50,7 +50,7 @@ class Displayed:
         return bundle
 
     def _ipython_display_(self) -> None:
-        """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""
+        """Display two outputs; a page shows one. JupyterLab ignores other formats of a widget output."""
         # These would show both outputs.
         if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:
             raise NotImplementedError("IPython displays the MIME bundle instead")
@@ -61,7 +61,7 @@ class Displayed:
         self._was_displayed = True
 
     def save_again(self) -> None:
-        """Save with the notebook what is shown now; a terminal has printed its text, and nothing is taken back there."""
+        """Update the output that is saved with the notebook. A terminal keeps its printed text."""
         if self._was_displayed and runs_in_notebook():
             from IPython.display import update_display
 
@@ -76,7 +76,7 @@ class Displayed:
 
 
 def close_parts(panel: Any, *parts: Any) -> None:
-    """Take the parts of a panel off every page, and speak no more for it."""
+    """Close the parts of a panel and stop translating it."""
     fall_silent(panel)
     for widget in parts:
         widget.layout.close()  # a widget of its own, which closing its owner leaves behind
@@ -85,16 +85,16 @@ def close_parts(panel: Any, *parts: Any) -> None:
 
 
 def runs_in_notebook() -> bool:
-    """Whether a page shows what is displayed, and not a terminal."""
+    """Return whether a page, not a terminal, shows the output."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
 class SpeakingWidget(Protocol):
-    """A widget with words."""
+    """A widget with translated texts."""
 
     def speak(self) -> None:
-        """Say everything in the language of reports."""
+        """Set all texts in the current language."""
 
 
 # Weak: a widget that nobody has any more says nothing again.
@@ -102,12 +102,12 @@ _widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
 
 
 def speak_along(widget: SpeakingWidget) -> None:
-    """Let a widget say everything again after each change, for as long as somebody has it."""
+    """Update the texts of a widget after each change of language, while it is alive."""
     _widgets.add(widget)
 
 
 def fall_silent(widget: SpeakingWidget) -> None:
-    """Leave a closed widget alone."""
+    """Stop updating a closed widget."""
     _widgets.discard(widget)
 
 

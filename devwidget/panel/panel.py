@@ -48,17 +48,17 @@ S = TypeVar("S", bound=Section)
 
 
 class DeviceWidget(Displayed, ipywidgets.VBox):
-    """A panel, a widget that other widgets can hold. It holds the model weakly, and keeps only numbers and words.
+    """A panel; other widgets can contain it. It keeps a weak reference to the model, and only numbers and texts.
 
-    Extras add what they show as `sections`, and some of those add methods: `propose`, `show_ranks`, `show_recorded`.
+    Extras add `sections`, and some add methods: `propose`, `show_ranks`, `show_recorded`.
 
     Attributes:
-        snapshot: the last snapshot; None if the model was gone before the first.
-        trace: the last trace, None before the first; `observe` tells of new ones.
-        kept: the trace that later ones are compared with, None if there is none.
-        selected: path of the module that was chosen last, on the page or by code, "" for the root; None before. `observe` tells
-            of new ones, and what is assigned is shown on the page.
-        sections: what extras show in it.
+        snapshot: The last snapshot; None if the model no longer existed at the first.
+        trace: The last trace, None before the first; `observe` reports new ones.
+        kept: The trace that later ones are compared with, None if there is none.
+        selected: Path of the selected module, "" for the root; None before a selection. `observe` reports new ones, and
+            assigning it selects the module on the page.
+        sections: What extras show in the panel.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -103,11 +103,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What the last trace found, worst first."""
+        """Findings of the last trace, worst first."""
         return self.trace.findings if self.trace is not None else ()
 
     def speak(self) -> None:
-        """Say everything in the language of reports."""
+        """Set all texts in the current language."""
         with self.lock:
             self.view.words, self.tree.words = page_words(*add_to_panel(section_scripts())), page_words(*TREE)
             if self.snapshot is not None:
@@ -124,20 +124,20 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.save_again()
 
     def select(self, path: str) -> None:
-        """Show a module on the page, as a click on its row does.
+        """Select a module on the page, as a click on its row does.
 
         Args:
-            path: of the module, or of a tensor in a plain attribute, as the table has it; "" for the root.
+            path: Path of the module, or of a tensor in a plain attribute, as in the table; "" for the root.
 
         Raises:
-            UnknownNameError: if the table has no such row.
+            UnknownNameError: If the table has no such row.
         """
         if path == self.selected:
             self._show_choice(path)
         self.selected = path
 
     def choose_row(self, row: int) -> None:
-        """Note the row that was chosen on the page."""
+        """Select the row that was chosen on the page."""
         if 0 <= row < len(self.table):
             self._is_page_choosing = True
             try:
@@ -163,17 +163,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return path
 
     def keep(self) -> None:
-        """Keep the last trace: later ones are shown beside it."""
+        """Keep the last trace; later ones are compared with it."""
         with self.lock:
             self.kept = self.trace
             self._draw_compared()
 
     def find_section(self, kind: type[S]) -> S:
-        """Find the section of a class."""
+        """Return the section of a class."""
         return next(each for each in self.sections if isinstance(each, kind))
 
     def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Have a section answer a question of its page; None if it is nobody's."""
+        """Let a section answer a question of its page; None if no section does."""
         for section in self.sections:
             answer = section.answer_question(message)
             if answer is not None:
@@ -181,7 +181,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return None
 
     def __getattr__(self, name: str) -> Any:
-        """Find a method that a section adds."""
+        """Return a method that a section adds."""
         for each in self.__dict__.get("sections", ()):
             if name in each.methods:
                 return getattr(each, name)
@@ -191,17 +191,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return [*super().__dir__(), *(name for each in self.sections for name in each.methods)]
 
     def show_printed(self, text: str) -> None:
-        """Show what the traced code has printed."""
+        """Show the output of the traced code."""
         self.view.printed = safe_block(text)
 
     def refresh(self) -> None:
-        """Read the model again and redraw what has changed; says so if the model is gone."""
+        """Read the model again and redraw what has changed; shows it if the model no longer exists."""
         with self.lock:
             if self._read_again():
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Read the model and draw it, then what sections have to say; return whether anything but memory has changed."""
+        """Read and draw the model, then the sections; return whether anything but memory has changed."""
         snapshot = self.actions.snapshot()
         self.view.gone = snapshot is None
         self._offer_inputs()
@@ -226,10 +226,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return is_other
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
-        """Trace one step, as the button does; without a request, with the inputs used last.
+        """Trace one step, as the button does; without a request, with the last inputs.
 
         Raises:
-            DevwidgetError: if there is no batch, or it does not fit; the panel shows it too.
+            DevwidgetError: If there is no batch, or it does not fit. The panel shows it too.
         """
         with self.lock:
             chosen = request or self._request
@@ -242,16 +242,16 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     @property
     def _waits_for_trace(self) -> bool:
-        """Whether what was applied last works, and no trace has shown it."""
+        """Whether the last applied fix is live but not traced yet."""
         return bool(self._applied) and self._applied[-1].works == "now" and not self._applied[-1].is_traced
 
     def _trace_step(self, request: TraceRequest) -> Trace:
-        """Trace; where that fails, the trace that is shown stays, and what was applied is as it was."""
+        """Trace. If that fails, the panel keeps its trace and the state of the applied fix."""
         with self._show_busy(say("tracing …")):
             return self.actions.trace(request, self._show_progress)
 
     def _show_traced(self, trace: Trace) -> None:
-        """Show a trace of the model as it is now, and say that what was applied is in it."""
+        """Show a trace of the current model, which includes the applied fix."""
         is_applied = self._waits_for_trace
         self.show_trace(trace)
         if is_applied:
@@ -259,19 +259,19 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_applied()
 
     def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
-        """Say what a page is to write, so that one fix of the last trace stands in the user's source.
+        """Return what the page must write to apply one fix of the last trace.
 
         Raises:
-            DevwidgetError: if there is no such fix, or the source is not what it was made for.
+            DevwidgetError: If there is no such fix, or the source has changed.
         """
         self._prepared = self.actions.apply(_choose_fix(self.trace, finding, fix)[1])
         return self._prepared
 
     def apply_fix(self) -> None:
-        """Let the prepared fix, which the page has written, take effect, and trace again where that shows it.
+        """Apply the prepared fix after the page has written its cells, and trace again where that shows it.
 
         Raises:
-            DevwidgetError: if a file cannot be written, or as `run_trace`; the panel shows it too.
+            DevwidgetError: If a file cannot be written, or as `run_trace`. The panel shows it too.
         """
         with self.lock:
             prepared, before, self._prepared = self._prepared, self.trace, None
@@ -289,10 +289,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._show_result(before)
 
     def undo_fix(self) -> None:
-        """Take back the fix that was applied last, which the page has taken back, and show the trace before it.
+        """Undo the last applied fix after the page has undone its cells, and show the trace before it.
 
         Raises:
-            DevwidgetError: if a file has changed since; the panel shows it too.
+            DevwidgetError: If a file has changed since. The panel shows it too.
         """
         with self.lock:
             if not self._applied:
@@ -305,14 +305,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._show_trace_of(last.before, last.binding)
 
     def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
-        """Forget what was applied, but for what is `still` there; what came before it is then compared no longer."""
+        """Forget the applied fixes except `still`, and the traces before them."""
         if self._applied:
             self._applied, self._awaited, self.kept = list(still), (), still[-1].before if still else None
             self._draw_applied()
             self._draw_compared()
 
     def _draw_applied(self) -> None:
-        """Draw what was applied, and whether it was traced."""
         content = Content()
         if self._applied:
             last = self._applied[-1]
@@ -326,10 +325,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view.applied = content
 
     def try_fix(self, finding: int, fix: int) -> Trace:
-        """Try one fix of the last trace, as its button does; the trace with the outcome.
+        """Verify one fix of the last trace, as its button does.
+
+        Returns:
+            The trace with the outcome.
 
         Raises:
-            DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
+            DevwidgetError: If there is no such fix, or the step cannot be run again. The panel shows it too.
         """
         with self.lock:
             with self._show_busy(say("verifying the fix: the step runs twice …")):
@@ -342,7 +344,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     @contextlib.contextmanager
     def _show_busy(self, words: str) -> Iterator[None]:
-        """Say what is done, and how it failed."""
+        """Show what is running, and how it failed."""
         self._refused = None
         self.show_status("busy", words)
         try:
@@ -363,11 +365,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.show_status("busy", code_word(text))
 
     def show_trace(self, trace: Trace) -> None:
-        """Draw a trace that was recorded elsewhere over the module tree."""
+        """Draw a trace that was recorded elsewhere on the module tree."""
         self._show_trace_of(trace, self._bindings)
 
     def _show_trace_of(self, trace: Trace, binding: int) -> None:
-        """Draw a trace of the object that was bound to the model's name at some time."""
+        """Draw a trace of the object that the model's name had at some time."""
         with self.lock:
             self.trace, self._refused, self._traced_binding = trace, None, binding
             self.view.printed = ""  # what an earlier one has printed
@@ -380,14 +382,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.save_again()
 
     def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> Content:
-        """Draw the model on its devices, folded as `views.devices.make_picture` is told."""
+        """Draw the model on its devices, expanded as `views.devices.make_picture` specifies."""
         return devices_content(self.snapshot or Snapshot(()), self.table, self.trace, opened, every=every)
 
     def follow_name(self, cell: str = "") -> bool:
-        """Follow the model's name when a cell has ended; return whether that cell was the first to display this panel.
+        """Follow the model's name after a cell; return whether the cell was the first to display this panel.
 
         Args:
-            cell: its id in the notebook, "" if that is not known.
+            cell: Id of the cell in the notebook, "" if unknown.
         """
         self._is_rebound = self.actions.follow()
         if self._is_rebound:
@@ -398,11 +400,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return bool(cell)
 
     def is_replaced_by(self, other: DeviceWidget) -> bool:
-        """Whether a newer panel of the same name stands in the place of this one in the page."""
+        """Return whether a newer panel of the same name replaces this one in the page."""
         return other is not self and other._cell == self._cell != "" and other.actions.name() == self.actions.name() != ""
 
     def take_over(self, before: DeviceWidget) -> None:
-        """Go on with the fixes that were applied in the panel before, which the page shows no more."""
+        """Take over the applied fixes of the previous panel, which the page no longer shows."""
         with self.lock:
             if self._applied or not before._applied:
                 return
@@ -413,13 +415,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_applied()
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
-        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds.
+        """Update after a cell. A panel that is no longer shown releases a batch that only it keeps.
 
         Args:
-            raw: text of the cell.
-            succeeded: it ran to its end.
-            number: under which it ran.
-            is_new: it has displayed this panel, which the page may not know of yet.
+            raw: Text of the cell.
+            succeeded: Whether it ran to its end.
+            number: Its execution count.
+            is_new: Whether it displayed this panel, which the page may not know yet.
         """
         if not self.is_shown and not is_new:
             if self._was_shown:
@@ -436,7 +438,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.jobs.submit(self._trace_applied)
 
     def _note_rebinding(self) -> None:
-        """The model's name got another object: the trace so far is of the one before, and later ones are compared with it."""
+        """Note that the name has a new object: the trace is of the previous one, to compare later ones with."""
         self._bindings += 1
         if not self._applied:
             self.kept = self.trace
@@ -445,34 +447,34 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_result(self.trace)
 
     def _note_run(self, raw: str, number: int) -> None:
-        """A cell that was waited for has run: it is found under another number from now on."""
+        """Note the new number of a cell that was re-run to apply a fix."""
         self._awaited = tuple(text for text in self._awaited if text != raw)
         last = self._applied[-1]
         numbers = dict(zip((cell.number for cell in last.cells), last.applied.texts, strict=True))
         last.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in last.cells)
 
     def _can_trace_applied(self, *, is_awaited: bool) -> bool:
-        """Whether a cell has made what was applied visible: all of its cells have run, or the model was built again."""
+        """Return whether the applied fix is live: all its cells have run, or the model was built again."""
         if not self._applied or self._applied[-1].is_traced:
             return False
         return self._is_rebound or (is_awaited and not self._awaited)
 
     def refresh_after_cell(self) -> None:
-        """Refresh, and show what goes wrong in the panel: it must not spoil the user's next cell."""
+        """Refresh, and show errors in the panel instead of raising them in the user's next cell."""
         try:
             self.refresh()
         except Exception as error:
             self._show_refusal(say("the panel could not re-read the model: {error}", error=error_text(error)))
 
     def _trace_applied(self) -> None:
-        """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
+        """Trace the applied fix after its cell was re-run; the panel shows errors."""
         with self.lock, contextlib.suppress(Exception):
             self._awaited, self._applied[-1].works = (), "now"
             self._draw_applied()
             self._show_traced(self._trace_step(self._request))
 
     def sample_memory(self) -> bool:
-        """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
+        """Redraw only the memory bars, on the thread that samples a long cell; False to stop."""
         if self.view.gone:
             # What the panel says is how the model was when it was last seen.
             return True
@@ -494,7 +496,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return bool(self.view._view_count)
 
     def close(self) -> None:
-        """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
+        """Close the panel. The shared plotly code stays for other panels."""
         refresh.forget_panel(self)
         fall_silent(self)
         self.actions.forget()
@@ -526,11 +528,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return categorize_memory(memory, held)
 
     def show_status(self, kind: str, text: str) -> None:
-        """Say how the last thing that was asked for went: `busy`, `done`, `error`, `refused` or `moved`."""
+        """Show the outcome of the last request: `busy`, `done`, `error`, `refused` or `moved`."""
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
     def _show_refusal(self, text: str) -> None:
-        """Say that nothing new was drawn, and of what the picture below is."""
+        """Show that nothing new was drawn, and which trace is shown."""
         if self.trace:
             before = say("Showing the previous trace: {summary}", summary=self.view.traced["summary"])
         else:
@@ -565,7 +567,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._draw_marks()
 
     def draw_head(self) -> None:
-        """Draw the header, of which sections may say something else."""
+        """Draw the header, in which sections may replace texts."""
         if self.snapshot is None:
             return
         content = head_content(self.snapshot, self.table)
@@ -585,12 +587,12 @@ class AppliedOnce:
     """A fix that was applied in a panel.
 
     Attributes:
-        applied: the fix in the user's source.
-        before: the trace that offered it.
-        binding: how often the model's name had got another object when that was traced.
-        works: as of `applied`; `now` once its cells have run.
-        cells: as of `applied`, under the numbers that they ran last.
-        is_traced: a trace has shown what it does.
+        applied: The fix in the user's source.
+        before: The trace that offered it.
+        binding: Number of rebindings of the model's name when that trace was made.
+        works: As in `applied`; `now` once its cells have run.
+        cells: As in `applied`, with the numbers of their last run.
+        is_traced: Whether a trace includes it.
     """
 
     applied: AppliedFix
@@ -602,12 +604,11 @@ class AppliedOnce:
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
-    """Return where each tensor of the model is."""
     return [(module.path, tensor.name, tensor.device) for module in snapshot.modules for tensor in module.tensors]
 
 
 def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
-    """Return the last trace, and the fix of these numbers."""
+    """Return the last trace, and its fix with these numbers."""
     findings = trace.findings if trace is not None else ()
     fixes = findings[finding].fixes if 0 <= finding < len(findings) else ()
     if trace is None or not 0 <= fix < len(fixes):
@@ -616,7 +617,7 @@ def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix
 
 
 def _replace_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
-    """Return the trace with what came of a fix; the step has run for that too."""
+    """Return the trace with an updated fix, whose verification ran the step too."""
     findings, fixes = list(trace.findings), list(trace.findings[finding].fixes)
     fixes[fix] = tried
     findings[finding] = replace(findings[finding], fixes=tuple(fixes))

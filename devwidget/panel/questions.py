@@ -1,4 +1,4 @@
-"""Questions from the page: each is answered or refused inside its handler, whatever thread that runs on, whatever it holds."""
+"""Answer questions from the page. Every question gets an answer or an error, on any thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_ID = 100
 
 
 def answer_page(control: Any, message: Any, answer_question: Callable[[Message], Message]) -> None:
-    """Answer one message of a control widget, whatever the page has sent and whatever goes wrong."""
+    """Answer one message of a control widget, even if it is malformed or the answer raises."""
     asked: Message = message if isinstance(message, dict) else {}
     try:
         answer = answer_question(asked)
@@ -32,20 +32,20 @@ def answer_page(control: Any, message: Any, answer_question: Callable[[Message],
 
 
 def refusal_words(error: BaseException) -> str:
-    """What a page says of an exception: of ours the words alone."""
+    """Return the text that a page shows for an exception."""
     if isinstance(error, DevwidgetError):
         return safe_block(str(error))
     return safe_block(error_text(error))
 
 
 class PanelQuestions:
-    """Answers one panel's questions. What goes wrong here is sent to the page, never lost."""
+    """Answer the questions of one panel. Exceptions are sent to the page."""
 
     def __init__(self, panel: Panel) -> None:
         self._panel = panel
 
     def on_message(self, control: Any, message: Any, buffers: Any) -> None:
-        """Handle one message of the control widget: an object, or else what a broken page sends."""
+        """Handle one message of the control widget, even if it is not an object."""
         answer_page(control, message, self._answer_question)
 
     def _answer_question(self, message: Message) -> Message:
@@ -108,7 +108,11 @@ def _parse_request(message: Message) -> TraceRequest:
 
 
 def read_field(message: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
-    """Read a part of a question; null and nothing are the default."""
+    """Read a field of a question; null or missing gives the default.
+
+    Raises:
+        TypeError: If the field has another type.
+    """
     value = message.get(name)
     if value is None:
         return default
@@ -119,7 +123,7 @@ def read_field(message: Mapping[str, Any], name: str, kind: type[T], default: T)
 
 
 def _echo_id(value: object) -> str | int | None:
-    """Return what the page calls its question if it can be sent back: numbers, and short printable texts."""
+    """Return the id of a question if it can be sent back: a number or a short printable text."""
     if type(value) is int and abs(value) < 2**53:
         return value
     if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable():
@@ -133,7 +137,7 @@ MOST = 20_000
 
 @contextlib.contextmanager
 def collect_printed(show: Callable[[str], None]) -> Iterator[None]:
-    """Collect what is printed inside, and hand it over at the end, whatever ended it; refuse what is asked."""
+    """Collect printed output, and pass it on at the end, even after an exception. `input()` raises."""
     text, asks = io.StringIO(), builtins.input
     show("")
     try:

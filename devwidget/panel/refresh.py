@@ -1,4 +1,4 @@
-"""Panels follow the notebook: they look again after each cell, and watch memory while a long cell runs."""
+"""Update panels after each cell, and sample memory while a long cell runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from devwidget.panel.actions import Panel
 
 SAMPLE_SECONDS = 1.0
-"""Time between two looks at memory, and how long a cell must run before the first."""
+"""Seconds between two samples, and before the first sample of a cell."""
 
 # Weak: to be kept up to date does not keep a panel, or a shell that a test or an embedding program has made, alive.
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
@@ -19,7 +19,7 @@ _cell_ended: list[threading.Event] = []
 
 
 def watch_panel(panel: Panel) -> None:
-    """Keep a panel up to date from now on, if this Python runs cells."""
+    """Update a panel after each cell from now on, in IPython."""
     _panels.add(panel)
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and shell not in _shells:
@@ -30,12 +30,12 @@ def watch_panel(panel: Panel) -> None:
 
 
 def forget_panel(panel: Panel) -> None:
-    """Leave a panel alone."""
+    """Stop updating a panel."""
     _panels.discard(panel)
 
 
 def stop_watching(shell: Any) -> None:
-    """Take the callbacks off a shell."""
+    """Remove the callbacks from a shell."""
     if shell in _shells:
         _shells.discard(shell)
         shell.events.unregister("pre_run_cell", _before_cell)
@@ -72,7 +72,7 @@ def _shown_panels() -> list[Panel]:
 
 
 def _sample_memory(ended: threading.Event) -> None:
-    """Sample in the thread of one cell: it ends with the cell, and at the first look that fails."""
+    """Sample on the thread of one cell; stops with the cell, or at the first failure."""
     while not ended.wait(SAMPLE_SECONDS):
         for panel in _shown_panels():
             if not panel.sample_memory():

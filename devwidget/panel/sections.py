@@ -1,7 +1,7 @@
-"""What extras add to the panel of a model, and how `devwidget.show` opens what is no model.
+"""What extras add to the panel of a model, and how `devwidget.show` opens other objects.
 
-An extra names its modules in the slot `panel`. Each registers sections, by `@section`, and functions that open the panel of a
-record, by `@opens_panel`. The scripts of a section add its other half to `SECTIONS` of `static/sections.js`.
+An extra names its modules in the slot `panel`. Each registers sections with `@section`, and functions that open the panel
+of a record with `@opens_panel`. The scripts of a section add its page to `SECTIONS` of `static/sections.js`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from devwidget.panel.actions import Panel
 
 
 class Section:
-    """What an extra shows in one panel; a subclass overrides what it needs.
+    """What an extra shows in one panel. Override what you need.
 
     Attributes:
-        name: of the state of the page that it writes, as in its script.
-        scripts: its files, as `report.page.assets.files_of_extra` names them.
-        methods: names of its methods that the panel has too.
-        panel: where it is shown.
+        name: Name of the trait that it writes, as in its script.
+        scripts: Its files, as `report.page.assets.files_of_extra` names them.
+        methods: Names of its methods that the panel has too.
+        panel: The panel that shows it.
     """
 
     name: ClassVar[str]
@@ -31,39 +31,39 @@ class Section:
         self.panel = panel
 
     def send(self, content: Mapping[str, Any]) -> None:
-        """Have the page show this."""
+        """Show content on the page."""
         self.panel.view.set_trait(self.name, dict(content))
 
     def send_live(self, content: Mapping[str, Any]) -> None:
-        """Have the page show this while a cell runs; called by `sample` alone, because one thread writes what is live."""
+        """Show content while a cell runs. Call it only from `sample`, because one thread writes live content."""
         self.panel.live.set_trait(self.name, dict(content))
 
     def follow(self) -> None:
-        """Look again at what is shown; called after each cell, when the table of the model is that of now."""
+        """Update after a cell, when the table shows the current model."""
 
     def draw(self) -> None:
-        """Draw what is shown; called at first, and when the language of reports is another one."""
+        """Draw the section; called first, and when the language changes."""
 
     def sample(self) -> None:
-        """Draw what a running cell has changed; called on a thread of its own."""
+        """Draw changes while a cell runs; called on a thread of its own."""
 
     def make_head(self) -> dict[str, Any]:
-        """Return what stands in the header of the panel instead of what the core says there."""
+        """Return texts that replace texts of the panel's header."""
         return {}
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Answer a question of the page; None if it is for somebody else. What is raised is shown on the page."""
+        """Answer a question of the page; None if it is for another section. The page shows exceptions."""
         return None
 
     def close(self) -> None:
-        """Let go of everything; the panel is closed."""
+        """Release everything when the panel closes."""
 
 
 class ModelOpener(Protocol):
-    """How the panel of a model is opened, with what else `show` was given."""
+    """A function that opens the panel of a model with the other arguments of `show`."""
 
     def __call__(self, model: Any, optimizer: Any, opens: str) -> Any:
-        """Open it at a tab."""
+        """Open the panel at a tab."""
 
 
 Opener = Callable[[Any, ModelOpener], Any]
@@ -75,13 +75,13 @@ _openers: dict[type, Opener] = {}
 
 
 def section(kind: S) -> S:
-    """Show a section in each panel that is opened from now on."""
+    """Show a section in every panel that opens from now on."""
     _sections.append(kind)
     return kind
 
 
 def opens_panel(kind: type) -> Callable[[F], F]:
-    """Have `devwidget.show` call a function for what is of this class, with a way to open the panel of a model."""
+    """Register a function that opens the panel of a class for `devwidget.show`."""
 
     def register(opener: F) -> F:
         _openers[kind] = opener
@@ -91,18 +91,18 @@ def opens_panel(kind: type) -> Callable[[F], F]:
 
 
 def load_sections() -> tuple[type[Section], ...]:
-    """Load the sections of all extras."""
+    """Load and return the sections of all extras."""
     extras.load_all("panel")
     return tuple(_sections)
 
 
 def section_scripts() -> tuple[str, ...]:
-    """Name the scripts of all sections."""
+    """Return the scripts of all sections."""
     return tuple(script for kind in load_sections() for script in kind.scripts)
 
 
 def find_opener(value: object) -> Opener | None:
-    """Find how an extra opens the panel of something; None for a model, and for what nobody knows."""
+    """Return the function that opens the panel of an object; None for a model or an unknown class."""
     extras.load_all("panel")
     for kind in type(value).__mro__:
         for known, opener in _openers.items():

@@ -291,7 +291,7 @@ def test_a_fix_that_was_not_tried_has_a_button_that_asks_for_it(bare):
     sent = bare.sent("try")[0]
     assert (sent["finding"], sent["fix"]) == (0, 0)
     expect(button).to_be_disabled()
-    bare.update("panel", "status", {"kind": "error", "text": "the model is gone"})
+    bare.update("panel", "status", {"kind": "error", "text": "the model no longer exists"})
     expect(button).to_be_enabled()
 
 

@@ -133,10 +133,10 @@ def test_plan_says_which_argument_was_meant(capsys: pytest.CaptureFixture[str]) 
         (("check", "outside_step.py:stp"), "did you mean 'step'?"),
         (("check", "outside_step.py:alone"), "returned a `Linear`"),
         (("check", "outside_step.py:odd"), "did you mean 'loss_fn'?"),
-        (("check", "nothing"), "names no function"),
+        (("check", "nothing"), "is not of the form module:function"),
         (("check", "nothing.py:step"), "there is no file nothing.py"),
-        (("check", "--memory", "2GiB", "outside_step.py:step"), "of how many GPUs?"),
-        (("check", "--card", "A100-80GB", "outside_step.py:step"), "of how many GPUs?"),
+        (("check", "--memory", "2GiB", "outside_step.py:step"), "--memory and --card need --gpus"),
+        (("check", "--card", "A100-80GB", "outside_step.py:step"), "--memory and --card need --gpus"),
         (("run", "nothing.py"), "there is no script nothing.py"),
         (("run", "-m", "nothing.at.all"), "there is no module nothing.at.all"),
         (("show", "nothing.json"), "cannot be read"),
@@ -156,7 +156,7 @@ def test_no_gpus_of_a_card_are_refused_before_the_card_is_asked_for(capsys: pyte
         main(("check", "--gpus", "0", "--card", "A100-80GB", "outside_step.py:step"))
     out, err = capsys.readouterr()
     assert (ended.value.code, out) == (2, "")
-    assert err.endswith("check: error: argument --gpus: '0' is no number of GPUs, which begins at 1\n")
+    assert err.endswith("check: error: argument --gpus: '0' is not a number of GPUs; use 1 or more\n")
 
 
 def test_compare_is_1_for_new_findings_alone(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:

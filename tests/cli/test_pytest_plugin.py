@@ -139,7 +139,7 @@ def test_the_processes_of_xdist_have_virtual_gpus_too(suite: Callable[..., Ran],
 def test_a_marked_test_fails_on_what_is_found_and_the_fixture_has_the_trace(suite: Callable[..., Ran]) -> None:
     ran = suite("--devwidget-gpus=1", "--strict-markers", source=MARKED)
     assert ran.outcomes == {"passed": 2, "failed": 2}
-    expected = "E *warning[[]host-sync]*", "E *'worst' is no severity*", "devwidget: 1 virtual GPU · 1 of 2*"
+    expected = "E *warning[[]host-sync]*", "E *'worst' is not a severity*", "devwidget: 1 virtual GPU · 1 of 2*"
     assert ran.has_in_turn(*expected), ran.said
 
 

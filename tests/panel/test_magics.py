@@ -181,7 +181,7 @@ def test_with_births_on_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_t
     printed(lambda: shell.run_line_magic("devwidget", "births off"))
     assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"
     text = printed(lambda: shell.run_line_magic("devwidget", "births on"))
-    assert text.startswith("each call that makes a tensor takes ")
+    assert text.startswith("each call that creates a tensor takes ")
     assert text.endswith("\nbirths: on\n")
     shell.run_cell(MADE, store_history=True)
     trace = api.trace(shell.user_ns["net"], shell.user_ns["x"])
@@ -227,7 +227,7 @@ def test_after_the_first_compiled_function_no_cell_is_watched_by_itself(shell):
     assert modes_in(shell, compiled) == 0
     assert modes_in(shell, "x = torch.ones(2)") == 0
     assert printed(lambda: shell.run_line_magic("devwidget", "births")).startswith(
-        "births: off, because something was compiled"
+        "births: off, because a function is compiled"
     )
     printed(lambda: shell.run_cell("%devwidget births on"))
     assert modes_in(shell, "f(torch.ones(2))") == 1
@@ -267,11 +267,11 @@ def said(shell, magic, line, cell=None):
         ("nosuch", "`nosuch` is neither a variable nor a command -> %devwidget net"),
         ("simulat 2", "`simulat` is neither a variable nor a command; did you mean 'simulate'? -> %devwidget help"),
         ("nett", "`nett` is neither a variable nor a command; did you mean 'net'? -> %devwidget net"),
-        ("net)", "`net)` is no expression: unmatched ')' -> %devwidget net"),
+        ("net)", "`net)` is not an expression: unmatched ')' -> %devwidget net"),
         ("1/0", "`1/0` raised ZeroDivisionError: division by zero -> %devwidget help"),
-        ("why not", "`why` does not know `not` -> %devwidget why"),
-        ("fix aply", "`fix` does not know `aply` -> %devwidget fix | %devwidget fix apply"),
-        ('simulate "2', 'cannot read `simulate "2` -> %devwidget simulate 2 16GiB'),
+        ("why not", "`why` has no option `not` -> %devwidget why"),
+        ("fix aply", "`fix` has no option `aply` -> %devwidget fix | %devwidget fix apply"),
+        ('simulate "2', 'cannot parse `simulate "2` -> %devwidget simulate 2 16GiB'),
         ("simulate 0", "cannot simulate 0 GPUs (`gpus` is a whole number from 1 to 128) -> %devwidget simulate 2 16GiB"),
     ],
 )
@@ -334,5 +334,5 @@ def test_no_file_is_written_if_one_of_them_cannot_be(shell, tmp_path, monkeypatc
     changed.write_text("y = 2\n")
     edits = {str(path): [Edit(str(path), 1, 1, "z = 3", was)] for path, was in ((mine, "x = 1"), (changed, "y = 1"))}
     monkeypatch.setattr(api, "edits_to_apply", lambda: edits)
-    assert "is not what it was" in said(shell, "devwidget", "fix apply")
+    assert "has changed" in said(shell, "devwidget", "fix apply")
     assert [path.read_text() for path in sorted(tmp_path.glob("m*"))] == ["x = 1\n"]
