@@ -1,1 +1,1 @@
-"""Many ranks: the agent in each process of a job, and who asks all of them at once."""
+"""Many ranks: the agent in each process of a job, and the queries to all of them."""

@@ -1,4 +1,4 @@
-"""The agent of one rank: answers who can reach its socket, also while the rank waits in a collective, and says how it ended."""
+"""The agent of one rank: it answers queries on a socket, even while the rank waits in a collective, and reports its end."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from devwidget.records.schema.record import dumps
 
 
 class Agent:
-    """A rank that answers: `with devwidget.serve(): ...`, or until the process ends.
+    """A rank that answers queries: `with devwidget.serve(): ...`, or until the process ends.
 
     Attributes:
-        folder: where its socket is.
+        folder: Folder of its socket.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Agent:
         self._last_words.begin()
 
     def report(self, *, checksums: bool = False) -> RankReport:
-        """Report what this rank holds now; checksums read values, which waits for a GPU."""
+        """Return what this rank holds now. Checksums read values, which syncs with the GPU."""
         return self._reporter.make_report(self._find_identity(), checksums=checksums)
 
     def _find_identity(self) -> Identity:
-        """Find who we are: host and process stay, and torch may have started after us."""
+        """Return host and process, which are fixed, and the rank, which torch may set later."""
         if os.getpid() == self._who.pid:
             return find_identity()
         return self._who
 
     def stop(self) -> None:
-        """Answer nobody any more. A second call, and one in a forked child, do nothing."""
+        """Stop answering. A second call, or one in a forked child, has no effect."""
         if os.getpid() == self._who.pid and serving_agent() is self:
             _agents.clear()
             self._hook.run_steps()
@@ -125,14 +125,14 @@ class Agent:
     def _refuse_double(self) -> None:
         if serving_agent() is not None:
             raise DevwidgetError(
-                Message("this process answers already"), instead=Message("one call of devwidget.serve() in each rank")
+                Message("this process already answers queries"), instead=Message("call devwidget.serve() once in each rank")
             )
         if not self._socket.exists():
             return
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as other, contextlib.suppress(ConnectionRefusedError):
             other.connect(str(self._socket))
-            why = Message("the folder {folder} is that of another job, or this one was started twice", folder=self.folder)
-            what = Message("another process answers as rank {rank}", rank=self._who.rank)
+            why = Message("the folder {folder} belongs to another job, or this job was started twice", folder=self.folder)
+            what = Message("another process already answers as rank {rank}", rank=self._who.rank)
             raise DevwidgetError(what, why=why, instead="devwidget.serve(folder=...)")
         # The file of a process that was killed: nobody listens, and a new socket needs the name.
         self._socket.unlink()
@@ -144,7 +144,7 @@ class Agent:
 
     @property
     def socket_path(self) -> pathlib.Path:
-        """Where it listens."""
+        """Path of its socket."""
         return self._socket
 
     def __enter__(self) -> Self:
@@ -164,17 +164,17 @@ _agents: list[Agent] = []
 
 
 def serving_agent() -> Agent | None:
-    """Return the agent of this process that answers now."""
+    """Return the active agent of this process."""
     if _agents:
         return _agents[0]
     return None
 
 
 def _start_listening(agent: Agent) -> None:
-    """Have torch's server answer for us.
+    """Start torch's server.
 
-    Its `shutdown`, which its destructor calls too, waits for its threads with Python locked: a question that comes at that
-    moment would never end. So the server is never taken down: its socket goes from the folder, and its reference is kept.
+    Its `shutdown`, also called by its destructor, waits for its threads while it holds the GIL, so a query at that moment
+    would deadlock. The server is therefore never shut down: its socket is removed, and its reference is kept.
     """
     _register_handler()
     _keep_forever(torch_internals.WorkerServer(str(agent.socket_path), -1))
@@ -183,18 +183,18 @@ def _start_listening(agent: Agent) -> None:
 
 @functools.cache
 def _register_handler() -> None:
-    """Register once in a process: torch refuses a second handler of a name, and cannot take the first away."""
+    """Register once per process: torch rejects a second handler of a name and cannot remove the first."""
     _keep_forever(_answer_request)
     torch_internals.register_handler(HANDLER, _answer_request)
 
 
 def _keep_forever(thing: object) -> None:
-    """Never free it: torch lets go of it when Python is over, and to free it then aborts the process."""
+    """Never free it: torch releases it when Python has ended, and freeing it then aborts the process."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _answer_request(request: Any, response: Any) -> None:
-    """Answer one question; whatever goes wrong goes to who asked, and nowhere else."""
+    """Answer one query. Errors are sent to the client."""
     agent = serving_agent()
     try:
         if agent is None:
@@ -212,7 +212,7 @@ def _answer_request(request: Any, response: Any) -> None:
 
 
 def _find_fault(request: Any) -> str:
-    """Return why a question cannot be answered, or "": it has no body, because there is nothing to choose."""
+    """Return why a query cannot be answered, or "". A query has no body."""
     try:
         if request.body():
             return "a question has no body"

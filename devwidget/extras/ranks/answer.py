@@ -1,4 +1,4 @@
-"""Reports what this process holds and does, read without touching the job; and writes that to the folder of the job."""
+"""Report what this process holds and does, without affecting the job, and write reports to the folder of the job."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
 
 
 def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
-    """Find the outermost module of the largest tree; None where no variable holds one."""
+    """Return the root of the largest module tree; None if no variable refers to a module."""
     found = {id(module): module for module in _find_modules(frames)}
     if len(found) < 2:  # the usual case: nothing to measure
         return next(iter(found.values()), None)
@@ -65,7 +65,7 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
 
 
 def _find_modules(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
-    """Yield modules in variables, and in the fields of objects in variables, such as those of a trainer."""
+    """Yield modules in variables, and in the fields of objects in variables, such as a trainer."""
     for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         if is_module(value):
             yield value
@@ -87,7 +87,7 @@ def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
 
 
 def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
-    """Find the numbers of pipeline stages; () where torch's pipelines are not in use, or no variable holds one."""
+    """Return the numbers of pipeline stages; () without torch's pipelines, or if no variable refers to one."""
     if _PIPELINES not in sys.modules:
         return ()
     found: set[int] = set()
@@ -107,7 +107,7 @@ def _is_stage(value: object) -> bool:
 
 
 def _stored_fields(value: object) -> Iterator[Any]:
-    """Yield the fields of a schedule, which has its stages, or of an object of the user's, such as a trainer."""
+    """Yield the fields of a schedule, which has its stages, or of an object of the user, such as a trainer."""
     if is_scalar(value):
         return
     fields = dict_of(value)
@@ -122,18 +122,18 @@ ReadMemory = Callable[[], Iterable[DeviceMemory]]
 
 
 def remember_step(step: TracedStep) -> None:
-    """Have this process tell from now on of the step that it has recorded last."""
+    """Report this recorded step from now on."""
     _recorded[:] = [step]
 
 
 class Reporter:
-    """Tells what one process holds and does.
+    """Report what one process holds and does.
 
     Args:
-        model: the root, kept weakly; None to look for it in the variables of the main thread each time.
-        memory: how full each device is.
+        model: The root, weakly referenced; None to look for it in the variables of the main thread each time.
+        memory: Returns the memory of each device.
         counts: `history.note_step` is called after each step.
-        checksums: after some steps, compute checksums of parameters that every rank has whole.
+        checksums: After some steps, compute checksums of parameters that every rank has in full.
     """
 
     def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True, checksums: bool = False) -> None:
@@ -150,7 +150,7 @@ class Reporter:
         self.history = StepHistory(self._find_model, checksums=checksums)
 
     def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
-        """Find the model that was given, while it lives, or that a variable holds."""
+        """Return the given model while it exists, or one that a variable refers to."""
         if self._model is not None:
             found = self._model()
         else:
@@ -160,11 +160,11 @@ class Reporter:
         return None
 
     def announce_rank(self, who: Identity) -> RankReport:
-        """Report that there is such a rank, and nothing else."""
+        """Report only that the rank exists."""
         return RankReport(*who, time.time(), announced=True, **self._job)
 
     def report_end(self, who: Identity, word: LastWord) -> RankReport:
-        """Report that a rank has ended in order, how many steps it has taken, and by what."""
+        """Report that a rank ended normally, the number of its steps, and their settings."""
         steps, (_, groups) = self.history.list_settings(), self._progress.read_progress()
         return RankReport(*who, time.time(), step=self._count_steps(), groups=groups, last_word=word, steps=steps, **self._job)
 
@@ -178,13 +178,13 @@ class Reporter:
         word: LastWord | None = None,
         frames: Sequence[FrameType] = (),
     ) -> RankReport:
-        """Report all that this process holds and does at this moment.
+        """Report everything that this process holds and does now.
 
         Args:
-            who: this process.
-            checksums: compute checksums now, which reads values.
-            word: why it speaks unasked.
-            frames: the innermost first, of an exception that ends it; else those of the main thread.
+            who: Identity of this process.
+            checksums: Compute checksums now, which reads values.
+            word: Reason for a report without a query.
+            frames: Frames of the exception that ends the process, innermost first; else of the main thread.
         """
         here = list(frames) or main_frames()
         model = self._find_model(here)
@@ -215,13 +215,12 @@ class Reporter:
         )
 
     def _read_model(self, model: nn.Module | None, frames: list[FrameType]) -> dict[str, Any]:
-        """Read what the report says of the model."""
         notes = []
         if self.history.fault:
             fault = self.history.fault
-            notes.append(Message("by what it trains is not known after a step that could not be read: {error}", error=fault))
+            notes.append(Message("optimizer settings are unknown after a step that could not be read: {error}", error=fault))
         if model is None:
-            return {"note": in_row((Message("no variable of its main thread holds a model"), *notes), "; ")}
+            return {"note": in_row((Message("no variable of its main thread refers to a model"), *notes), "; ")}
         held = read_holdings(model)
         # While a step runs FSDP gathers what it needs; it may have begun since the frames were read.
         if is_in_step(frames) or is_in_step(main_frames()):
@@ -236,7 +235,7 @@ class Reporter:
         return total
 
     def _read_steady_progress(self) -> tuple[int, Progress]:
-        """Count steps, and read the collectives at that step; without them if it goes on too fast."""
+        """Return the number of steps and the collectives at that step; without them if steps are too fast."""
         for _ in range(_TRIES):
             step, progress = self._count_steps(), self._progress.read_progress()
             if self._count_steps() == step:
@@ -250,7 +249,7 @@ class Reporter:
 
 
 def _find_start() -> int:
-    """Find when this process began, in ticks of its machine; 0 where that is not known."""
+    """Return when this process started, in ticks of its machine; 0 if unknown."""
     found = read_process(os.getpid())
     if found is not None:
         return found[1]
@@ -258,7 +257,7 @@ def _find_start() -> int:
 
 
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
-    """Yield the accelerators that this process has used, and the memory of the process itself."""
+    """Yield the memory of the accelerators that this process has used, and of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
@@ -272,7 +271,7 @@ def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
 
 
 def _resident_bytes() -> int:
-    """Return what Linux counts for this process; 0 where there is no such file."""
+    """Return the resident memory of this process on Linux; 0 elsewhere."""
     counts = pathlib.Path("/proc/self/statm")
     if counts.exists():
         return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -280,15 +279,15 @@ def _resident_bytes() -> int:
 
 
 class RankWriter:
-    """The files of one rank; no rank waits for another, and whoever reads them puts them together.
+    """Writes the files of one rank. No rank waits for another; the reader combines the files.
 
     Args:
-        path: the folder of the job, the same for all ranks.
-        checksums: tell of each parameter that no axis cuts what is in it; that reads values, which waits for a GPU.
-        memory: how full each device is.
+        path: Folder of the job, the same for all ranks.
+        checksums: Save a checksum of each unsharded parameter; that reads values, which syncs with the GPU.
+        memory: Returns the memory of each device.
 
     Raises:
-        DevwidgetError: if this process is no rank, or other users may enter the folder.
+        DevwidgetError: If this process is not a rank, or other users have access to the folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], checksums: bool, memory: ReadMemory) -> None:
@@ -297,7 +296,7 @@ class RankWriter:
         self._checksums, self._memory = checksums, memory
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
-        """Write both files; without a model that of the largest that a variable of the main thread holds."""
+        """Write both files; by default of the largest model that a variable of the main thread refers to."""
         remember_step(TracedStep(trace.collectives, trace.groups))
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
@@ -305,4 +304,4 @@ class RankWriter:
 
 
 join_recording = RankWriter
-"""Of `devwidget.record(path=...)`: called with the folder, whether checksums are wanted, and how memory is read."""
+"""For `devwidget.record(path=...)`: takes the folder, whether to compute checksums, and how to read memory."""

@@ -22,42 +22,42 @@ def serve(
     every: float = 0.0,
     checksums: bool = False,
 ) -> Agent:
-    """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
+    """Answer queries about this rank, on a socket of its user, even while the rank waits in a collective.
 
-    One line in a training script; `devwidget.ranks(folder)` asks, in another process. It only reads: no collective, nothing
-    that waits for a GPU, no operator. A rank that nobody asks does nothing but note by what each step was taken. At an
-    exception that nothing catches, and at SIGTERM or SIGHUP, it leaves in the folder what it held, where it was and why.
+    Add one line to the training script; `devwidget.ranks(folder)` queries it from another process. It only reads: no
+    collective, no sync, no op. Between queries, a rank records only which optimizer took each step. On an uncaught exception,
+    and on SIGTERM or SIGHUP, it saves to the folder what it held, where it was and why it ended.
 
     Args:
-        model: its model; without one the largest that a variable of the main thread holds when somebody asks.
-        folder: of the job, the same for all ranks of a machine; without one `$DEVWIDGET_RANKS`, or one that is named after the
-            job of torchrun or Slurm. On a file system that several machines share, all of them may write one folder.
-        every: seconds after which it writes what it holds, again and again, for who cannot ask on its machine; 0: never.
-        checksums: after some steps, compare the parameters that every rank has whole; that reads values, which waits for a GPU.
+        model: Its model; by default the largest one that a variable of the main thread refers to at the query.
+        folder: Folder of the job, the same for all ranks of a machine; by default `$DEVWIDGET_RANKS`, or one named after the
+            job of torchrun or Slurm. Several machines may share a folder on a shared file system.
+        every: Seconds between reports that it saves regularly, for machines that you cannot query; 0 for none.
+        checksums: After some steps, compare the parameters that every rank has in full; that reads values, which syncs.
 
     Returns:
         The agent, which ends with the process, with its `stop()`, or with a `with` block.
 
     Raises:
-        DevwidgetError: if this process is no rank, the folder is open to others, or torch has no such server.
+        DevwidgetError: If this process is not a rank, other users have access to the folder, or torch has no such server.
     """
     return Agent(model, folder, lambda: read_memory(virtual_gpus()), every=every, checksums=checksums)
 
 
 @says_what_fits
 def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
-    """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
+    """Return all ranks of a job in one record, even if it hangs: states, each distinct placement once, and findings.
 
     Args:
-        source: the folder in which they answer or have written, several, some files, saved jobs, or what this has returned
-            elsewhere; without one the job of this user that has started last on this machine.
-        patience: seconds in one collective after which a rank is said to hang.
+        source: Folder in which the ranks answer or have saved reports, several folders, files, saved jobs, or results of this
+            function from elsewhere; by default your most recent job on this machine.
+        patience: Seconds in one collective after which a rank counts as hung.
 
     Returns:
         A frozen record to print, with `.save(path)`.
 
     Raises:
-        DevwidgetError: if no rank is there, or other users may enter the folder.
+        DevwidgetError: If there is no rank, or other users have access to the folder.
     """
     from devwidget.extras.ranks.ask_ranks import hear_ranks
     from devwidget.extras.ranks.records.cluster import may_be_asked_again

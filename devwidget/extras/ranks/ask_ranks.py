@@ -1,4 +1,4 @@
-"""Asks the ranks of a folder of sockets and files, or of files alone; tells what silence means."""
+"""Query the ranks of a folder by their sockets or files, and find out why a rank does not answer."""
 
 from __future__ import annotations
 
@@ -34,16 +34,20 @@ from devwidget.records.loading.json_io import load, loads, read_regular
 from devwidget.records.schema.message import Message
 
 FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
-"""Seconds for the answer of Python, and for each of two that need no Python."""
+"""Seconds for an answer from Python, and for each of two answers without Python."""
 LONG_IN_A_COLLECTIVE = 5.0
-"""Seconds after which a rank that waits for others is said to hang."""
+"""Seconds after which a waiting rank counts as hung."""
 OLD = 60.0
-"""Seconds that one file may be older than the newest before it is said to be stale."""
+"""Seconds by which a file may be older than the newest before it counts as stale."""
 _MOST_AT_ONCE = 64
 
 
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Rank]:
-    """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
+    """Query each rank of a folder, by its socket or else by its file.
+
+    Raises:
+        DevwidgetError: If it is not a folder, or other users have access to it.
+    """
     refuse_shared(folder)
     numbers = list(ranks_in(folder))
     # At once: those that do not answer are waited for together.
@@ -53,7 +57,7 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
 
 
 def mark_hung(heard: list[Rank], patience: float) -> list[Rank]:
-    """Mark the ranks that hang by what was heard of all."""
+    """Mark the ranks that hang, from the answers of all."""
     gone = {rank.number: _find_end(rank) for rank in heard if rank.state in ("stopped", *GONE)}
 
     @functools.cache  # a thousand ranks may wait in one collective of them all
@@ -64,7 +68,7 @@ def mark_hung(heard: list[Rank], patience: float) -> list[Rank]:
 
 
 def _mark_if_hung(rank: Rank, patience: float, find_first_end: Callable[[tuple[int, ...]], float]) -> Rank:
-    """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
+    """Mark a rank that has waited too long, or that waits for a rank that cannot come."""
     waits = rank.said.waits
     if waits is None or rank.said.announced or rank.state in ("dead", "stale"):
         return rank
@@ -83,7 +87,7 @@ _ONE_SIGNAL = 2.0
 
 
 def _find_end(gone: Rank) -> float:
-    """After which moment a rank had gone for certain; a signal may have ended others in the same moment."""
+    """Return the time after which a rank had certainly ended; one signal may have ended others at the same time."""
     if gone.state in ("dead", "stopped"):
         return -math.inf
     if gone.state == "terminated":
@@ -92,7 +96,7 @@ def _find_end(gone: Rank) -> float:
 
 
 def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
-    """Ask one rank."""
+    """Query one rank."""
     path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
     if not path.exists():
         return judge_written(rank, written)
@@ -121,16 +125,16 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
 
 
 def _announce_again(written: RankReport) -> RankReport:
-    """What a file says of who a rank is: what it held at that time, it may hold no more."""
+    """Return the identity in a file; the rank may no longer hold what the file says."""
     who = RankReport(written.rank, written.world_size, written.host, written.pid, written.local_rank, written.taken)
     job, run, machine, started = written.job, written.run, written.machine, written.started
     return dataclasses.replace(who, announced=True, job=job, run=run, machine=machine, started=started)
 
 
 def _judge_ended(rank: int, written: RankReport | None) -> Rank:
-    """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
+    """Judge a rank that does not answer, by its file and its process; on another machine it may be alive."""
     if written is None:
-        return Rank("dead", silent_rank(rank), Message("its process has ended: nobody listens at its socket"))
+        return Rank("dead", silent_rank(rank), Message("its process has ended: its socket refuses connections"))
     if written.last_word is not None and written.last_word.how != "running":
         return _hear_last_word(written)
     writes_on = written.last_word is not None
@@ -141,16 +145,16 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
         process = "unknown"
     said = written if writes_on else _announce_again(written)
     if process == "gone":
-        return Rank("dead", said, Message("its process has ended without a last word"))
+        return Rank("dead", said, Message("its process ended without a final report"))
     if writes_on and _has_fallen_silent(written):
-        return Rank("stale", said, Message("it has written nothing for {age} s", age=round(time.time() - written.taken)))
+        return Rank("stale", said, Message("no report for {age} s", age=round(time.time() - written.taken)))
     if writes_on and not here:
         return Rank("answered", said)
     if not here:
-        return Rank("unknown", said, Message("it answers on {host} alone: ask there", host=written.host))
+        return Rank("unknown", said, Message("it answers only on {host}; query it there", host=written.host))
     if process == "unknown":
-        return Rank("unknown", said, Message("nobody listens at its socket, and whether its process lives is not known"))
-    return Rank("unknown", said, Message("nobody listens at its socket, and there is a process of its number"))
+        return Rank("unknown", said, Message("its socket refuses connections; it is unknown whether its process is alive"))
+    return Rank("unknown", said, Message("its socket refuses connections, but a process with its number exists"))
 
 
 # A rank that writes from time to time has missed so many, and these seconds.
@@ -158,7 +162,7 @@ _MISSED, _LATE = 2, 1.0
 
 
 def _has_fallen_silent(written: RankReport) -> bool:
-    """Whether a rank that writes from time to time has not done so again."""
+    """Return whether a rank that saves reports regularly has stopped."""
     every = 0.0
     if written.last_word is not None:
         every = written.last_word.every
@@ -166,28 +170,28 @@ def _has_fallen_silent(written: RankReport) -> bool:
 
 
 def _hear_last_word(written: RankReport) -> Rank:
-    """Hear how a rank has ended, as it has said itself."""
+    """Return how a rank ended, from its final report."""
     word = written.last_word
     assert word is not None
     if word.how == "raised":
         return Rank("raised", written, Message("raised {error}", error=word.error))
     if word.how == "terminated":
-        return Rank("terminated", written, Message("was ended by the signal {name}", name=word.error))
-    return Rank("ended", written, Message("came to its end without an exception"))
+        return Rank("terminated", written, Message("ended by signal {name}", name=word.error))
+    return Rank("ended", written, Message("ended without an exception"))
 
 
 def _read_answer(known: RankReport, body: bytes) -> Rank:
     try:
         said = loads(body.decode())
     except ValueError as error:
-        return Rank("busy", known, Message("its answer cannot be read: {error}", error=error))
+        return Rank("busy", known, Message("cannot read its answer: {error}", error=error))
     if type(said) is not RankReport or said.rank != known.rank:
-        return Rank("busy", known, Message("its answer is not that of this rank"))
+        return Rank("busy", known, Message("its answer is from another rank"))
     return Rank("answered", said)
 
 
 def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | None, silence: str) -> Rank:
-    """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
+    """Distinguish a stopped, ended or busy rank. Torch's own server answers even while Python holds the GIL."""
     started = 0
     if written is not None and written.pid == known.pid:
         started = written.started
@@ -198,21 +202,21 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
-        return Rank("stopped", known, Message("its process is stopped by a signal, as Ctrl-Z does"))
+        return Rank("stopped", known, Message("its process is stopped by a signal, as by Ctrl-Z"))
     try:
         Line(path, SECOND_WAIT).ask("ping")
     except (NoAnswer, OSError):
         if _is_refused_soon(path):
             return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
-        return Rank("busy", known, Message("{silence}, and neither did torch's own server", silence=silence))
+        return Rank("busy", known, Message("{silence}; torch's own server gave none either", silence=silence))
     collective, groups = _ask_progress(path)
     if groups:
         known = dataclasses.replace(known, taken=time.time(), collective=collective, groups=groups)
-    return Rank("busy", known, Message("its process is alive, and holds Python's lock"))
+    return Rank("busy", known, Message("its process is alive and holds the GIL"))
 
 
 def _is_refused_soon(path: pathlib.Path) -> bool:
-    """Whether nobody listens any more where somebody did: a process that ends closes its sockets one after the other."""
+    """Return whether a socket stops accepting: a process that ends closes its sockets one after the other."""
     for _ in range(5):
         try:
             with contextlib.closing(sockets.socket(sockets.AF_UNIX)) as line:
@@ -227,7 +231,7 @@ def _is_refused_soon(path: pathlib.Path) -> bool:
 
 
 def _ask_progress(path: pathlib.Path) -> Progress:
-    """Ask torch alone which collective a rank waits in, and how far it has come."""
+    """Ask torch's own server which collective a rank waits in, and its progress."""
     try:
         return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
     except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
@@ -235,16 +239,16 @@ def _ask_progress(path: pathlib.Path) -> Progress:
 
 
 def judge_written(rank: int, written: RankReport | None) -> Rank:
-    """Judge a rank that has left a file and no socket: the end of a recording, how it ended, or that it would answer."""
+    """Judge a rank with a file but no socket: the end of a recording, how it ended, or that it would answer."""
     if written is None:
-        return Rank("unknown", silent_rank(rank), Message("its file cannot be read"))
+        return Rank("unknown", silent_rank(rank), Message("cannot read its file"))
     if written.announced or written.last_word is not None:
         return _judge_ended(rank, written)
     return Rank("answered", written)
 
 
 def mark_stale(heard: list[Rank]) -> list[Rank]:
-    """Mark what was written long before the newest."""
+    """Mark reports that are much older than the newest."""
     newest = max((rank.said.taken for rank in heard if rank.said.has_answered), default=0.0)
     return [_mark_if_stale(rank, newest) for rank in heard]
 
@@ -272,11 +276,11 @@ ProcessState = Literal["running", "stopped", "gone", "unknown"]
 
 
 def read_process_state(pid: int, started: int = 0) -> ProcessState:
-    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`.
+    """Return whether a process of this machine runs, is stopped or has ended; `unknown` without `/proc`.
 
     Args:
-        pid: its number.
-        started: when it began, in ticks; another process of its number is not it.
+        pid: Its number.
+        started: Its start in ticks, which tells it from a later process with the same number.
     """
     if pid <= 0 or not pathlib.Path("/proc/self").exists():
         return "unknown"
@@ -291,7 +295,7 @@ def read_process_state(pid: int, started: int = 0) -> ProcessState:
 
 
 def _is_here(report: RankReport | None) -> bool:
-    """Whether the process that wrote a report would be one of this machine, by the number that it has there."""
+    """Return whether the pid in a report refers to a process of this machine."""
     if report is None:
         return True
     if report.machine and (machine := find_machine()):
@@ -299,18 +303,18 @@ def _is_here(report: RankReport | None) -> bool:
     return report.host in ("", sockets.gethostname())
 
 
-_SOURCES = Message("a folder of ranks or several, their files, or saved jobs: devwidget.ranks('runs/today')")
+_SOURCES = Message("pass folders of ranks, their files, or saved jobs: devwidget.ranks('runs/today')")
 
 
 def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
-    """All ranks of one source at this moment.
+    """Return all ranks of one source now.
 
     Args:
-        source: see `devwidget.ranks`.
-        patience: seconds in one collective after which a rank is said to hang.
+        source: As for `devwidget.ranks`.
+        patience: Seconds in one collective after which a rank counts as hung.
 
     Raises:
-        DevwidgetError: if it is none, or nothing of a rank is there.
+        DevwidgetError: If it is not a source, or has no rank.
     """
     asked = time.time()
     if source is None:
@@ -324,16 +328,20 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
         elif isinstance(each, str | os.PathLike):
             sources.append(pathlib.Path(each))
         else:
-            raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(each).__name__), instead=_SOURCES)
+            raise DevwidgetError(Message("cannot query ranks from a {kind}", kind=type(each).__name__), instead=_SOURCES)
     heard = _hear_sources(sources, patience)
     if not heard:
-        why = Message("no process has called devwidget.serve() there, or written its record there")
-        raise DevwidgetError(Message("there are no ranks in this source"), why=why, instead=_SOURCES)
+        why = Message("no process called devwidget.serve() there or saved its report there")
+        raise DevwidgetError(Message("no ranks found"), why=why, instead=_SOURCES)
     return merge(heard, asked)
 
 
 def find_newest_job() -> pathlib.Path:
-    """Return the folder of this user's job that has started last; raise DevwidgetError if there is none."""
+    """Return the folder of this user's most recent job.
+
+    Raises:
+        DevwidgetError: If there is none.
+    """
     above = owner_folder()
     if above.is_dir():
         folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))]
@@ -341,13 +349,13 @@ def find_newest_job() -> pathlib.Path:
         folders = []
     if not folders:
         raise DevwidgetError(
-            Message("no job of yours answers on this machine"), instead=Message("devwidget.serve() in the training script")
+            Message("no job of yours answers on this machine"), instead=Message("call devwidget.serve() in the training script")
         )
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
 def _hear_sources(sources: list[pathlib.Path | Cluster], patience: float) -> list[Rank]:
-    """Hear the ranks of all folders, saved jobs and files; of two of one rank the one of whom more is known, then the newer."""
+    """Read all folders, saved jobs and files. If two describe the same rank, the more complete, then the newer one wins."""
     newest: dict[int, Rank] = {}
     for rank in (rank for source in sources for rank in _hear_source(source, patience)):
         if rank.number not in newest or _how_much(newest[rank.number]) < _how_much(rank):
@@ -368,16 +376,18 @@ def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Rank]:
 
 
 def _hear_file(path: pathlib.Path) -> list[Rank]:
-    """Hear what a rank has written, or all of a saved job; a rank that has written that it would answer is asked."""
+    """Read the report of a rank, or a saved job. A rank that announced itself is queried."""
     try:
         said = load(path, LARGEST_ANSWER)
     except (OSError, ValueError) as error:
-        raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
+        raise DevwidgetError(Message("cannot read {name}: {error}", name=path.name, error=error)) from None
     if isinstance(said, Cluster):
         return ranks_of_saved(said)
     if not isinstance(said, RankReport):
         raise DevwidgetError(
-            Message("{name} holds a {kind}, neither a job nor what one rank said", name=path.name, kind=type(said).__name__)
+            Message(
+                "{name} contains a {kind}, neither a job nor a report of one rank", name=path.name, kind=type(said).__name__
+            )
         )
     if not said.announced and said.last_word is None:
         return [judge_written(said.rank, said)]

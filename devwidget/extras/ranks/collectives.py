@@ -1,4 +1,4 @@
-"""How far a process has come in its collectives, from torch's flight recorder, which counts them by itself."""
+"""The progress of a process in its collectives, from torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _A_MOMENT = 0.005
 
 
 class Group(NamedTuple):
-    """A process group as its process knows it."""
+    """A process group in its process."""
 
     name: str
     ranks: tuple[int, ...]
@@ -27,20 +27,20 @@ class Group(NamedTuple):
 
 Progress = tuple[Collective | None, tuple[GroupProgress, ...]]
 Groups = Mapping[str, Group]
-"""By the number that torch gave them in the whole job."""
+"""Groups by torch's number in the whole job."""
 
 
 class ProgressReader:
-    """Reads the recorder of this process, its entries only when something is waited for: torch needs 20 us for each.
+    """Read the recorder of this process; its entries only while a collective is pending: torch takes 20 us per entry.
 
-    NCCL's that are over are left out of that; gloo never says so of its own, of which there are 2,000 at most.
+    Finished entries of NCCL are left out; gloo never marks its own as finished, at most 2,000.
     """
 
     def __init__(self) -> None:
         self._last: tuple[tuple[GroupProgress, ...], Mapping[str, Any]] | None = None
 
     def read_progress(self) -> Progress:
-        """Return what is waited for, and how far each group has come; nothing where no recorder is."""
+        """Return the pending collective, and the progress of each group; nothing without a recorder."""
         groups = list_groups()
         progress = merge_counts(_read_counts(), groups)
         if all(each.begun <= each.finished for each in progress):
@@ -59,13 +59,13 @@ class ProgressReader:
 
 
 MOST_LAST = 32
-"""Collectives that a rank tells of."""
+"""Collectives that a rank reports."""
 
 
 class LastReader:
-    """Reads the collectives that this process has begun last, and not again within a hundred times the time that it takes.
+    """Read the most recent collectives of this process, at most 1 % of the time.
 
-    Torch tells all that its recorder holds or nothing, up to 2,000, and holds Python's lock for 20 us for each.
+    Torch returns all its entries or none, up to 2,000, and holds the GIL for 20 us per entry.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class LastReader:
         self._next = 0.0
 
     def read_last(self, *, at_the_end: bool = False) -> tuple[PastCollective, ...]:
-        """Return the newest, the last of all last; messages between two ranks are left out."""
+        """Return the most recent collectives, newest last, without messages between two ranks."""
         began = time.monotonic()
         if at_the_end or began >= self._next:
             self._found = _read_past()
@@ -103,14 +103,14 @@ def _first_and_size(ranks: Sequence[int]) -> tuple[int, int]:
 
 
 def _read_counts() -> list[Mapping[str, Any]]:
-    """Read what each recorder of torch counts: one for NCCL, where torch is built with it, one for all others."""
+    """Return the counts of each recorder of torch: one for NCCL, if torch has it, one for all others."""
     dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
     # Without entries, which cost 20 us each.
     return [json.loads(dump(False)) for dump in dumps if dump is not None]
 
 
 def _read_entries(*, only_open: bool) -> list[Mapping[str, Any]]:
-    """Read what each recorder holds, without stacks; `only_open`: and without what is over."""
+    """Return the entries of each recorder without stacks; with `only_open` without finished ones."""
     found: list[Mapping[str, Any]] = []
     for dump in (torch_internals.collective_entries, torch_internals.nccl_entries):
         if dump is not None:
@@ -119,7 +119,7 @@ def _read_entries(*, only_open: bool) -> list[Mapping[str, Any]]:
 
 
 def parse_progress(dumped: bytes) -> Progress:
-    """Read the same from the text that torch's own handler sends, also while Python is busy."""
+    """Parse the progress from the text of torch's own handler, which answers while Python is busy."""
     told = json.loads(dumped)
     entries = told.get("entries", ())
     names = {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
@@ -131,7 +131,7 @@ def parse_progress(dumped: bytes) -> Progress:
 
 
 def list_groups() -> Groups:
-    """List the process groups of this process, in the order in which it made them."""
+    """Return the process groups of this process in order of creation."""
     world: Any = torch_internals.process_groups
     if world is None:
         return {}
@@ -145,9 +145,9 @@ def list_groups() -> Groups:
 
 
 def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
-    """How far each group has come, by the recorder that has seen most of it.
+    """Return the progress of each group, from the recorder that has seen most of it.
 
-    The counts are by the place of a group among those of its process, the entries by its number in the job.
+    Counts use the index of a group in its process; entries use its number in the job.
     """
     by_place = {str(place): group for place, group in enumerate(groups.values())}
     found: dict[str, GroupProgress] = {}
@@ -168,12 +168,12 @@ def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) 
 
 
 def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Find the first collective that is not over, which holds up all others. Gloo only tells that one was let go."""
+    """Return the first unfinished collective, which blocks all others. Gloo reports only timeouts."""
     return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
 
 
 def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
-    """Return the record of one entry, as old as it is now."""
+    """Return the record of one entry, with its current age."""
     number, name = entry.get("process_group", ("", ""))
     return Collective(
         kind=find_kind(str(entry.get("profiling_name", ""))),

@@ -13,21 +13,21 @@ from devwidget.records.schema.message import Message
 def add_commands(line: CommandLine) -> None:
     """Add `diagnose`."""
     run = "torchrun --nproc-per-node 4 -m devwidget run train.py"
-    line.examples.append((run, Message("each rank answers devwidget.ranks(), and is not watched")))
+    line.examples.append((run, Message("each rank answers devwidget.ranks() instead of being watched")))
     diagnose_job = "python -m devwidget diagnose /shared/job"
-    line.examples.append((diagnose_job, Message("the verdict on the ranks of a job, in ten lines")))
-    diagnose = line.add("diagnose", help=say("say what is wrong with a job of many ranks, also one that hangs or is over"))
-    words = say("folders of ranks, their files, or saved jobs; without one, the job of this user that has started last")
+    line.examples.append((diagnose_job, Message("a diagnosis of the ranks of a job in ten lines")))
+    diagnose = line.add("diagnose", help=say("report what is wrong with a job of many ranks, even if it hangs or has ended"))
+    words = say("folders of ranks, their files, or saved jobs; default: your most recent job")
     diagnose.add_argument("source", metavar="FOLDER", nargs="*", type=absolute_path, help=words)
-    words = say("seconds in one collective after which a rank is said to hang (default: {value})", value=5)
+    words = say("seconds in one collective after which a rank counts as hung (default: {value})", value=5)
     diagnose.add_argument("--patience", metavar="SECONDS", type=float, default=5.0, help=words)
-    diagnose.add_argument("--save", metavar="FILE", type=file_to_write, help=say("keep the job, for `show` and `html`"))
-    diagnose.add_argument("--html", metavar="FILE", type=file_to_write, help=say("the report as one page"))
+    diagnose.add_argument("--save", metavar="FILE", type=file_to_write, help=say("save the job for `show` and `html`"))
+    diagnose.add_argument("--html", metavar="FILE", type=file_to_write, help=say("write the report as one HTML page"))
     diagnose.set_defaults(command=diagnose_ranks)
 
 
 def diagnose_ranks(options: Namespace) -> int:
-    """The verdict on the ranks of a job, which may hang or be over."""
+    """Print a diagnosis of the ranks of a job, which may hang or have ended."""
     from devwidget.extras.ranks.api import ranks
     from devwidget.extras.ranks.words.verdict import diagnosis_text, is_well
 

@@ -1,4 +1,4 @@
-"""What the ranks of a job offer."""
+"""The extra that queries the ranks of a job."""
 
 from devwidget.extras import Extra
 

@@ -1,4 +1,4 @@
-"""Dumps of torch's flight recorder, one for each rank of a job, as one cluster: which collective each rank began last.
+"""Read dumps of torch's flight recorder, one for each rank, as one cluster: which collective each rank called last.
 
 Source of the format: `torch/distributed/flight_recorder/components/builder.py`, version 2 of the dumps.
 """
@@ -34,7 +34,7 @@ _MOST_MEMBERS, _MOST_DIMS, _MOST_BYTES = 1 << 20, 64, 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How far the recorder has seen one entry."""
+    """State of an entry in the recorder."""
 
     state: str
     is_p2p: bool = False
@@ -48,8 +48,6 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """One line of a stack."""
-
     filename: str
     line: int
     name: str
@@ -57,8 +55,6 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What one entry says of its collective."""
-
     profiling_name: str
     process_group: tuple[str, ...]
     collective_seq_id: Size = 0
@@ -68,12 +64,12 @@ class _Entry:
 
 
 def is_dump(content: Any) -> bool:
-    """Whether a file holds what a flight recorder writes."""
+    """Return whether a file is a dump of the flight recorder."""
     return isinstance(content, dict) and isinstance(content.get("entries"), list) and "pg_config" in content
 
 
 def read_content(name: str, content: Any, size: int) -> Cluster | None:
-    """Read one dump; None for the file of another tool."""
+    """Read one dump; None for a file of another tool."""
     if is_dump(content):
         return read_dumps({name: content})
     return None
@@ -88,7 +84,11 @@ def read_folder(folder: pathlib.Path) -> Cluster | None:
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
-    """Read dumps by the names of their files, which end in the rank; raise ValueError if one is something else."""
+    """Read dumps whose file names end in the rank.
+
+    Raises:
+        ValueError: If a file is not a dump.
+    """
     with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
         names = enumerate(contents.items())
         heard = [_judge_report(_read_report(_parse_rank(name, number), content, place)) for number, (name, content) in names]
@@ -106,7 +106,7 @@ def _parse_rank(name: str, number: int) -> int:
 def _judge_report(report: RankReport) -> Rank:
     if report.waits is None:
         return Rank("answered", report)
-    return Rank("hung", report, Message("its flight recorder has a collective that is not over"))
+    return Rank("hung", report, Message("its flight recorder has an unfinished collective"))
 
 
 def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:
@@ -131,7 +131,7 @@ def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> 
 
 
 def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tuple[int, ...]]:
-    """Read the name and ranks of each process group; older dumps sort them by rank."""
+    """Return the name and ranks of each process group; older dumps sort the ranks."""
     inner = [group for value in config.values() if "ranks" not in value for group in value.items()]
     groups: dict[str, tuple[int, ...]] = {}
     left = _MOST_MEMBERS
@@ -141,7 +141,7 @@ def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tu
             ranks = json.loads(ranks)
         left -= len(ranks)
         if left < 0:
-            raise Unexpected(Message("{count} ranks at most, in all groups together", count=_MOST_MEMBERS))
+            raise Unexpected(Message("at most {count} ranks in all groups together", count=_MOST_MEMBERS))
         groups[make_reader(str)(name)] = make_reader(tuple[Size, ...])(ranks)
     return groups
 
@@ -149,7 +149,7 @@ def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tu
 def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
     name, description = (*entry.process_group, "", "")[:2]
     if max(map(len, entry.input_sizes), default=0) > _MOST_DIMS:
-        raise Unexpected(Message("64 dimensions at most"), path="input_sizes")
+        raise Unexpected(Message("at most 64 dimensions"), path="input_sizes")
     given = count_bytes(entry.input_sizes, entry.input_dtypes)
     if given >= _MOST_BYTES:
         raise Unexpected(Message("fewer than 2**63 elements"), path="input_sizes")

@@ -1,4 +1,4 @@
-"""What one entry of torch's flight recorder says of its collective, in this process as in a file."""
+"""Fields of an entry of torch's flight recorder, in this process and in a file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _ITEM_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
 
 
 def find_kind(profiling_name: str) -> str:
-    """Return `all_reduce` of `nccl:all_reduce`."""
+    """Return `all_reduce` for `nccl:all_reduce`."""
     return profiling_name.rpartition(":")[2]
 
 
 def count_bytes(shapes: Iterable[Sequence[int]], dtypes: Iterable[str]) -> int:
-    """Count the bytes of the tensors that a rank gives."""
+    """Return the bytes of the tensors that a rank passes."""
     return sum(math.prod(shape) * _ITEM_BYTES.get(dtype, 1) for shape, dtype in zip(shapes, dtypes, strict=False))

@@ -1,4 +1,4 @@
-"""The job of this process: which rank it is, and the private folder with one socket and one file for each rank."""
+"""The job of this process: its rank, and the private folder with a socket and a file for each rank."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
 HANDLER = "devwidget"
-"""The name under which the server of a rank knows us."""
+"""The name of the handler on the server of a rank."""
 # Bytes of the path of a unix socket; Linux has room for 108 with the zero at the end.
 LONGEST_PATH = 107
 FOLDER_VARIABLE = "DEVWIDGET_RANKS"
-"""The environment variable that names the folder for every process of a job."""
+"""Environment variable that names the folder for every process of a job."""
 
 _JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_PORT")
 _FILE = re.compile(r"rank-(\d{1,7})\.(json|sock)")
 
 
 def job_folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
-    """Return where the ranks of the job meet: `$DEVWIDGET_RANKS`, else a folder named after the job."""
+    """Return the folder of the job: `$DEVWIDGET_RANKS`, else one named after the job."""
     if environ.get(FOLDER_VARIABLE):
         return pathlib.Path(environ[FOLDER_VARIABLE])
     job = "-".join(re.sub(r"[^\w.-]", "_", environ[name]) for name in _JOB_VARIABLES if environ.get(name))
@@ -45,7 +45,11 @@ def owner_folder() -> pathlib.Path:
 
 
 def make_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.Path:
-    """Make a folder that is ours alone; raise DevwidgetError if others can enter it, or its name is too long for a socket."""
+    """Create a folder that only its user can access.
+
+    Raises:
+        DevwidgetError: If others have access to it, or its name is too long for a socket.
+    """
     folder = folder.absolute()
     if for_sockets:
         _refuse_long(folder)
@@ -60,16 +64,16 @@ def _make_folder(folder: pathlib.Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise DevwidgetError(
-            Message("the folder {folder} cannot be made: {error}", folder=folder, error=error.strerror), instead=_INSTEAD
+            Message("cannot create folder {folder}: {error}", folder=folder, error=error.strerror), instead=_INSTEAD
         ) from None
     refuse_shared(folder)
 
 
-_INSTEAD = Message('devwidget.serve(folder="...") with a folder of your own, the same for all ranks')
+_INSTEAD = Message('pass a folder of your own, the same for all ranks: devwidget.serve(folder="...")')
 
 
 def refuse_shared(folder: pathlib.Path) -> None:
-    """Raise DevwidgetError for what is no folder or not ours alone: who enters the folder of a job can ask its ranks."""
+    """Raise `DevwidgetError` if a path is not a private folder: access to it allows queries to the ranks."""
     try:
         found = folder.lstat()
     except OSError as error:
@@ -77,13 +81,13 @@ def refuse_shared(folder: pathlib.Path) -> None:
             Message("there is no folder {folder}: {error}", folder=folder, error=error.strerror), instead=_INSTEAD
         ) from None
     if not stat.S_ISDIR(found.st_mode):
-        raise DevwidgetError(Message("{folder} is no folder", folder=folder), instead=_INSTEAD)
+        raise DevwidgetError(Message("{folder} is not a folder", folder=folder), instead=_INSTEAD)
     if found.st_uid != os.getuid():
         raise DevwidgetError(Message("the folder {folder} belongs to another user", folder=folder), instead=_INSTEAD)
     if stat.S_IMODE(found.st_mode) & 0o077:
-        why = Message("whoever enters the folder can ask the ranks where their tensors are, and which lines run")
+        why = Message("every user with access to the folder can query the tensors and stacks of the ranks")
         raise DevwidgetError(
-            Message("other users may enter the folder {folder}", folder=folder), why=why, instead=f"chmod 700 {folder}"
+            Message("other users have access to the folder {folder}", folder=folder), why=why, instead=f"chmod 700 {folder}"
         )
 
 
@@ -91,34 +95,34 @@ def _refuse_long(folder: pathlib.Path) -> None:
     longest = len(os.fsencode(socket_of(folder, 10**6)))
     if longest > LONGEST_PATH:
         facts = {"most": LONGEST_PATH, "size": longest}
-        why = Message("the path of a unix socket has {most} bytes at most, and this one would have {size}", **facts)
+        why = Message("the path of a unix socket has at most {most} bytes; this one would have {size}", **facts)
         raise DevwidgetError(Message("the name of the folder {folder} is too long", folder=folder), why=why, instead=_INSTEAD)
 
 
 def socket_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """Return where one rank listens."""
+    """Return the path of the socket of one rank."""
     return folder / f"rank-{rank}.sock"
 
 
 def file_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """Return the file of what one rank has written."""
+    """Return the file of the reports of one rank."""
     return folder / f"rank-{rank}.json"
 
 
 def trace_of(folder: pathlib.Path, rank: int) -> pathlib.Path:
-    """Return the file of what one rank has recorded."""
+    """Return the file of the trace of one rank."""
     return folder / f"rank-{rank}.trace.json"
 
 
 def write_whole(path: pathlib.Path, text: str) -> None:
-    """Write a file that a reader finds either as it was or as it is now."""
+    """Write a file atomically: a reader finds the old or the new content."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_text(text, encoding="utf-8")
     os.replace(beside, path)
 
 
 def ranks_in(folder: pathlib.Path) -> Iterator[int]:
-    """Yield the numbers of all ranks that have left something in a folder; no job has others."""
+    """Yield the numbers of all ranks with files in a folder."""
     found = {int(match[1]) for entry in folder.iterdir() if (match := _FILE.fullmatch(entry.name))}
     yield from sorted(number for number in found if number < MOST_RANKS)
 
@@ -142,26 +146,32 @@ class Identity(NamedTuple):
 
 
 def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
-    """Return who this process is; raise DevwidgetError if neither torch nor the environment knows its rank."""
+    """Return the identity of this process.
+
+    Raises:
+        DevwidgetError: If neither torch nor the environment knows its rank.
+    """
     found = rank_of_torch() or rank_of_environment(environ)
     if found is None:
-        why = Message("`torch.distributed` is not initialised, and the environment has no RANK and WORLD_SIZE")
+        why = Message("`torch.distributed` is not initialized, and RANK and WORLD_SIZE are not set in the environment")
         raise DevwidgetError(
-            Message("this process is no rank"), why=why, instead=Message("call it after torch.distributed.init_process_group")
+            Message("this process is not a rank"),
+            why=why,
+            instead=Message("call it after torch.distributed.init_process_group"),
         )
     local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
     return Identity(*found, socket.gethostname(), os.getpid(), local)
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
-    """Return what launchers call the job of this process; "" where none does."""
+    """Return the launcher's name of the job; "" without one."""
     return " ".join(environ[name] for name in _JOBS if environ.get(name))
 
 
 def find_machine() -> str:
-    """Return what tells this machine, and how it numbers its processes, from another of the same name; "" without `/proc`.
+    """Return what distinguishes this machine and its process numbers from another of the same name; "" without `/proc`.
 
-    Containers of one image often share a name, and a process of one has the number of another in the next.
+    Containers of one image often share a name, and their processes the same numbers.
     """
     try:
         booted = (_PROCESSES / "sys/kernel/random/boot_id").read_text().strip()
@@ -171,7 +181,7 @@ def find_machine() -> str:
 
 
 def read_process(pid: int) -> tuple[str, int] | None:
-    """Return the letter that Linux has for the state of a process, and when it began in ticks; None if there is no such."""
+    """Return the state letter of a process on Linux, and its start in ticks; None if it does not exist."""
     try:
         fields = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
         return fields[0], int(fields[19])
@@ -185,9 +195,9 @@ _STORE_KEY = "devwidget/run"
 
 
 def agree_on_run() -> str:
-    """Return what all ranks of this run have agreed on, by the store in which they have found each other; "" without one.
+    """Return an id that all ranks of this run agree on through torch's store; "" without a store.
 
-    The first of them writes, the others read: no rank waits for another.
+    The first rank writes it, the others read it: no rank waits for another.
     """
     from devwidget.capture import torch_internals  # late: a login node may have no torch
 

@@ -1,4 +1,4 @@
-"""When a rank says something unasked: at an exception that ends it, at a signal that ends it, and from time to time."""
+"""Reports that a rank saves without a query: on an exception or signal that ends it, and at intervals."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from devwidget.extras.ranks.stacks import INTERRUPTING, error_frames, error_stac
 from devwidget.records.errors import error_text
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-"""Those by which torchrun, Slurm and others end a rank, and that a process may catch."""
+"""Signals with which torchrun, Slurm and others end a rank and that a process can catch."""
 _LONGEST_ERROR = 2000
 
 Write = Callable[[LastWord, Sequence[FrameType]], None]
 
 
 class LastWords:
-    """Has a process write when it is about to end, and from time to time, without changing how it ends.
+    """Save a report when a process is about to end, and at intervals, without changing how it ends.
 
     Args:
-        write: writes what the process holds, and why; it is called once for the end, in whichever thread is left, with the
-            frames that an exception came through.
-        every: seconds between two that are written from time to time; 0 for none.
+        write: Writes what the process holds, and why; called once for the end, on any thread, with the frames of the
+            exception.
+        every: Seconds between regular reports; 0 for none.
     """
 
     def __init__(self, write: Write, every: float) -> None:
@@ -40,7 +40,7 @@ class LastWords:
         self._undo = Undo()
 
     def begin(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         _told[:] = [self]
         _forget_in_children()
         self._replace_excepthook()
@@ -50,23 +50,23 @@ class LastWords:
             threading.Thread(target=self._write_often, name="devwidget from time to time", daemon=True).start()
 
     def end(self) -> None:
-        """Watch no more; the process has ended in order, unless it has said otherwise before."""
+        """Stop watching; the process ended normally unless it reported otherwise."""
         self._undo.run_steps()
         self.say(LastWord("ended"))
 
     def forget(self) -> None:
-        """In a child that this process has forked: it is no rank, and has no thread of ours."""
+        """Forget everything in a forked child, which is not a rank and lacks the thread."""
         self._is_over.set()
         self._undo.run_steps()
 
     def say_error(self, error: BaseException) -> None:
-        """Say that an exception ends the process, or the block of the agent; that of a usual end says nothing."""
+        """Report that an exception ends the process or the block of the agent, except a normal exit."""
         if not isinstance(error, SystemExit) or error.code not in (None, 0):
             word = LastWord("raised", error_text(error)[:_LONGEST_ERROR], error_stack(error.__traceback__))
             self.say(word, error_frames(error.__traceback__))
 
     def say(self, word: LastWord, frames: Sequence[FrameType] = ()) -> None:
-        """Say how it ends, the first time alone: what comes after an exception is only the end of that."""
+        """Report how it ends, only once: what follows an exception is a consequence."""
         with self._lock:
             if not self._is_over.is_set():
                 self._is_over.set()
@@ -79,7 +79,7 @@ class LastWords:
                     self._write(LastWord("running", every=self._every), ())
 
     def _replace_excepthook(self) -> None:
-        """Have an exception told before the hook that is there shows it."""
+        """Report an exception before the existing hook shows it."""
         before = sys.excepthook
 
         def tell_and_show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -102,7 +102,7 @@ _told: list[LastWords] = []
 
 @functools.cache
 def _forget_in_children() -> None:
-    """Register once: a signal that ends a forked worker would be told to us, through the socket that it has inherited."""
+    """Register once: a forked worker inherits the socket, so a signal that ends it would be reported here."""
     os.register_at_fork(after_in_child=_forget_all)
 
 
@@ -112,11 +112,11 @@ def _forget_all() -> None:
 
 
 class _SignalWatch:
-    """Has a thread told of signals that end the process, which then ends by them as it would have without us.
+    """Report signals that end the process, on another thread; the process then ends as without devwidget.
 
-    A handler of Python runs in the main thread, and not while that waits inside a collective. But C writes the number of each
-    signal that has one to a socket at once, from where a thread reads it: that can write the last word meanwhile. Where the
-    program has a handler, or ignores the signal, it stays so, and nothing is said: it may go on.
+    A Python handler runs on the main thread, but not while that waits in a collective. C writes the number of a signal to a
+    socket at once, and a thread reads it and saves the report. If the program handles or ignores the signal, nothing
+    changes and nothing is reported, because the program may continue.
     """
 
     def __init__(self, say: Callable[[LastWord], None]) -> None:
@@ -125,7 +125,7 @@ class _SignalWatch:
         self._watched: set[int] = set()
 
     def begin(self, undo: Undo) -> None:
-        """Watch from now on; where another is told of signals in this way already, as asyncio is, leave that alone."""
+        """Start watching, unless the program already uses this mechanism, as asyncio does."""
         undo.add_step(self._put_back)
         self._writer.setblocking(False)
         before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
@@ -158,12 +158,12 @@ class _SignalWatch:
         self._reader.close()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        """In the main thread, if it comes to Python again: another may have taken our place where C tells of signals."""
+        """Handle the signal on the main thread, if it runs Python again: another library may have replaced the socket."""
         # The lock may be held by what this interrupts.
         threading.Thread(target=self._end_by, args=(number,), daemon=True).start()
 
     def _end_by(self, number: int) -> None:
-        """Say the last word, and end the process by the signal."""
+        """Save the report, then end the process by the signal."""
         if number not in self._watched or signal.getsignal(number) != self._handle:
             return
         try:

@@ -18,7 +18,7 @@ from devwidget.report.page.assets import files_of_extra
 
 @section
 class OtherRanks(Section):
-    """Below the devices of the model: a button that asks all ranks, and their panel."""
+    """A button below the devices of the model that queries all ranks, and their panel."""
 
     name = "ranks"
     scripts = files_of_extra("ranks", "other_ranks.js")
@@ -29,11 +29,11 @@ class OtherRanks(Section):
         self._widget: RanksWidget | None = None
 
     def show_ranks(self) -> None:
-        """Ask all ranks of the job of which this process is one, and show them in the tab Devices."""
+        """Query all ranks of the job of this process, and show them in the tab Devices."""
         ask = find_asker()
         if ask is None:
             raise DevwidgetError(
-                Message("this process does not answer as a rank"), instead=Message("devwidget.serve(), then try again")
+                Message("this process does not answer as a rank"), instead=Message("call devwidget.serve(), then try again")
             )
         cluster = ask()
         self.close()
@@ -41,7 +41,7 @@ class OtherRanks(Section):
         self.follow()
 
     def follow(self) -> None:
-        """Offer to ask while this process answers as a rank."""
+        """Show the button while this process answers as a rank."""
         offered = find_asker() is not None
         if self._widget is not None:
             shown = refer_to(self._widget.view)
@@ -50,7 +50,7 @@ class OtherRanks(Section):
         self.send({"offered": offered, "widget": shown} if offered or shown else {})
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the ranks, as the page says."""
+        """Query the ranks for the page."""
         if message.get("ask") != "ranks":
             return None
         self.show_ranks()
@@ -63,7 +63,7 @@ class OtherRanks(Section):
 
 
 def find_asker() -> Callable[[], Cluster] | None:
-    """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
+    """Return how to query the ranks of this job, if this process answers as one. Loads nothing."""
     agents = sys.modules.get("devwidget.extras.ranks.agent")
     agent = agents.serving_agent() if agents is not None else None
     if agent is None:
@@ -75,5 +75,5 @@ def find_asker() -> Callable[[], Cluster] | None:
 
 @opens_panel(Cluster)
 def open_cluster(cluster: Cluster, open_model: ModelOpener) -> RanksWidget:
-    """The panel of all ranks of a job."""
+    """Open the panel of all ranks of a job."""
     return RanksWidget(cluster, asker_of(cluster))

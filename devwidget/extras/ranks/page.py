@@ -1,4 +1,4 @@
-"""A cluster -> what a page needs to draw it; each different text is sent once, and ranks refer to it by number."""
+"""The content of the page of a cluster. Each different text is sent once, and ranks refer to it by number."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ RANKS = (
 RANKS_STYLES = ("base.css", "panel.css", *files_of_extra("ranks", "ranks.css"))
 
 GONE_OR_STOPPED = GONE | {"stopped"}
-"""States that say more than that a rank has not come."""
+"""States that say more than that a rank did not reach it."""
 MOST_COLUMNS = 24
-"""Kinds of ranks on a page; more are told in words."""
+"""Kinds of ranks on a page; further kinds are only counted."""
 
 
 def placement_columns(columns: Columns) -> dict[str, Any]:
-    """Modules, each with the number of what it holds in each column; what is held, once."""
+    """Return the modules, each with the number of its holding in each column, and the holdings."""
     shown = columns.each[:MOST_COLUMNS]
     numbers: dict[Holding | None, int] = {None: NOWHERE}
     for column in shown:
@@ -88,7 +88,7 @@ def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, 
 
 
 def _holding_cells(holding: Holding) -> list[Any]:
-    """How it is placed, how much of it is here, and each tensor."""
+    """Return placement, local bytes and tensors of a holding."""
     here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
     size = format_bytes(here) if holding else ""
     if here != whole:
@@ -117,7 +117,7 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
 
 
 def step_content(job: TracedJob) -> dict[str, Any]:
-    """The collectives of one step, a row for those of one kind that one line asked for."""
+    """Return the collectives of one step, one row per kind and line."""
     met = find_meetings(job)
     return {"title": step_headline(job, met), "rows": list(map(_collective_row, collective_rows(met)))}
 
@@ -129,12 +129,12 @@ def _collective_row(row: CollectiveRow) -> list[Any]:
 
 Content = dict[str, Any]
 TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy", "stale", "answered", "ended")
-"""States, the worst first."""
+"""States, worst first."""
 
 
 @displays_safely
 def ranks_content(cluster: Cluster) -> Content:
-    """Everything that the panel of a job shows."""
+    """Return everything that the panel of a job shows."""
     columns = lay_out_columns(cluster)
     step = None
     if cluster.traced is not None:
@@ -156,7 +156,7 @@ def ranks_content(cluster: Cluster) -> Content:
 
 
 def _map_content(cluster: Cluster) -> Content:
-    """The axes, how many ranks are in each state, and the rows of the map."""
+    """Return the axes, the number of ranks in each state, and the rows of the map."""
     states = ranks_by_state(cluster)
     return {
         "axes": [[axis.name, axis.size] for axis in cluster.axes],
@@ -168,7 +168,7 @@ def _map_content(cluster: Cluster) -> Content:
 
 
 def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
-    """Each rank, with the places of its column and of its stack; each stack once."""
+    """Return each rank, with the numbers of its column and stack; each stack once."""
     column_of = columns.place_ranks()
     stacks: dict[tuple[Site, ...], int] = {}
     ranks = []
@@ -184,14 +184,14 @@ def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
 
 
 def _site_cells(site: Site | None) -> list[str]:
-    """The place of a line and its code; two empty texts where there is none."""
+    """Return the place of a line and its code; two empty texts without a line."""
     if site is None:
         return ["", ""]
     return [site_words(site), first_line(site)]
 
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
-    """One rank; what is not known is left out, because there may be a thousand."""
+    """Return one rank without unknown fields, because there may be a thousand."""
     content: Content = {"state": rank.state, "at": list(find_coordinates(cluster, rank))}
     for name, count in (("taken", taken_bytes(rank).now), ("step", rank.step)):
         if count >= 0:
@@ -224,7 +224,7 @@ def _memory_words(rank: Rank) -> str:
 
 
 def _held_content(held: HeldCollective) -> Content:
-    """A collective that does not end, and a row for those that hold it up, those that came, and those behind them."""
+    """Return a blocked collective, with a row for the ranks that block it, that reached it, and that wait behind."""
     count = {"came": held.came, "all": len(held.collective.ranks)}
     return {
         "what": _collective_words(held.collective),
@@ -239,8 +239,8 @@ def _held_row(row: HeldRanks) -> Content:
     else:
         waits = say("waiting")
     words = {
-        "absent": say("not begun"),
-        "unknown": say("not known whether begun"),
+        "absent": say("not reached"),
+        "unknown": say("unknown whether reached"),
         "waiting": waits,
         "behind": say("{waiting}, in other collectives", waiting=waits),
     }
@@ -251,7 +251,7 @@ def _held_row(row: HeldRanks) -> Content:
 
 
 def _waits_content(rank: Rank) -> Content:
-    """The collective in which a rank waits."""
+    """Return the collective in which a rank waits."""
     waits = rank.said.waits
     if waits is None or rank.state == "raised":
         return {}
@@ -296,7 +296,7 @@ page.getWidget("ranks").then((widget) => widget.render({ el: document.getElement
 
 @presents("html", Cluster)
 def cluster_page(cluster: Cluster) -> str:
-    """The whole panel as one file."""
+    """Return the whole panel as one HTML file."""
     state = {"words": page_words(*RANKS), "content": ranks_content(cluster)}
     facts = f"const facts = {json.dumps(state, default=as_text)};"
     script = "\n".join([join_modules("shim.js"), as_value("ranks", join_modules(*RANKS)), facts, _START])
@@ -306,5 +306,5 @@ def cluster_page(cluster: Cluster) -> str:
 
 @presents("notebook", Cluster)
 def plain_cluster(cluster: Cluster) -> str:
-    """The text where no widget can run."""
+    """Return the text for hosts without widgets."""
     return html_element("pre", html_element("code", cluster_text(cluster)))

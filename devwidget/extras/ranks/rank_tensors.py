@@ -1,4 +1,4 @@
-"""Reads what a rank holds of its model from the fields of its tensors, without any wait; values only on request."""
+"""Read what a rank holds of its model from tensor metadata, without a sync; values only on request."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _Shape = tuple[int, ...]
 
 
 class RankHoldings(NamedTuple):
-    """All that one rank holds.
+    """Everything that one rank holds.
 
     Attributes:
-        model: the record of it.
-        device: where most of its bytes are.
-        axes: of the mesh with the most axes that a tensor of it lives on.
-        coordinates: of this rank in that mesh.
-        unsharded: paths of modules whose parameters FSDP has gathered now.
-        note: what could not be read, and why; "" if everything was.
+        model: Record of the model.
+        device: Device of most of its bytes.
+        axes: Axes of the mesh with the most axes among its tensors.
+        coordinates: Coordinates of this rank in that mesh.
+        unsharded: Paths of modules whose parameters FSDP has gathered.
+        note: What could not be read, and why; "" if nothing.
     """
 
     model: RankModel
@@ -48,7 +48,7 @@ class RankHoldings(NamedTuple):
 
 
 def read_holdings(root: nn.Module) -> RankHoldings:
-    """Read everything registered in a model, by module."""
+    """Return all parameters and buffers of a model, by module."""
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
     reader = _HoldingsReader(sharded)
@@ -69,7 +69,7 @@ def read_holdings(root: nn.Module) -> RankHoldings:
 
 
 def _name_own_device(holding: Holding, own_device: str) -> Holding:
-    """The same tensors, those on the device of the rank said to be there."""
+    """Return the tensors with the rank's own device replaced by `own`."""
     found = []
     for tensor in holding:
         if tensor.device == own_device:
@@ -84,7 +84,7 @@ def _describe_module(module: nn.Module, path: str) -> RankModule:
 
 
 class _HoldingsReader:
-    """Reads tensors, and remembers the largest mesh that it meets."""
+    """Reads tensors, and keeps the largest mesh."""
 
     def __init__(self, sharded: dict[tuple[int, str], torch.Tensor]) -> None:
         self._sharded = sharded
@@ -125,7 +125,7 @@ class _HoldingsReader:
         )
 
     def _word_spec(self, spec: Any) -> str:
-        """Word a spec; a model has few, which are kept so that their ids stay their own."""
+        """Describe a spec. Specs are kept alive so that their ids stay valid."""
         known = self._words.get(id(spec))
         if known is None:
             mesh = spec.device_mesh
@@ -142,7 +142,7 @@ class _HoldingsReader:
 
 
 def name_axes(mesh: Any) -> tuple[str, ...]:
-    """Name the axes of a mesh, which need not have names."""
+    """Return names for the axes of a mesh, which may have none."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names
     if names:
         return tuple(names)
@@ -152,7 +152,7 @@ def name_axes(mesh: Any) -> tuple[str, ...]:
 
 
 def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
-    """Return `Shard(0) on dp, Replicate on tp`; one of several strided parts says in how many it is cut."""
+    """Return `Shard(0) on dp, Replicate on tp`; a strided shard says how many parts it has."""
     return ", ".join(f"{_word_kind(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
 
 
@@ -183,14 +183,14 @@ _Shards = dict[tuple[int, str], torch.Tensor]
 
 
 def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
-    """Return FSDP's shards, aside while it has gathered the whole; where it has; and what is not known."""
+    """Return FSDP's shards while it has gathered the full parameters, where it has, and what is unknown."""
     if torch_internals.FSDP not in sys.modules:
         return {}, (), ""
     try:
         return *_read_shards(tree), ""
     except (AttributeError, DevwidgetError) as missing:
         # Its inside differs from torch to torch.
-        return {}, (), Message("what FSDP has gathered is not known: {error}", error=missing)
+        return {}, (), Message("which parameters FSDP gathered is unknown: {error}", error=missing)
 
 
 def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
@@ -221,11 +221,11 @@ def _parameter_groups(module: nn.Module) -> tuple[Any, ...]:
 
 
 MOST_ELEMENTS = 4096
-"""Of one tensor that are looked at, at equal distances."""
+"""Elements of one tensor that are read, at equal distances."""
 
 
 def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
-    """Return path and checksum of each parameter that no axis cuts; buffers, such as means of a norm, may differ."""
+    """Return path and checksum of each unsharded parameter. Buffers may differ, such as running means."""
     found = []
     for path, parameter in named_tensors(model, "_parameters"):
         whole = _find_replicated(parameter)

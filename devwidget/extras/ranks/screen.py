@@ -20,7 +20,7 @@ from devwidget.report.page.html import as_saved
 
 
 class RanksView(anywidget.AnyWidget):
-    """What the page draws."""
+    """The page of the panel."""
 
     _esm = join_modules(*RANKS)
     _css = "".join(map(static_text, RANKS_STYLES))
@@ -32,10 +32,10 @@ class RanksView(anywidget.AnyWidget):
 
 
 class RanksWidget(Displayed, ipywidgets.VBox):
-    """A panel of all ranks; it keeps one record, and nothing alive.
+    """A panel of all ranks. It keeps one record and nothing live.
 
     Attributes:
-        cluster: what it shows.
+        cluster: The record.
     """
 
     shows = Cluster
@@ -51,19 +51,19 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         speak_along(self)
 
     def speak(self) -> None:
-        """Say everything in the language of reports."""
+        """Set all texts in the current language."""
         self.view.words = page_words(*RANKS)
         self._draw_cluster()
 
     def ask(self) -> Cluster:
-        """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
+        """Query the ranks again and show the answers; a saved record cannot be queried."""
         if self._ask is not None:
             self.cluster = self._ask()
             self._draw_cluster()
         return self.cluster
 
     def close(self) -> None:
-        """Take the panel off every page."""
+        """Close the panel."""
         close_parts(self, self.view, self.control)
         super().close()
 

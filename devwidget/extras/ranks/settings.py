@@ -1,4 +1,4 @@
-"""By what a rank trains beside its tensors: its optimizers, modes, precision, versions, variables; read without any wait."""
+"""Settings of a rank: optimizers, modes, precision, versions, variables; read without a sync."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from devwidget.records.errors import DevwidgetError
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _COUNTED = frozenset({"params", "param_names"})
-"""Of a group: what ranks with shares of a model have different ones of."""
+"""Options of a group that differ between ranks with shards of a model."""
 
 
 Raw = tuple[tuple[str, tuple[tuple[tuple[str, Any], ...], ...]], ...]
-"""Of each optimizer its class, and of each of its groups names and values, which are compared at each step."""
+"""Class of each optimizer, and names and values of its groups, compared at each step."""
 
 
 def read_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> Raw:
-    """Read the class of each optimizer, and what its groups are set to; values that are tensors are left out."""
+    """Return the class of each optimizer and the options of its groups, without tensors."""
     return tuple((type(each).__name__, tuple(map(_plain_values, groups_of(each)))) for each in optimizers)
 
 
@@ -37,14 +37,14 @@ def _plain_values(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether it is a number, a word, or a tuple or list of those."""
+    """Return whether it is a number, a string, or a tuple or list of those."""
     if type(value) in _PLAIN:
         return True
     return type(value) in (tuple, list) and all(type(part) in _PLAIN for part in parts_of(value))
 
 
 def word_optimizers(read: Raw) -> Iterator[Setting]:
-    """Yield the same as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
+    """Yield them as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
     for at, (class_name, groups) in enumerate(read):
         which = "optimizer"
         if len(read) > 1:
@@ -60,7 +60,7 @@ def word_optimizers(read: Raw) -> Iterator[Setting]:
 
 
 def read_modes(model: nn.Module) -> Iterator[Setting]:
-    """Yield whether the model trains, and each module whose flag is another than that of the module around it."""
+    """Yield whether the model is in training mode, and each module whose mode differs from its parent's."""
     flags: dict[str, bool] = {}
     for path, module in walk_modules(model):
         flags[path] = own(module).get("training") is True
@@ -69,7 +69,7 @@ def read_modes(model: nn.Module) -> Iterator[Setting]:
 
 
 def read_mode(model: nn.Module) -> Setting:
-    """Read whether the root trains, which costs nothing."""
+    """Return whether the root is in training mode; costs nothing."""
     return Setting("mode", "", _word_mode(own(model).get("training") is True))
 
 
@@ -77,7 +77,7 @@ _OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_input
 
 
 def read_policies(model: nn.Module) -> Iterator[Setting]:
-    """Yield the mixed precision of each module that FSDP2 gathers by another policy than the one around it."""
+    """Yield the mixed precision of each FSDP2 module whose policy differs from its parent's."""
     policies: dict[str, str] = {}
     if torch_internals.FSDP not in sys.modules:
         return
@@ -114,7 +114,7 @@ _Value = TypeVar("_Value")
 
 
 def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
-    """What the nearest module around a path has of which it is known."""
+    """Return the value of the nearest ancestor of a path that has one."""
     while path:
         path = path.rpartition(".")[0]
         if path in known:
@@ -123,7 +123,7 @@ def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
 
 
 def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
-    """Read what is the same from the first step to the last: precision, versions, variables, where random numbers begin."""
+    """Return settings that do not change during a run: precision, versions, variables, random seeds."""
     return (*_read_precision(), *_read_versions(), *_read_variables(environ), *_read_seeds())
 
 
@@ -148,7 +148,7 @@ def _read_versions() -> Iterator[Setting]:
 
 
 def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
-    """Find the version of the driver of NVIDIA's cards; "" where there is none."""
+    """Return the version of the NVIDIA driver; "" without one."""
     try:
         with open(path, encoding="utf-8", errors="replace") as told:
             told_words = told.readline().split()
@@ -160,7 +160,7 @@ def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")
 _NAMES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "TORCH_CPP_LOG_LEVEL"})
 _OF_ONE_RANK = frozenset({"CUDA_VISIBLE_DEVICES"})
-"""Variables that are another for each rank where each sees its own card."""
+"""Variables that differ between ranks which each see only their own GPU."""
 _LONGEST = 200
 
 

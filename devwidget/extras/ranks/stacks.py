@@ -1,4 +1,4 @@
-"""Where a process is, and where an exception came from: the user's lines, and the innermost of all."""
+"""Where a process is, and where an exception came from: the user's lines, and the innermost line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _Place = tuple[FrameType, int]
 
 
 INTERRUPTING: set[CodeType] = set()
-"""Code of ours that Python runs in the main thread at a signal: where that thread was is what lies outside of it."""
+"""Code of devwidget that Python runs on the main thread at a signal; the frames outside of it are the program's."""
 
 
 def main_frames() -> list[FrameType]:
-    """Return the frames of the main thread, the innermost first."""
+    """Return the frames of the main thread, innermost first."""
     # The main thread runs on meanwhile: some may have returned when they are read, but a frame that is held stays whole.
     frames, frame = list[FrameType](), sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
@@ -31,12 +31,12 @@ def main_frames() -> list[FrameType]:
 
 
 def error_frames(trace: TracebackType | None) -> list[FrameType]:
-    """Return the frames that an exception came through, the innermost first; their variables are still there."""
+    """Return the frames of an exception, innermost first, with their variables."""
     return [frame for frame, _ in reversed(_places_of(trace))]
 
 
 def _places_of(trace: TracebackType | None) -> list[_Place]:
-    """A frame goes on after the exception, so that its line is that of the traceback."""
+    """Return frames with the lines of the traceback, because a frame runs on after the exception."""
     places = []
     while trace is not None:
         places.append((trace.tb_frame, trace.tb_lineno))
@@ -45,12 +45,12 @@ def _places_of(trace: TracebackType | None) -> list[_Place]:
 
 
 def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
-    """Return the user's lines, and the innermost of all: that of a library says what it waits for."""
+    """Return the user's lines, and the innermost line, which may be a library's and says what it waits for."""
     return _find_sites((frame, frame.f_lineno or frame.f_code.co_firstlineno) for frame in frames)
 
 
 def error_stack(trace: TracebackType | None) -> tuple[Site, ...]:
-    """Return the same lines of an exception."""
+    """Return the same lines for an exception."""
     return _find_sites(reversed(_places_of(trace)))
 
 
@@ -68,7 +68,7 @@ def _make_site(frame: FrameType, line: int) -> Site:
 
 
 def is_in_step(frames: list[FrameType]) -> bool:
-    """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
+    """Return whether a module is called or backward runs, while FSDP gathers parameters."""
     return any(frame.f_code.co_name in _STEPS and not is_users_code(frame.f_code) for frame in frames)
 
 

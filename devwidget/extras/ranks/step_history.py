@@ -1,4 +1,4 @@
-"""What a rank remembers of its last steps: when each ended, by what it trained, and, if asked, what its copies were."""
+"""The last steps of a rank: when each ended, its settings, and optionally checksums of its parameters."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from devwidget.extras.ranks.settings import (
 from devwidget.records.errors import error_text
 
 MOST_STEPS = 32
-"""Steps of which the ends, and runs of steps of which the settings are remembered."""
+"""Number of recorded step ends, and of recorded runs of equal settings."""
 _EARLY, _EACH = frozenset({1, 2, 4}), 64
-"""Steps after which all modules are walked, the same on every rank: only what is of one step can be compared."""
+"""Steps after which all modules are walked, the same on every rank, because only equal steps are comparable."""
 
 
 class Summed(NamedTuple):
-    """What copies of parameters were.
+    """Checksums of parameters.
 
     Attributes:
-        step: after which they were looked at, -1 if they were not.
+        step: Step after which they were computed, -1 if they were not.
         checksums: `(path, checksum)` of each.
     """
 
@@ -42,18 +42,17 @@ class Summed(NamedTuple):
 
 
 class StepHistory:
-    """Counts the steps of the optimizers of this process, and remembers the last of them.
+    """Count the optimizer steps of this process, and keep the last ones.
 
-    `note_step` runs in the thread that trains, after each step; whoever asks reads from another.
+    `note_step` runs on the training thread after each step; queries read from another thread.
 
     Args:
-        find_model: the model, if there is one.
-        checksums: compute checksums of parameters that every rank has whole, which waits for a GPU.
+        find_model: Returns the model, if there is one.
+        checksums: Compute checksums of parameters that every rank has in full, which syncs with the GPU.
 
     Attributes:
-        summed: what copies of parameters were after the newest step in which they were looked at; one thing, so that who asks
-            meanwhile gets what belongs together.
-        fault: why nothing more is remembered; "" if nothing went wrong.
+        summed: Checksums after the newest step that has them; replaced as one object, so that readers see one state.
+        fault: Why nothing more is recorded; "" if nothing failed.
     """
 
     def __init__(self, find_model: Callable[[], nn.Module | None], *, checksums: bool) -> None:
@@ -67,7 +66,7 @@ class StepHistory:
         self.fault = ""
 
     def note_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Count one more step of an optimizer, and remember it; a hook calls this after each."""
+        """Count and record an optimizer step; called by a hook after each."""
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         if not self.fault:
             try:
@@ -77,19 +76,19 @@ class StepHistory:
                 self.fault = error_text(error)
 
     def count_steps(self) -> int:
-        """Return how many steps the optimizer has taken that has taken most."""
+        """Return the largest number of steps of an optimizer."""
         return max(dict(self._counts).values(), default=0)
 
     def list_optimizers(self) -> list[torch.optim.Optimizer]:
-        """List the optimizers that have taken a step."""
+        """Return the optimizers that have taken a step."""
         return list(self._counts)
 
     def list_ends(self) -> tuple[tuple[int, float], ...]:
-        """List the last steps, and when each ended."""
+        """Return the last steps with the time at which each ended."""
         return tuple(self._ends)
 
     def list_settings(self) -> tuple[StepSettings, ...]:
-        """List by what the last steps were taken, and after some of them which modules train."""
+        """Return the settings of the last steps, and for some of them the modes of modules."""
         done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
         found = list(self._modes)
         for first, last, read, mode in list(self._runs):
@@ -113,7 +112,7 @@ class StepHistory:
             self._look_at(model, step)
 
     def _extend_run(self, step: int, read: Raw, mode: Setting | None) -> None:
-        """One entry for steps of equal settings that follow each other; of one step with several optimizers the newest."""
+        """Merge consecutive steps with equal settings; for a step with several optimizers keep the newest."""
         first = step
         if self._runs and self._runs[-1][1] >= step - 1:
             begun, last, before, mode_before = self._runs[-1]
@@ -134,5 +133,5 @@ class StepHistory:
 
 
 def is_due(step: int) -> bool:
-    """Whether all modules are walked after a step."""
+    """Return whether all modules are walked after a step."""
     return step in _EARLY or step % _EACH == 0

@@ -1,4 +1,4 @@
-"""The collectives of a recording: which operators are some, which part of torch asked for each, and in which order."""
+"""Collectives in a recording: their operators, the part of torch that called each, and their order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OPERATORS = {
     "send": "c10d::send _c10d_functional::isend",
 }
 KINDS: dict[str, str] = {}
-"""Names of operators, and the kind of collective that each is."""
+"""Names of operators, with their kind of collective."""
 for _kind, _names in _OPERATORS.items():
     KINDS |= dict.fromkeys(_names.split(), _kind)
 
@@ -50,7 +50,7 @@ _PEERS = ("dst", "src")
 
 
 class Places(NamedTuple):
-    """Which arguments of an operator are its group, what this rank gives, and the other end; -1 for none."""
+    """Positions of the group, the tensor and the peer among the arguments of an operator; -1 for none."""
 
     group: int
     given: int
@@ -59,7 +59,7 @@ class Places(NamedTuple):
 
 @functools.cache
 def places_of(func: Any) -> Places:
-    """Where an operator takes its group, its tensors and its peer, by the names that its schema gives the arguments."""
+    """Return where an operator takes its group, tensor and peer, from the argument names in its schema."""
     found = {"group": -1, "given": -1, "peer": -1}
     wanted = {"group": _GROUPS, "given": _GIVEN}
     if KINDS.get(func._schema.name) in ("send", "recv"):
@@ -72,7 +72,7 @@ def places_of(func: Any) -> Places:
 
 
 def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:
-    """What this rank gives; a barrier's tensor is nobody's."""
+    """Return the bytes that this rank passes; 0 for the tensor of a barrier."""
     if kind == "barrier":
         return 0
     return sum(map(bytes_of, tensors_in(args[places_of(func).given], depth=3)))
@@ -87,13 +87,13 @@ _PARTS = {
     "torch.distributed.optim": "optimizer",
 }
 _BACKWARD = "torch.autograd.graph"
-"""Where this calls C++, of all that C++ does in backward only DDP's reducer begins collectives."""
+"""In backward, the only C++ code behind this call that begins collectives is DDP's reducer."""
 
 _OURS = "devwidget.capture."
 
 
 class CollectiveCause(NamedTuple):
-    """What asked: a word for the part of torch, "" for the user's own call; the module, None where none is known; the line."""
+    """The caller: part of torch, "" for the user's own call; the module, None if unknown; the line."""
 
     by: str
     module: nn.Module | None
@@ -101,7 +101,7 @@ class CollectiveCause(NamedTuple):
 
 
 def cause_of(frame: FrameType | None) -> CollectiveCause:
-    """The cause of an operator that a mode of ours has been given in this frame; the user's frames are not read."""
+    """Return the caller of an operator that a mode of devwidget handles in this frame; does not read the user's frames."""
     while frame is not None and _qualified_name(frame).startswith(_OURS):
         frame = frame.f_back
     by, module = "", None
@@ -121,7 +121,7 @@ def _qualified_name(frame: FrameType) -> str:
 
 
 def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
-    """The module whose hooks and `forward` a frame runs, or whose parameters it gathers and reduces."""
+    """Return the module whose hooks and `forward` a frame runs, or whose parameters it gathers and reduces."""
     if frame.f_code is module_call():
         found = locals_of(frame).get("self")
     elif name == torch_internals.FSDP_GROUP:
@@ -135,11 +135,11 @@ def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
 
 
 MOST_CALLS = 20_000
-"""Collectives kept; a loop that begins more is read no better for the rest."""
+"""Collectives that are kept; more of them would add nothing."""
 
 
 class Collectives(Observer):
-    """What this process has begun while it is recorded, in order, and for which groups."""
+    """Collectives that this process called during a recording, in order, with their groups."""
 
     def __init__(self, log: Log, tracker: ModuleTracker) -> None:
         self._log, self._tracker = log, tracker
@@ -149,7 +149,7 @@ class Collectives(Observer):
         self._calls: list[tuple[CollectiveCall, RawSite | None]] = []
 
     def operator_begins(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType) -> None:
-        """An operator of a library is about to run: a collective that never ends has begun too."""
+        """Note an operator of a library before it runs, because a collective may never finish."""
         if name in KINDS:
             self._note_call(func, KINDS[name], args, frame)
 
@@ -178,14 +178,14 @@ class Collectives(Observer):
         return None
 
     def _group_place(self, group: Any) -> int:
-        """The place of a process group among those met; the group is kept alive, because ids are reused after deletion."""
+        """Return the index of a process group. The group is kept alive, because ids are reused after deletion."""
         if id(group) not in self._places:
             self._places[id(group)] = group, len(self._groups)
             self._groups.append(_record_of(group))
         return self._places[id(group)][1]
 
     def list_facts(self) -> dict[str, Any]:
-        """The calls, each with its line, and the process groups in the order in which they were met."""
+        """Return the calls with their lines, and the process groups in order of first use."""
         read_line = functools.cache(to_site)
         calls = [replace(call, site=read_line(site)) for call, site in self._calls]
         return {"collectives": tuple(calls), "groups": tuple(self._groups)}
@@ -198,7 +198,7 @@ def _record_of(group: Any) -> ProcessGroup:
 
 @functools.cache
 def _cut_list(most: int) -> Message:
-    reason = Message("only the first {count} collectives are in the trace", count=f"{most:,}")
+    reason = Message("the trace contains only the first {count} collectives", count=f"{most:,}")
     return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)
 
 

@@ -1,4 +1,4 @@
-"""One question over a unix socket, within a time and a size; and the end of all questions to a socket of this process."""
+"""One query over a unix socket with a limit on time and size; and the end of all queries to this process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LONGEST_ANSWER_S = 5.0
 
 
 class NoAnswer(Exception):
-    """No answer came, or none that can be used.
+    """There is no answer, or an invalid one.
 
     Attributes:
-        why: a phrase.
+        why: A phrase.
     """
 
     def __init__(self, why: str) -> None:
@@ -35,21 +35,21 @@ class NoAnswer(Exception):
 
 
 class Answer(NamedTuple):
-    """What came back."""
+    """An answer."""
 
     status: int
     body: bytes
 
 
 class Line:
-    """A connection to one rank, made at once; what it is asked later runs against the same clock.
+    """A connection to one rank. All its queries share one time limit.
 
     Attributes:
-        pid: of the process that listens, 0 where the machine does not say.
+        pid: Number of the process that listens, 0 if unknown.
 
     Raises:
-        ConnectionRefusedError: if nobody listens at the socket.
-        FileNotFoundError: if there is none.
+        ConnectionRefusedError: If the socket refuses connections.
+        FileNotFoundError: If there is no socket.
     """
 
     def __init__(self, path: pathlib.Path, seconds: float) -> None:
@@ -57,7 +57,11 @@ class Line:
         self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
-        """Return what a handler says; raise NoAnswer if it takes too long, or is too long."""
+        """Return the answer of a handler.
+
+        Raises:
+            NoAnswer: If it takes too long or is too large.
+        """
         connection = _Connection(self._socket)
         try:
             self._socket.bound_next_wait()
@@ -67,16 +71,16 @@ class Line:
         except TimeoutError:
             raise NoAnswer(Message("it gave no answer in time")) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
-            raise NoAnswer(Message("what it sent is no answer ({error})", error=type(error).__name__)) from None
+            raise NoAnswer(Message("it sent an invalid answer ({error})", error=type(error).__name__)) from None
         finally:
             self._socket.close()
 
 
 class _Bounded(socket.socket):
-    """A socket that gives so much and no more, within a time: status lines and headers too, however many there are.
+    """A socket with limits on time and size, including status lines and headers.
 
     Args:
-        seconds: for all that is asked of it together.
+        seconds: Limit for all its queries together.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -85,24 +89,24 @@ class _Bounded(socket.socket):
         self.settimeout(seconds)
 
     def bound_next_wait(self) -> None:
-        """Bound the next wait by what is left of the time."""
+        """Limit the next wait to the time that is left."""
         left = self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self.settimeout(left)
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
-        """Receive for `http.client`, within the time and the size."""
+        """Receive for `http.client`, within the limits."""
         self.bound_next_wait()
         count = super().recv_into(*args, **kwargs)
         self._left -= count
         if self._left < 0:
-            raise NoAnswer(Message("its answer is longer than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
+            raise NoAnswer(Message("its answer is larger than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
         return count
 
 
 class _Connection(http.client.HTTPConnection):
-    """HTTP over a socket that is connected already."""
+    """HTTP over a connected socket."""
 
     def __init__(self, connected: socket.socket) -> None:
         super().__init__("localhost")
@@ -123,7 +127,7 @@ def _connect_socket(path: pathlib.Path, seconds: float) -> _Bounded:
 
 
 def _find_listener(connected: socket.socket) -> int:
-    """Return the process that listens, as Linux knows it; also when a forked child of it still holds the socket."""
+    """Return the process that listens, even if a forked child still has the socket."""
     option = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return 0
@@ -132,10 +136,10 @@ def _find_listener(connected: socket.socket) -> int:
 
 
 def end_connections(path: pathlib.Path) -> None:
-    """Read no more of any question that is on its way, and wait until all are answered; nobody can connect any more.
+    """Stop reading queries and wait until all are answered; new connections are refused.
 
-    The server belongs to C++. A thread of C++ that wants Python when Python is over is ended by it, which aborts the process:
-    a rank that is asked in the moment of its end would fail.
+    The server is C++. Python ends a C++ thread that needs the GIL after Python has ended, which aborts the process: a rank
+    that is queried at that moment would fail.
     """
     until = time.monotonic() + _LONGEST_ANSWER_S
     # Twice: a connection that is accepted after the open files were listed waits in no queue any more, and is in no list yet.
@@ -160,7 +164,7 @@ def _is_any_open(path: pathlib.Path) -> bool:
 
 
 def _bound_sockets(path: pathlib.Path) -> Iterator[socket.socket]:
-    """Yield the sockets of this process that are bound to a path: the server's, and its side of connections."""
+    """Yield the sockets of this process bound to a path: the server's, and its side of connections."""
     for name in os.listdir("/dev/fd"):
         # Another thread may have closed it since it was listed.
         with contextlib.suppress(OSError):

@@ -58,7 +58,7 @@ def test_the_collective_that_does_not_end_is_drawn_once_with_who_waits_for_whom(
     rows = page.locator(".dw-queue-row")
     expect(rows).to_have_text(
         [
-            "rank 37 not begun data.py:88 shard = read_shard(self.path, index)",
+            "rank 37 not reached data.py:88 shard = read_shard(self.path, index)",
             "ranks 5, 13, 21, 29, 45, 53, 61 waiting for 43.0 s train.py:41 loss.backward()",
             "ranks 0-4, 6-12, 14-20, 22-28, 30-36, 38-44, 46-52, 54-60, 62-63 waiting for 42.0 s, in other collectives"
             " train.py:41 loss.backward()",

@@ -172,7 +172,7 @@ def test_a_process_ends_as_it_did_while_it_answers(one_rank: Job):
 def test_a_process_that_is_no_rank_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):
     for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(DevwidgetError, match="this process is no rank"):
+    with pytest.raises(DevwidgetError, match="this process is not a rank"):
         devwidget.serve(folder=tmp_path / "job")
     assert not (tmp_path / "job").exists()
 
@@ -213,4 +213,4 @@ def test_a_step_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch):
     reporter.history.note_step(optimizer)
     said = reporter.make_report(find_identity({"RANK": "0", "WORLD_SIZE": "1"}))
     assert said.step == 1
-    assert said.note.endswith("; by what it trains is not known after a step that could not be read: TypeError: like no other")
+    assert said.note.endswith("; optimizer settings are unknown after a step that could not be read: TypeError: like no other")

@@ -190,8 +190,8 @@ def test_an_announcement_is_no_answer(job: pathlib.Path):
     ranks = devwidget.ranks(job).ranks
     assert [rank.state for rank in ranks] == ["dead", "unknown", "unknown", "unknown"]
     assert [rank.note for rank in ranks[:3]] == [
-        "its process has ended without a last word",
-        "nobody listens at its socket, and there is a process of its number",
+        "its process ended without a final report",
+        "its socket refuses connections, but a process with its number exists",
         "it answers on node7 alone: ask there",
     ]
 
@@ -253,7 +253,7 @@ def test_what_a_rank_of_another_machine_writes_from_time_to_time_is_its_answer_w
     file_of(job, 1).write_text(dumps(dataclasses.replace(ended(1, "running", **elsewhere), taken=time.time() - 60)))
     ranks = devwidget.ranks(job).ranks
     assert [rank.state for rank in ranks[:2]] == ["answered", "stale"]
-    assert ranks[1].note == "it has written nothing for 60 s"
+    assert ranks[1].note == "no report for 60 s"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_what_is_no_rank_is_refused(job: pathlib.Path):
     (job / "other.json").write_text("{}")
     with pytest.raises(DevwidgetError, match="cannot be read"):
         devwidget.ranks([job / "other.json"])
-    with pytest.raises(DevwidgetError, match="no source of ranks"):
+    with pytest.raises(DevwidgetError, match="cannot query ranks from"):
         devwidget.ranks(7)
 
 

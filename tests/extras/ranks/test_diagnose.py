@@ -42,7 +42,7 @@ def test_a_job_that_ended_in_order_is_well(job: pathlib.Path, capsys: pytest.Cap
         leave(job, number, LastWord("ended"))
     status, lines = told(capsys, str(job))
     assert (status, lines[0]) == (0, "4 ranks · 4 ended · 1 distinct placement")
-    assert lines[1].startswith("nothing wrong was found; checked: absent-from-collective, ")
+    assert lines[1].startswith("no problems found; checked: absent-from-collective, ")
 
 
 def test_the_exception_that_ended_a_job_is_named_with_its_line(job: pathlib.Path, capsys: pytest.CaptureFixture[str]):

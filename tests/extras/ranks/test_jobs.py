@@ -138,7 +138,7 @@ def settled(cluster: Cluster) -> Cluster | None:
 def test_hung_dead_busy_and_stopped_ranks_are_told_apart(states: Cluster):
     assert [rank.state for rank in states.ranks] == ["hung", "dead", "busy", "stopped"]
     assert [rank.said.pid > 0 for rank in states.ranks] == [True] * 4
-    assert states.ranks[2].note == "its process is alive, and holds Python's lock"
+    assert states.ranks[2].note == "its process is alive and holds the GIL"
 
 
 def test_a_hung_rank_says_where_and_in_what_it_waits(states: Cluster):
@@ -151,7 +151,7 @@ def test_a_hung_rank_says_where_and_in_what_it_waits(states: Cluster):
 
 def test_who_keeps_a_hung_rank_waiting_is_named(states: Cluster):
     found = [finding for finding in states.findings if finding.kind == "absent-from-collective"]
-    assert [finding.headline.endswith("which rank 2 has not begun") for finding in found] == [True]
+    assert [finding.headline.endswith("which rank 2 has not reached") for finding in found] == [True]
 
 
 def test_wrong_dtype_wrong_device_and_another_step_are_named():
@@ -163,7 +163,7 @@ def test_wrong_dtype_wrong_device_and_another_step_are_named():
     told = {finding.headline for finding in cluster.findings}
     assert "`frozen.weight` differs in dtype: bfloat16 on rank 1, float32 on ranks 0, 2-3" in told
     assert "`frozen.weight` differs in device: cuda:0 on rank 2, its own on ranks 0-1, 3" in told
-    assert any(re.fullmatch(r"rank 2 keeps up to [\d,]+ bytes on `cuda:0`, the card of rank 0", each) for each in told)
+    assert any(re.fullmatch(r"rank 2 uses up to [\d,]+ bytes on `cuda:0`, the GPU of rank 0", each) for each in told)
     assert [finding.kind for finding in cluster.findings].count("step-disagrees") == 1
 
 

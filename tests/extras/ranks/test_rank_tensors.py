@@ -35,5 +35,5 @@ def test_a_rank_tells_its_model_where_the_inside_of_fsdp_is_another(monkeypatch:
     monkeypatch.setattr(torch_internals, "fsdp_state_of", lambda module: state)
     held = rank_tensors.read_holdings(nn.Linear(2, 2))
     assert (len(held.model.modules), held.unsharded) == (1, ())
-    assert held.note.startswith("what FSDP has gathered is not known: ")
+    assert held.note.startswith("which parameters FSDP gathered is unknown: ")
     assert "_module_info" in held.note

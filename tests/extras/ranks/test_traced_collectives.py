@@ -137,7 +137,7 @@ def test_a_loop_keeps_its_first_collectives_and_says_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(collectives, "MOST_CALLS", 3)
     trace = of_plain()
     assert len(trace.collectives) == 3
-    assert "recorder: only the first 3 collectives are in the trace" in trace.not_checked
+    assert "recorder: the trace contains only the first 3 collectives" in trace.not_checked
 
 
 def test_every_operator_that_is_known_says_where_its_group_is() -> None:

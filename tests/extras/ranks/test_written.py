@@ -48,7 +48,7 @@ def test_copies_that_drifted_apart_are_found_in_files(tmp_path: pathlib.Path, mo
 def test_a_process_that_is_no_rank_leaves_nothing(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(DevwidgetError, match="this process is no rank"):
+    with pytest.raises(DevwidgetError, match="this process is not a rank"):
         devwidget.record(path=tmp_path / "job")
     assert not (tmp_path / "job").exists()
 

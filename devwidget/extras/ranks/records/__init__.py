@@ -1,1 +1,1 @@
-"""What the ranks of one job say, and what they are together."""
+"""Reports of the ranks of a job, and the cluster that combines them."""

@@ -1,4 +1,4 @@
-"""Who came last to each of the last collectives, by clocks that can be compared."""
+"""Which rank came last to each recent collective, by comparable clocks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from devwidget.extras.ranks.records.cluster import Arrivals
 from devwidget.extras.ranks.records.rank import PastCollective, RankReport
 
 _Key = tuple[str, int, int, int]
-"""A collective: group, its lowest rank, its size, and the number in it."""
+"""A collective: group, its lowest rank, its size, and the number of the collective."""
 _FEWEST = 3
-"""Ranks of which one can be late: of two nobody is the odd one."""
+"""Number of ranks from which one can be called late; with two, each is late for the other."""
 
 
 def find_arrivals(reports: Iterable[RankReport]) -> tuple[Arrivals, ...]:
-    """Collectives that every rank of their group has begun, in the order in which they were begun."""
+    """Return the collectives that every rank of their group has called, in order of their start."""
     told = [report for report in reports if report.last]
     ahead = _find_clocks(told)
     came: dict[_Key, list[tuple[float, int, PastCollective]]] = {}
@@ -37,15 +37,15 @@ def _describe(times: list[tuple[float, int, PastCollective]]) -> Arrivals:
 
 
 def _clock_of(report: RankReport) -> str:
-    """Processes under one kernel share a clock; a machine is told by that and by how it numbers its processes."""
+    """Return what identifies a clock: processes under one kernel share it."""
     return report.machine.partition(" ")[0] or report.host
 
 
 def _find_clocks(reports: list[RankReport]) -> dict[str, float]:
-    """By how much the clock of each machine is ahead of the first one.
+    """Return the offset of the clock of each machine from the first one.
 
-    Ranks that meet in every step end it together, so what is constant between machines is their clocks, or one that is late
-    in the step after they have met: then nobody is called late, rather than one who is not. Without a common step, none.
+    Ranks end a common step together, so a constant difference between machines is an offset, or a rank that is late after the
+    step: then no rank is called late, rather than a wrong one. Without a common step there are no offsets.
     """
     ends: dict[str, dict[int, list[float]]] = {}
     for report in reports:

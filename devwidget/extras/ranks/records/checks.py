@@ -1,4 +1,4 @@
-"""What must hold between the fields of the records of ranks so that every view can show them."""
+"""Check the fields of rank records, so that every view can show them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.message import Message
 
 MOST_RANKS = 2**17
-"""More than any job has had; to put so many together takes some seconds."""
+"""More than any job has; combining that many takes a few seconds."""
 
 
 @register_check(RankModel)
 def _check_holdings(model: RankModel) -> Wrong:
-    """Each module holds one of the holdings."""
+    """Check that each module refers to a holding."""
     if len(model.held) != len(model.modules):
         yield "held", Message("one number for each module")
     elif any(at >= len(model.holdings) for at in model.held):
@@ -25,7 +25,7 @@ def _check_holdings(model: RankModel) -> Wrong:
 
 @register_check(RankReport)
 def _check_coordinates(report: RankReport) -> Wrong:
-    """A rank is one of its world, and has a place on each axis."""
+    """Check that a rank is in its world, and has a coordinate on each axis."""
     if not report.rank < report.world_size <= MOST_RANKS:
         yield "rank", Message("less than `world_size`, which is {most} at most", most=f"{MOST_RANKS:,}")
     if len(report.coordinates) != len(report.axes):
@@ -36,7 +36,7 @@ def _check_coordinates(report: RankReport) -> Wrong:
 
 @register_check(Cluster)
 def _check_order(cluster: Cluster) -> Wrong:
-    """Ranks stand at their numbers."""
+    """Check that ranks are sorted by number."""
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
         yield "ranks", Message("every rank once, by number")
 
@@ -55,7 +55,7 @@ def _check_step(step: TracedStep) -> Wrong:
 
 @register_check(TracedJob)
 def _check_kinds(job: TracedJob) -> Wrong:
-    """Each rank is of one kind, and has as many groups as it."""
+    """Check that each rank has a kind, and as many groups as the kind."""
     for at, rank in enumerate(job.ranks):
         if rank.kind >= len(job.kinds):
             yield f"ranks[{at}].kind", Message("a place in `kinds`")

@@ -16,34 +16,34 @@ from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "raised", "terminated", "ended", "unknown"]
-"""answered: at once. hung: it answered, and waits in a collective with a rank that cannot come, or longer than is usual.
-busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
-gone without a last word. raised, terminated: its last word is an exception, or a signal that ends a process. ended: its last
-word is that it came to its end. unknown: the job counts it, and nothing was heard of it here: it runs elsewhere, has not begun
-to answer, or never served."""
+"""answered: in time. hung: answered, but waits in a collective with a rank that cannot come, or for too long. busy: alive, but
+did not answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process ended without a
+final report. raised, terminated: its final report is an exception, or a signal that ends a process. ended: its final report
+is a normal end. unknown: the job has this rank, but there is no data: it runs elsewhere, or has not called
+`devwidget.serve()`."""
 
 WITH_LAST_WORD = frozenset({"raised", "terminated", "ended"})
-"""States of ranks that have said how they ended."""
+"""States of ranks that reported how they ended."""
 GONE = frozenset({"dead", *WITH_LAST_WORD})
-"""States of ranks that begin no collective any more."""
+"""States of ranks that no longer call collectives."""
 
 NOWHERE = -1
-"""Of a step, a rank, or a place that is not known."""
+"""An unknown step, rank, or place."""
 Item = TypeVar("Item")
 Group = TypeVar("Group", bound=Hashable)
 IN_A_ROW = "rank"
-"""The one axis of ranks that named no mesh."""
+"""The axis of ranks without a mesh."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank when it was asked: how it was, and the newest that it has said.
+    """One rank at a query: its state and its newest report.
 
     Attributes:
-        state: how it was.
-        said: by itself; of one that nobody heard of `silent_rank`.
-        note: why it is in this state, and what a reader should know of it.
-        hangs: it waits in a collective, or waited in it at its end, for longer than is usual or for a rank that cannot come.
+        state: Its state.
+        said: Its report; `silent_rank` without one.
+        note: Why it is in this state, and further facts.
+        hangs: Whether it waits in a collective, or waited in it at its end, for too long or for a rank that cannot come.
     """
 
     state: State
@@ -53,12 +53,12 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """In the job."""
+        """Its number in the job."""
         return self.said.rank
 
     @property
     def step(self) -> int:
-        """How many steps its optimizers have taken, -1 where nobody has counted."""
+        """Number of its optimizer steps, -1 if unknown."""
         return self.said.step
 
     @property
@@ -69,16 +69,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """Who came last to one collective that all its ranks have begun, by clocks that can be compared.
+    """Which rank came last to one collective that all its ranks have called, by comparable clocks.
 
     Attributes:
-        group: name of the process group.
-        sequence: its number in the group.
-        kind: of collective.
-        count: how many ranks have begun it.
-        last: the rank that came last.
-        seconds: between the last but one and the last.
-        begun: when the first came, seconds since the epoch.
+        group: Name of the process group.
+        sequence: Number of the collective in the group.
+        kind: Kind of collective.
+        count: Number of ranks that called it.
+        last: The rank that came last.
+        seconds: Time between the last but one and the last.
+        begun: Time of the first, in seconds since the epoch.
     """
 
     group: str
@@ -95,15 +95,15 @@ class Cluster(Record):
     """All ranks of one job.
 
     Attributes:
-        axes: of the mesh, outermost first; one axis `rank` for a job without a mesh.
-        ranks: by number; what several of them have in common is one object.
-        findings: what only many ranks can show, worst first.
-        asked: seconds since the epoch.
-        checked: the rules that could decide.
+        axes: Axes of the mesh, outermost first; one axis `rank` for a job without a mesh.
+        ranks: Ranks by number; equal parts of several ranks are one object.
+        findings: Findings that need several ranks, worst first.
+        asked: Time of the query, in seconds since the epoch.
+        checked: Rules that could decide.
         not_checked: `rule: why it could not decide`.
-        traced: the step that its ranks have recorded; None if they have recorded none.
-        older: ranks of other jobs that have left files in the same folder, and are none of these.
-        arrivals: who came last to the collectives that all ranks of a group have begun, in their order.
+        traced: The step that its ranks have recorded; None without one.
+        older: Ranks of other jobs that left files in the same folder.
+        arrivals: Which rank came last to the collectives that all ranks of a group have called, in order.
     """
 
     axes: tuple[Axis, ...]
@@ -119,19 +119,19 @@ class Cluster(Record):
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many ranks there are along each axis."""
+        """Number of ranks along each axis."""
         return tuple(axis.size for axis in self.axes)
 
     def select(self, numbers: Iterable[int]) -> list[Rank]:
-        """The ranks of these numbers."""
+        """Return the ranks with these numbers."""
         return [self.ranks[number] for number in numbers]
 
     def in_state(self, *states: State) -> list[Rank]:
-        """The ranks in one of these states."""
+        """Return the ranks in one of these states."""
         return [rank for rank in self.ranks if rank.state in states]
 
     def find_coordinates(self, rank: Rank) -> tuple[int, ...]:
-        """Where a rank stands on the axes; () where it has not said."""
+        """Return the coordinates of a rank; () if it did not report them."""
         if len(self.axes) == 1 and rank.said.has_answered:
             return rank.said.coordinates or (rank.number,)
         if len(rank.said.coordinates) == len(self.axes):
@@ -140,12 +140,12 @@ class Cluster(Record):
 
 
 def numbers_of(ranks: Iterable[Rank]) -> list[int]:
-    """The numbers of some ranks."""
+    """Return the numbers of some ranks."""
     return [rank.number for rank in ranks]
 
 
 def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
-    """Things by something of them."""
+    """Group items by a key."""
     found: dict[Group, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -153,7 +153,7 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group,
 
 
 def innermost_own(stack: tuple[Site, ...]) -> Site | None:
-    """The user's innermost line of a stack."""
+    """Return the user's innermost line of a stack."""
     return next((site for site in reversed(stack) if not _is_installed(site.file)), None)
 
 
@@ -162,10 +162,10 @@ def _is_installed(file: str) -> bool:
 
 
 def may_be_asked_again(cluster: Cluster, ask: Callable[[], Cluster]) -> Cluster:
-    """The cluster, as one whose ranks can be asked once more in this process."""
+    """Return the cluster as one whose ranks can be queried again in this process."""
     return replace(cluster, _asker=ProcessLocal(ask))
 
 
 def asker_of(cluster: Cluster) -> Callable[[], Cluster] | None:
-    """How its ranks are asked again; None for a record that was loaded or made by hand."""
+    """Return how to query its ranks again; None for a record that was loaded or made by hand."""
     return cluster._asker.value

@@ -1,4 +1,4 @@
-"""What the ranks of a job hold side by side: a column for each different way in which the whole model is placed."""
+"""What the ranks of a job hold: one column for each distinct placement of the whole model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from devwidget.extras.ranks.records.rank import Holding, LocalTensor, RankModel,
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the ranks of one kind hold.
+    """What the ranks of one placement hold.
 
     Attributes:
-        ranks: which ranks these are.
-        held: what each module of the job holds there; None where these ranks do not have it.
+        ranks: Numbers of these ranks.
+        held: Holding of each module of the job; None if these ranks do not have the module.
     """
 
     ranks: tuple[int, ...]
@@ -22,43 +22,43 @@ class Column:
 
     @property
     def holdings(self) -> list[tuple[int, Holding]]:
-        """The modules that these ranks have, by number, with what each holds."""
+        """Numbers of the modules of these ranks, each with its holding."""
         return [(module, holding) for module, holding in enumerate(self.held) if holding is not None]
 
     @property
     def tensors(self) -> list[LocalTensor]:
-        """All that one of these ranks holds."""
+        """All tensors of one of these ranks."""
         return [tensor for holding in self.held for tensor in holding or ()]
 
     @property
     def modules(self) -> frozenset[int]:
-        """The numbers of the modules that these ranks have."""
+        """Numbers of the modules of these ranks."""
         return frozenset(module for module, _ in self.holdings)
 
     @property
     def bytes(self) -> int:
-        """Of all that one of these ranks holds."""
+        """Bytes that one of these ranks holds."""
         return sum(tensor.local_bytes for tensor in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All of them.
+    """All columns of a job.
 
     Attributes:
-        modules: of all ranks together, in pre-order.
-        each: each different column once, that of the lowest rank first.
+        modules: Modules of all ranks, in pre-order.
+        each: Each distinct column once, that of the lowest rank first.
     """
 
     modules: tuple[RankModule, ...]
     each: tuple[Column, ...]
 
     def place_ranks(self) -> dict[int, int]:
-        """By the number of a rank the place of its column; without those that have not said."""
+        """Return the index of the column of each rank, without ranks that did not report."""
         return {rank: place for place, column in enumerate(self.each) for rank in column.ranks}
 
     def tensor_path(self, module: int, name: str) -> str:
-        """`blocks.0.up.weight`."""
+        """Return `blocks.0.up.weight`."""
         path = self.modules[module].path
         if path:
             return f"{path}.{name}"
@@ -66,7 +66,7 @@ class Columns:
 
 
 def lay_out_columns(cluster: Cluster) -> Columns:
-    """The columns of a job; what each module holds is looked up once for all ranks with the same model."""
+    """Return the columns of a job. Modules are looked up once for all ranks with the same model."""
     models, ranks_of = _find_models(cluster)
     modules: dict[tuple[str, str], RankModule] = {}
     for model in models:
@@ -85,7 +85,7 @@ def lay_out_columns(cluster: Cluster) -> Columns:
 
 
 def _find_models(cluster: Cluster) -> tuple[list[RankModel], dict[int, list[int]]]:
-    """The different models, and by the identity of each its ranks."""
+    """Return the distinct models, with the ranks of each by its id."""
     models: list[RankModel] = []
     ranks: dict[int, list[int]] = {}
     for rank in cluster.ranks:
@@ -101,12 +101,12 @@ def _find_models(cluster: Cluster) -> tuple[list[RankModel], dict[int, list[int]
 def _find_held(
     model: RankModel, modules: dict[tuple[str, str], RankModule], same: dict[Holding, Holding]
 ) -> tuple[Holding | None, ...]:
-    """What each module of the job holds in one model; equal holdings are one object."""
+    """Return the holding of each module of the job in one model; equal holdings are one object."""
     holdings = [same.setdefault(holding, holding) for holding in model.holdings]
     own = {_module_key(module): holdings[at] for module, at in zip(model.modules, model.held, strict=True)}
     return tuple(own.get(key) for key in modules)
 
 
 def _module_key(module: RankModule) -> tuple[str, str]:
-    """One of another class at the same path is another module."""
+    """Return the key of a module; one of another class at the same path is another module."""
     return module.path, module.class_name

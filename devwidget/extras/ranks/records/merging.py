@@ -1,4 +1,4 @@
-"""What ranks said, made one cluster: whatever is equal on many of them is one object."""
+"""Combine the reports of ranks to one cluster; parts that are equal on many ranks become one object."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from devwidget.extras.ranks.records.traced_steps import merge_steps, split_steps
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.message import Message, in_row
 
-_NOT_HEARD = Message("nothing of it is here: it runs elsewhere, has not begun to answer, or has ended")
+_NOT_HEARD = Message("no data: it runs elsewhere, has not called devwidget.serve() yet, or has ended")
 MOST_LAST = 8
 """Collectives of one rank that a cluster keeps."""
 
 
 def merge(heard: Iterable[Rank], asked: float = 0.0) -> Cluster:
-    """One cluster of what each rank said, and of those of the job that nobody heard of."""
+    """Return one cluster of the reports, with the ranks of the job that did not report."""
     known, older = _select_newest_job({rank.number: rank for rank in heard})
     size = max((rank.said.world_size for rank in known.values()), default=0)
     shared = _Shared()
@@ -35,7 +35,7 @@ def merge(heard: Iterable[Rank], asked: float = 0.0) -> Cluster:
 
 
 def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[int]]:
-    """Ranks of the job that has spoken last, and the numbers of those of others, which have left a file or a process."""
+    """Return the ranks of the most recent job, and the numbers of other ranks that left files."""
     # One of which nothing but its socket is known does not say of which job it is.
     told = [rank.said for rank in heard.values() if rank.said.taken and rank.said.host]
     newest = max(told, key=lambda said: said.taken, default=None)
@@ -48,13 +48,13 @@ def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[in
 
 
 def is_of_job(report: RankReport, other: RankReport) -> bool:
-    """Whether nothing tells the jobs of two reports apart; one that has no run began to answer before torch had a store."""
+    """Return whether two reports may be of the same job; one without a run started before torch had a store."""
     same = (report.job, report.world_size) == (other.job, other.world_size)
     return same and (report.run == other.run or not report.run or not other.run)
 
 
 def ranks_of_saved(cluster: Cluster) -> list[Rank]:
-    """The ranks of a saved job with the steps that they have recorded, so that `merge` puts several jobs together."""
+    """Return the ranks of a saved job with their recorded steps, so that `merge` can combine several jobs."""
     if cluster.traced is not None:
         steps = split_steps(cluster.traced)
     else:
@@ -63,7 +63,7 @@ def ranks_of_saved(cluster: Cluster) -> list[Rank]:
 
 
 def _keep(rank: Rank, shared: _Shared) -> Rank:
-    """A rank as a cluster keeps it: without what the cluster has made of all of them together."""
+    """Return a rank as a cluster keeps it, without the parts of the whole cluster."""
     said = rank.said
     kept = replace(said, note="", traced=None, ends=(), last=(), **shared.list_parts(said))
     if rank.hangs or rank.state in GONE:
@@ -72,7 +72,7 @@ def _keep(rank: Rank, shared: _Shared) -> Rank:
 
 
 class _Shared:
-    """Makes equal parts of many reports one object, which a file holds once."""
+    """Makes equal parts of many reports one object, which a file stores once."""
 
     _names = tuple(field.name for field in fields(RankReport) if field.metadata.get("is_shared"))
 
@@ -81,7 +81,7 @@ class _Shared:
         self._by_id: dict[int, tuple[Any, Any]] = {}
 
     def list_parts(self, said: RankReport) -> dict[str, Any]:
-        """The shared fields of a report."""
+        """Return the shared fields of a report."""
         return {name: self._find_equal(getattr(said, name)) for name in self._names}
 
     def _find_equal(self, part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""RankReport: what one process of a job says of itself when it is asked."""
+"""RankReport: the report of one process of a job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Role
 
 OWN_DEVICE = "own"
-"""The device of a tensor that lives where its rank keeps most of its model: a class of ranks has no ordinals."""
+"""Device of a tensor that is where its rank keeps most of its model: ranks of one kind differ in the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +26,20 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class LocalTensor:
-    """One parameter or buffer, as a rank holds it.
+    """One parameter or buffer on a rank.
 
     Attributes:
-        name: its name in its module.
+        name: Its name in its module.
         role: `parameter` or `buffer`.
-        shape: of the whole; None while it is lazy.
-        local_shape: of the part that this rank holds.
-        dtype: torch's word without the prefix.
-        bytes: of the whole.
-        local_bytes: of the part that this rank holds.
-        device: `own`, or the name of a device that is not where its rank keeps most of its model.
-        placement: `Shard(0) on dp, Replicate on tp`; "" for a plain tensor, of which each rank has all.
-        requires_grad: whether autograd collects a gradient for it.
-        note: what a reader should know, such as `unsharded`.
+        shape: Full shape; None while it is lazy.
+        local_shape: Shape of the part on this rank.
+        dtype: Dtype without the prefix `torch.`.
+        bytes: Full size.
+        local_bytes: Size of the part on this rank.
+        device: `own`, or a device other than that of most of its rank's model.
+        placement: `Shard(0) on dp, Replicate on tp`; "" for a plain tensor, which each rank has in full.
+        requires_grad: Whether autograd computes a gradient for it.
+        note: A further fact, such as `unsharded`.
     """
 
     name: str
@@ -56,12 +56,12 @@ class LocalTensor:
 
     @property
     def is_sharded(self) -> bool:
-        """A rank may hold less than all of it."""
+        """Whether a rank may hold less than the full tensor."""
         return "Shard(" in self.placement
 
 
 Holding = tuple[LocalTensor, ...]
-"""What one module itself holds on one rank, not its children."""
+"""Tensors of one module on one rank, without its children."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ class RankModule:
     """One module of the tree.
 
     Attributes:
-        path: dotted path, "" for the root.
-        class_name: name of its class, without the package.
-        wrapper: "" or what wraps it: `DistributedDataParallel`, `fully_shard`, ...
-        defined: where its class is written; None for library classes.
-        training: its training flag.
+        path: Dotted path, "" for the root.
+        class_name: Name of its class, without the package.
+        wrapper: "" or its wrapper: `DistributedDataParallel`, `fully_shard`, ...
+        defined: Where its class is defined; None for library classes.
+        training: Its training flag.
     """
 
     path: str
@@ -88,9 +88,9 @@ class RankModel:
     """The model of one rank.
 
     Attributes:
-        modules: in pre-order, the root first.
-        holdings: each different holding once.
-        held: for each module its place in `holdings`.
+        modules: Modules in pre-order, the root first.
+        holdings: Each distinct holding once.
+        held: For each module its index in `holdings`.
     """
 
     modules: tuple[RankModule, ...]
@@ -99,22 +99,22 @@ class RankModel:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether something of it was made for several ranks: a wrapper, or a tensor that says how it is placed."""
+        """Whether it has a wrapper for several ranks, or a tensor with a placement."""
         placed = (tensor.placement for holding in self.holdings for tensor in holding)
         return any(module.wrapper for module in self.modules) or any(placed)
 
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
-    """Bytes of one device, as the allocator of one process counts them.
+    """Bytes of one device, from the allocator of one process.
 
     Attributes:
-        device: which one; `cpu` for the memory of the process itself.
-        allocated: in tensors.
-        reserved: kept by the allocator.
-        peak: the most that was ever allocated.
-        total: of the whole device; 0 where that is not known.
-        card: what names the card on its machine, its UUID where torch tells; "" where that is not known.
+        device: The device; `cpu` for the memory of the process.
+        allocated: Bytes in tensors.
+        reserved: Bytes that the allocator keeps.
+        peak: Maximum of `allocated`.
+        total: Capacity of the device; 0 if unknown.
+        card: UUID of the GPU; "" if unknown.
     """
 
     device: DeviceId
@@ -126,7 +126,7 @@ class RankMemory:
 
 
 class CollectivePlace(NamedTuple):
-    """Where ranks meet: a group, its ranks, and the number of the collective."""
+    """Identity of a collective: group, ranks, and number."""
 
     group: str
     ranks: tuple[int, ...]
@@ -135,17 +135,17 @@ class CollectivePlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective that a rank has begun, and in which it waits unless it is finished.
+    """A collective that a rank has called, and in which it waits unless it is finished.
 
     Attributes:
-        kind: `all_reduce`, `all_gather`, ...; "" where only the number is known.
-        sequence: how many the rank has begun in this group, this one included.
-        group: name of the process group.
-        ranks: that take part, in the order of the group; () where that is not known.
-        bytes: that this rank gives.
-        finished: it is over.
-        seconds: since it was begun; 0 where that is not known.
-        site: the user's line that waits for it.
+        kind: `all_reduce`, `all_gather`, ...; "" if only the number is known.
+        sequence: Number of collectives that the rank has called in this group, including this one.
+        group: Name of the process group.
+        ranks: Ranks of the group, in its order; () if unknown.
+        bytes: Bytes that this rank passes.
+        finished: Whether it is finished.
+        seconds: Seconds since it was called; 0 if unknown.
+        site: The user's line that waits for it.
     """
 
     kind: str
@@ -159,20 +159,20 @@ class Collective:
 
     @property
     def place(self) -> CollectivePlace:
-        """Where its ranks meet."""
+        """Identity of the collective."""
         return CollectivePlace(self.group, self.ranks, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far one rank has come in one process group.
+    """Progress of one rank in one process group.
 
     Attributes:
-        name: what it is called, else its number in this process; "" where neither is known.
-        begun: how many collectives it has begun.
-        finished: how many of them are over.
-        first: its lowest rank, which tells the groups of one name apart; -1 where that is not known.
-        size: how many ranks it has, 0 where that is not known.
+        name: Name of the group, else its number in this process; "" if neither is known.
+        begun: Number of collectives that it has called.
+        finished: Number of finished ones.
+        first: Lowest rank of the group, which distinguishes groups of one name; -1 if unknown.
+        size: Number of ranks, 0 if unknown.
     """
 
     name: str
@@ -184,16 +184,16 @@ class GroupProgress:
 
 @dataclass(frozen=True, slots=True)
 class PastCollective:
-    """One of the last collectives that a rank has begun.
+    """One of the most recent collectives of a rank.
 
     Attributes:
         kind: `all_reduce`, `all_gather`, ...
-        sequence: its number in its group.
-        group: name of the process group.
-        first: the lowest rank of the group; -1 where that is not known.
-        size: how many ranks the group has; 0 where that is not known.
-        bytes: that this rank gives.
-        begun: seconds since the epoch, by the clock of its machine.
+        sequence: Its number in its group.
+        group: Name of the process group.
+        first: Lowest rank of the group; -1 if unknown.
+        size: Number of ranks of the group; 0 if unknown.
+        bytes: Bytes that this rank passes.
+        begun: Seconds since the epoch, by the clock of its machine.
     """
 
     kind: str
@@ -205,7 +205,7 @@ class PastCollective:
     begun: float = 0.0
 
     def is_at(self, place: CollectivePlace) -> bool:
-        """Whether its ranks met there."""
+        """Return whether it has this identity."""
         if not place.ranks:
             return False
         there = place.group, place.ranks[0], len(place.ranks), place.sequence
@@ -217,13 +217,13 @@ SettingKind = Literal["optimizer", "mode", "precision", "version", "environment"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Something beside tensors by which a rank trains.
+    """A setting of a rank other than its tensors.
 
     Attributes:
-        kind: `optimizer`: its class and groups. `mode`: train or eval. `precision`: how torch computes. `version`: of what is
-            installed. `environment`: variables. `random`: where random numbers begin.
-        name: what is set, such as `optimizer.lr`, a variable, or the path of a module.
-        value: as text.
+        kind: `optimizer`: class and groups. `mode`: train or eval. `precision`: torch's settings. `version`: of installed
+            packages. `environment`: variables. `random`: seeds.
+        name: What is set, such as `optimizer.lr`, a variable, or the path of a module.
+        value: Value as text.
     """
 
     kind: SettingKind
@@ -233,12 +233,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class StepSettings:
-    """By what a rank has trained from one step to another, both included.
+    """Settings of a rank in consecutive steps.
 
     Attributes:
-        first: the first of these steps, counted from 1.
-        last: the last.
-        settings: that held at the end of each of them.
+        first: First of these steps, counted from 1.
+        last: Last of them.
+        settings: Settings at the end of each of them.
     """
 
     first: Size
@@ -251,14 +251,14 @@ How = Literal["raised", "terminated", "ended", "running"]
 
 @dataclass(frozen=True, slots=True)
 class LastWord:
-    """Why a rank has written what it held, without being asked.
+    """State that a rank saved by itself, and why.
 
     Attributes:
-        how: `raised`: an exception that nothing caught, or that left the block of `serve`. `terminated`: a signal that ends a
-            process. `ended`: its Python, or that block, came to its end without one. `running`: it writes from time to time.
-        error: class and text of the exception, or the name of the signal.
-        stack: the user's lines that the exception came through, the innermost last.
-        every: seconds between two of those that are written from time to time.
+        how: `raised`: an uncaught exception, or one that left the block of `serve`. `terminated`: a signal that ends the
+            process. `ended`: its Python or that block ended without one. `running`: a regular report.
+        error: Class and text of the exception, or the name of the signal.
+        stack: The user's lines of the exception, innermost last.
+        every: Seconds between regular reports.
     """
 
     how: How
@@ -269,42 +269,41 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class RankReport(Record):
-    """One process of a job, as it says itself.
+    """The report of one process of a job.
 
     Attributes:
-        rank: its number in the job.
-        world_size: how many there are.
-        host: name of its machine.
-        pid: its number on that machine.
-        local_rank: its number among the ranks of that machine, -1 where nobody has said.
-        taken: seconds since the epoch.
-        axes: of the device mesh, outermost first; () without one.
-        coordinates: in that mesh, one for each axis.
-        device: where it keeps most of its model; None without a model.
-        model: what it trains; None where none was found.
-        memory: one entry for each device that this process has used.
-        step: how many steps its optimizers have taken; -1 where nobody has counted.
-        collective: the one in which it waits; None where it waits in none or nobody counts them.
-        groups: how far it has come in each process group.
-        stack: its main thread, the innermost line last; lines of libraries are left out, but for the innermost.
-        unsharded: paths of modules whose parameters FSDP had gathered.
-        checksums: `(path, checksum)` of what was asked to be compared.
-        optimizer_bytes: of the states of its optimizer.
-        note: what a reader should know, such as why no model was found.
-        traced: the step that it has recorded last; None if it has recorded none.
-        stages: of a pipeline that it runs; () where none was found.
-        job: what its launcher calls the job, "" if nothing does.
-        announced: it says that there is such a rank, and nothing else.
-        machine: what tells the machine, and the numbers of its processes, from those of another of the same name; "" where
-            nothing does.
-        run: what the ranks of this run have agreed on by the store of torch; "" if there was none.
-        started: when its process began, in ticks of that machine; 0 where that is not known.
-        last_word: why it has written this; None if it was asked, or announced.
-        settings: by what it trains from the first step to the last, and where it runs.
-        steps: by what it has trained in its last steps.
+        rank: Its number in the job.
+        world_size: Number of ranks.
+        host: Name of its machine.
+        pid: Its number on that machine.
+        local_rank: Its number among the ranks of that machine, -1 if unknown.
+        taken: Time of the report, in seconds since the epoch.
+        axes: Axes of the device mesh, outermost first; () without one.
+        coordinates: Coordinates in that mesh, one for each axis.
+        device: Device of most of its model; None without a model.
+        model: Its model; None if none was found.
+        memory: One entry for each device that this process has used.
+        step: Number of its optimizer steps; -1 if unknown.
+        collective: Collective in which it waits; None if it waits in none or this is unknown.
+        groups: Its progress in each process group.
+        stack: Its main thread, innermost line last; library lines are left out, except the innermost.
+        unsharded: Paths of modules whose parameters FSDP had gathered.
+        checksums: `(path, checksum)` of compared parameters.
+        optimizer_bytes: Bytes of its optimizer state.
+        note: A further fact, such as why no model was found.
+        traced: The last step that it has recorded; None without one.
+        stages: Pipeline stages that it runs; () if none was found.
+        job: The launcher's name of the job, "" without one.
+        announced: Whether it says only that the rank exists.
+        machine: What distinguishes the machine and its process numbers from another of the same name; "" if unknown.
+        run: Id that the ranks of this run agreed on through torch's store; "" without one.
+        started: Start of its process, in ticks of that machine; 0 if unknown.
+        last_word: Why it saved this report; None after a query or an announcement.
+        settings: Settings that do not change during the run.
+        steps: Settings of its last steps.
         ends: `(step, seconds since the epoch)` of its last steps.
-        checksums_step: after which step `checksums` were taken; -1 where that is not known.
-        last: collectives that it has begun, the newest last.
+        checksums_step: Step after which `checksums` were computed; -1 if unknown.
+        last: Its most recent collectives, newest last.
     """
 
     rank: Size
@@ -342,17 +341,17 @@ class RankReport(Record):
 
     @property
     def has_answered(self) -> bool:
-        """Whether it says what it holds and does, not only that there is such a rank."""
+        """Whether it says what it holds and does, not only that the rank exists."""
         return not self.announced
 
     @property
     def waits(self) -> Collective | None:
-        """The collective in which it waits; None where it waits in none."""
+        """Collective in which it waits; None if it waits in none."""
         if self.collective is None or self.collective.finished:
             return None
         return self.collective
 
 
 def silent_rank(rank: int, pid: int = 0) -> RankReport:
-    """What is known of a rank that has said nothing: that there is such a number, and maybe its process."""
+    """Return the report of a rank that said nothing: its number, and maybe its process."""
     return RankReport(rank, rank + 1, "", pid, announced=True)

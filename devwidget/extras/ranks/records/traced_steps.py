@@ -1,4 +1,4 @@
-"""TracedStep: what one rank did in a step; TracedJob: the steps of all ranks, those that did the same told once."""
+"""TracedStep: the collectives of one rank in a step; TracedJob: the collectives of all ranks, equal steps once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from devwidget.records.schema.fields import Size
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """What one rank did while it was recorded.
+    """The collectives of one rank in a recording.
 
     Attributes:
-        collectives: that it began, in order.
-        groups: the process groups of them.
+        collectives: Collectives that it called, in order.
+        groups: Their process groups.
     """
 
     collectives: tuple[CollectiveCall, ...] = ()
@@ -26,11 +26,11 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class TracedKind:
-    """What all ranks of one kind did.
+    """The collectives of all ranks of one kind.
 
     Attributes:
-        ranks: which ranks these are.
-        step: what the lowest of them did, and its process groups: others of the kind have others of the same names.
+        ranks: Numbers of these ranks.
+        step: Collectives of the lowest of them, and its process groups; the others have other groups of the same names.
     """
 
     ranks: Runs
@@ -42,9 +42,9 @@ class TracedRank:
     """One rank.
 
     Attributes:
-        number: in the job.
-        kind: its place in `TracedJob.kinds`.
-        groups: for each group of the step of its kind the place of its own in `TracedJob.groups`.
+        number: Its number in the job.
+        kind: Its index in `TracedJob.kinds`.
+        groups: For each group of the step of its kind the index of its own in `TracedJob.groups`.
     """
 
     number: Size
@@ -57,9 +57,9 @@ class TracedJob:
     """One step of a job.
 
     Attributes:
-        ranks: those that recorded it, by number.
-        kinds: each different step once, that of the lowest rank first.
-        groups: the process groups of all of them.
+        ranks: Ranks that recorded it, by number.
+        kinds: Each distinct step once, that of the lowest rank first.
+        groups: Process groups of all of them.
     """
 
     ranks: tuple[TracedRank, ...]
@@ -68,7 +68,7 @@ class TracedJob:
 
 
 def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
-    """The steps of ranks by their numbers as one record; None of none."""
+    """Combine the steps of ranks to one record; None without steps."""
     if not steps:
         return None
     kinds: dict[Any, int] = {}
@@ -86,12 +86,12 @@ def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
 
 
 def split_steps(job: TracedJob) -> dict[int, TracedStep]:
-    """The step of each rank, from which `merge_steps` makes the same job."""
+    """Return the step of each rank, from which `merge_steps` makes the same job."""
     return {rank.number: _step_of_rank(job, rank) for rank in job.ranks}
 
 
 def _step_of_rank(job: TracedJob, rank: TracedRank) -> TracedStep:
-    """That of the lowest rank of its kind, with its own groups, and its own peers in them."""
+    """Return the step of the lowest rank of its kind, with this rank's groups and peers."""
     step = job.kinds[rank.kind].step
     calls = tuple(replace(call, peer=find_peer(job, rank, call)) for call in step.collectives)
     groups = tuple(job.groups[group] for group in rank.groups)
@@ -99,7 +99,7 @@ def _step_of_rank(job: TracedJob, rank: TracedRank) -> TracedStep:
 
 
 def find_peer(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> int:
-    """The other end of a message of a rank: as far from it as from the lowest rank of its kind, whose call this is."""
+    """Return the other end of a message of a rank: at the same distance as for the lowest rank of its kind."""
     kind = job.kinds[rank.kind]
     distance = ring_distance(kind.step.groups[call.group], kind.ranks[0][0], call.peer)
     own = job.groups[rank.groups[call.group]].ranks
@@ -109,7 +109,7 @@ def find_peer(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> int:
 
 
 def _kind_key(step: TracedStep, rank: int) -> Any:
-    """What ranks of a kind have in common: not which ranks are in their groups, nor the places in their traces."""
+    """Return what ranks of a kind have in common, without the members of their groups and the places in their traces."""
     groups = tuple((group.label, len(group.ranks)) for group in step.groups)
     calls = tuple(
         replace(call, number=0, peer=ring_distance(step.groups[call.group], rank, call.peer)) for call in step.collectives
@@ -118,7 +118,7 @@ def _kind_key(step: TracedStep, rank: int) -> Any:
 
 
 def ring_distance(group: ProcessGroup, rank: int, peer: int) -> int:
-    """How many places after a rank another stands in a group, around its end: ranks that pass on in a ring are of one kind."""
+    """Return the distance from a rank to another in a group, around its end: ranks that pass on in a ring are one kind."""
     if rank not in group.ranks or peer not in group.ranks:
         return UNKNOWN
     return (group.ranks.index(peer) - group.ranks.index(rank)) % len(group.ranks)

@@ -1,1 +1,1 @@
-"""What only many ranks together can show."""
+"""Rules that need several ranks."""

@@ -1,4 +1,4 @@
-"""What ranks train by, compared: at the newest step that all of them know, and where they run."""
+"""Compare settings of ranks: at the newest step that all of them know, and those that do not change."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from devwidget.extras.ranks.rules.over_ranks import format_values, peers_in
 from devwidget.records.schema.message import Message
 
 Values = tuple[tuple[str, tuple[int, ...]], ...]
-"""Each value with the ranks that have it, the rarest first."""
+"""Each value with its ranks, rarest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class SettingDifference:
-    """One thing that is not set alike on ranks that can be compared.
+    """A setting that differs between comparable ranks.
 
     Attributes:
-        kind: of setting.
-        name: what is set.
-        values: each value, with its ranks.
-        step: after which it was so; -1 for what holds from the first to the last.
+        kind: Kind of setting.
+        name: What is set.
+        values: Each value, with its ranks.
+        step: Step at which it differed; -1 for a setting that does not change.
     """
 
     kind: SettingKind
@@ -34,16 +34,16 @@ class SettingDifference:
 
     @property
     def parts(self) -> frozenset[tuple[int, ...]]:
-        """How it parts the ranks."""
+        """Groups of ranks with equal values."""
         return frozenset(ranks for _, ranks in self.values)
 
     def word_values(self) -> str:
-        """The values with their ranks."""
+        """Return the values with their ranks."""
         return format_values(self.values)
 
 
 def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:
-    """Ranks that should be set alike: of a pipeline those of one stage; all of them where no model was found."""
+    """Yield ranks that should have equal settings: the ranks of one pipeline stage; all ranks if no model was found."""
     peers = list(peers_in(cluster, lay_out_columns(cluster)))
     if not peers:
         yield list(cluster.ranks)
@@ -53,11 +53,11 @@ def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:
 
 _Named = Mapping[tuple[SettingKind, str], str]
 _Told = list[tuple[_Named, list[int]]]
-"""Settings by name, each with the ranks that have them: of a thousand ranks few differ."""
+"""Distinct settings by name, each with its ranks."""
 
 
 def find_step_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
-    """What differs in the newest step that all of these know; nothing where they know none together."""
+    """Return the differences at the newest step that all of these ranks know; nothing without one."""
     tables = group_by((rank for rank in ranks if rank.said.steps), lambda rank: rank.said.steps)
     seen: set[tuple[SettingKind, str]] = set()
     for of_modules in (False, True):
@@ -69,7 +69,7 @@ def find_step_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference
 
 
 def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[SettingDifference]:
-    """Compare the runs of steps, or what walks over all modules have found."""
+    """Compare the settings of steps, or the results of walks over all modules."""
     runs = [[run for run in table if _is_of_modules(run) == of_modules] for table in tables]
     step = _find_common_step(runs)
     told: _Told = []
@@ -81,19 +81,19 @@ def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_mod
 
 
 def find_place_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
-    """What differs of what holds from the first step to the last; not where random numbers begin, which may."""
+    """Return the differences of settings that do not change, except random seeds, which may differ."""
     same = group_by((rank for rank in ranks if rank.said.settings), lambda rank: rank.said.settings)
     told = [(_by_name(settings), numbers_of(each)) for settings, each in same.items()]
     yield from (each for each in _compare(told, NOWHERE) if each.kind != "random")
 
 
 def _is_of_modules(run: StepSettings) -> bool:
-    """Whether it was taken by a walk over all modules, which is done after few steps."""
+    """Return whether it comes from a walk over all modules, which is done after few steps."""
     return all(setting.kind != "optimizer" for setting in run.settings)
 
 
 def _find_common_step(tables: list[list[StepSettings]]) -> int:
-    """The newest step of which each table tells; -1 if there is none."""
+    """Return the newest step that is in every table; -1 without one."""
     lasts = {run.last for table in tables for run in table}
     for step in sorted(lasts, reverse=True):
         if all(_find_run(table, step) is not None for table in tables):
@@ -112,7 +112,7 @@ def _by_name(settings: Iterable[Setting]) -> _Named:
     return {(setting.kind, setting.name): setting.value for setting in settings}
 
 
-_ABSENT: Mapping[SettingKind, str] = {"mode": Message("as the module around it"), "environment": Message("not set")}
+_ABSENT: Mapping[SettingKind, str] = {"mode": Message("as its parent module"), "environment": Message("not set")}
 
 
 def _compare(told: _Told, step: int) -> Iterator[SettingDifference]:
@@ -127,5 +127,5 @@ def _compare(told: _Told, step: int) -> Iterator[SettingDifference]:
 
 
 def group_alike(differences: Iterable[SettingDifference]) -> list[list[SettingDifference]]:
-    """Differences that part the ranks in one way, which mostly have one cause."""
+    """Group differences with the same groups of ranks, which usually have one cause."""
     return list(group_by(differences, lambda each: (each.kind, each.parts)).values())

@@ -27,14 +27,14 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
 Drifted = dict[str, list[tuple[int, ...]]]
-"""By the path of a parameter the ranks with each of its values, the rarest first."""
+"""For each path of a parameter the ranks with each value, rarest first."""
 
 
 @cluster_rule("drifted-copies")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all of them; ranks are compared with those that can be, and have taken as many steps.
+    """Yield one finding for all drifted parameters of comparable ranks with the same number of steps.
 
-    Nothing is said of ranks whose tensors are of several dtypes or shapes, which is told: their copies differ by that.
+    Ranks whose tensors differ in dtype or shape have another finding and are skipped here.
     """
     columns = lay_out_columns(cluster)
     places = columns.place_ranks()
@@ -49,7 +49,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _step_of(rank: Rank) -> int:
-    """After which step its checksums were taken."""
+    """Return the step of a rank's checksums."""
     if rank.said.checksums_step != NOWHERE:
         return rank.said.checksums_step
     return rank.step
@@ -64,7 +64,7 @@ def _find_drifted(ranks: list[Rank]) -> Drifted:
 
 
 def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:
-    """The first setting that parts the same ranks, and by which copies cannot stay equal."""
+    """Yield the first setting that differs between the same ranks and explains the drift."""
     parts = frozenset(next(iter(drifted.values())))
     for each in find_step_differences(ranks):
         if each.kind in ("optimizer", "mode") and each.parts == parts:
@@ -85,15 +85,18 @@ def _make_finding(cluster: Cluster, drifted: Drifted, step: int, notes: list[str
         paths=format_paths(paths), ranks=format_rank_ranges(odd),
     )  # fmt: skip
     if step == NOWHERE:
-        notes.append(Message("how many steps each rank has taken is not known: after different numbers copies differ"))
+        notes.append(Message("the number of steps per rank is unknown; copies also differ after a different number of steps"))
     else:
         told = Message("{what} after step {step}", what=told, step=step)
     return Finding(
         "drifted-copies", severity_among(cluster), paths[0].rpartition(".")[0], told,
-        Message("copies stay equal if they begin equal, and each rank changes its own by equal gradients and settings"),
+        Message("copies stay equal only if they start equal and every rank applies the same gradients with the same "
+"settings"),
         fixes=(
-            Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),
-            Fix(Message("change them alike: shared gradients, and one optimizer with one set of settings"), "", "choice"),
+            Fix(Message("start with equal copies: wrap the model last"), "", "choice"),
+            Fix(
+                Message("update them equally: averaged gradients, and the same optimizer settings on every rank"), "", "choice"
+            ),
         ),
         notes=(*notes, *notes_on_stages(cluster)),
         roles=answered(sorted(itertools.chain(*drifted[paths[0]]))),

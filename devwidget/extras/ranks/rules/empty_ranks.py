@@ -20,7 +20,7 @@ from devwidget.records.schema.message import Message
 
 @cluster_rule("empty-ranks")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all of them."""
+    """Yield one finding for all ranks without parameters."""
     columns = lay_out_columns(cluster).each
     empty: list[int] = []
     for column in columns:
@@ -34,9 +34,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         "empty-ranks", "warning", "",
         Message.of(len(empty), "{ranks} of {count} holds no parameter", "{ranks} of {count} hold no parameter",
                    ranks=format_rank_ranges(empty), count=len(cluster.ranks)),
-        Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
-        fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
-        notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
+        Message("a dimension is split into equal chunks, and it has fewer rows than there are ranks"),
+        fixes=(Fix(Message("shard over fewer ranks and replicate the shards on the others"), fix, "choice"),),
+        notes=(Message("the longest sharded first dimension has {rows} rows", rows=f"{rows:,}"),),
         roles=answered(empty),
     )  # fmt: skip
 
@@ -50,7 +50,7 @@ def _held_bytes(column: Column) -> int:
 
 
 def _is_empty(column: Column) -> bool:
-    """Whether there are parameters, and one rank holds nothing of them."""
+    """Return whether the model has parameters and a rank holds none of them."""
     return any(tensor.bytes for tensor in _parameters(column)) and not _held_bytes(column)
 
 

@@ -18,15 +18,15 @@ from devwidget.records.schema.message import Message
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
 _WHY_CROWDED = Message(
-    "each process has a context of its own there, they share its memory and compute, and the other cards stay empty"
+    "each process has its own context on that GPU; they share its memory and compute while other GPUs stay idle"
 )
 Card = tuple[str, str]
-"""Machine and card; ranks that each see only their own card all call it `cuda:0`, so its name says nothing."""
+"""Machine and GPU; ranks that each see only their own GPU all call it `cuda:0`."""
 
 
 @cluster_rule("foreign-gpu")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
+    """Yield one finding per GPU that several ranks keep their models on, and one per GPU that other ranks use as well."""
     owners = group_by(cluster.ranks, _own_card)
     owners.pop(None, None)
     for ranks in owners.values():
@@ -43,7 +43,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _own_card(rank: Rank) -> Card | None:
-    """The card on which a rank keeps its model."""
+    """Return the GPU on which a rank keeps its model."""
     for memory in rank.said.memory:
         if memory.card and memory.device == rank.said.device:
             return rank.said.host, memory.card
@@ -53,10 +53,10 @@ def _own_card(rank: Rank) -> Card | None:
 def _crowded(ranks: list[Rank]) -> Finding:
     return Finding(
         "foreign-gpu", "warning", None,
-        Message("{ranks} keep their models on one card, `{device}` of {host}",
+        Message("{ranks} keep their models on the same GPU, `{device}` of {host}",
                 ranks=name_ranks(ranks), device=str(ranks[0].said.device), host=ranks[0].said.host),
         _WHY_CROWDED,
-        fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
+        fixes=(Fix(Message("select a GPU for each rank before the first use of CUDA"), _CHOOSE),),
         roles=answered_by(ranks),
     )  # fmt: skip
 
@@ -67,12 +67,12 @@ def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
     facts = {"bytes": f"{taken:,}", "device": str(found[0][1].device), "owners": name_ranks(owners)}
     return Finding(
         "foreign-gpu", "warning", None,
-        Message.of(len(found), "{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}",
-                   "{ranks} keep up to {bytes} bytes on `{device}`, the card of {owners}",
+        Message.of(len(found), "{ranks} uses up to {bytes} bytes on `{device}`, the GPU of {owners}",
+                   "{ranks} use up to {bytes} bytes on `{device}`, the GPU of {owners}",
                    ranks=format_rank_ranges(strays), **facts),
-        Message("a process that touches a card takes memory there for its context too, and that card fills up first"),
+        Message("a process that uses a GPU also allocates memory for its context there, so that GPU fills up first"),
         fixes=(
-            Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
+            Fix(Message("select the GPU of the rank before the first use of CUDA"), _CHOOSE),
             Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
         ),
         roles=answered((*strays, *numbers_of(owners))),

@@ -18,16 +18,16 @@ from devwidget.records.schema.message import Message
 
 @cluster_rule("left-unsharded")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all ranks with the same modules."""
+    """Yield one finding for all ranks with the same unsharded modules."""
     whole = [rank for rank in cluster.ranks if rank.said.unsharded]
     for paths, ranks in group_by(whole, lambda rank: rank.said.unsharded).items():
         yield Finding(
             "left-unsharded", "warning", paths[0],
-            Message.of(len(paths), "{modules} stays whole on {ranks} while neither forward nor backward runs",
-                       "{modules} stay whole on {ranks} while neither forward nor backward runs",
+            Message.of(len(paths), "{modules} is unsharded on {ranks} while neither forward nor backward runs",
+                       "{modules} are unsharded on {ranks} while neither forward nor backward runs",
                        modules=format_first(paths, 1), ranks=name_ranks(ranks)),
-            Message("a layer that is whole takes as many times its share as there are ranks"),
+            Message("an unsharded layer takes its share of memory times the number of ranks"),
             also=paths[1:],
-            fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
+            fixes=(Fix(Message("reshard it"), f"model.get_submodule({paths[0]!r}).reshard()"),),
             roles=answered_by(ranks),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Running the rules over ranks: the folder is the list, as for traces, and a crash of one rule is shown."""
+"""Run the rules over ranks. A rule that crashes is reported."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from devwidget.rules.registry import import_rules, run_rule, worst_first
 Check = Callable[[Cluster], Iterator[Finding]]
 
 Peers = Mapping[int, Sequence[int]]
-"""Ranks that should hold one model, by the places of their columns."""
+"""Ranks that should hold the same model, by the index of their column."""
 
 _MOST_RUNS, _MOST_NAMED = 6, 3
 _PIPELINES = frozenset({"pp", "pipe", "pipeline", "stage"})
-"""Names of an axis along which each rank has a part of the model of its own."""
+"""Names of axes along which each rank has its own part of the model."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterRule:
-    """One kind of finding over ranks; `docs/build_findings.py` asks for its `kind` and `check`."""
+    """One kind of finding over ranks; `docs/build_findings.py` reads its `kind` and `check`."""
 
     kind: str
     check: Check
@@ -47,14 +47,14 @@ def cluster_rule(kind: str) -> Callable[[Check], Check]:
 
 @functools.cache
 def all_cluster_rules() -> tuple[ClusterRule, ...]:
-    """Every rule of this folder, by name."""
+    """Return every rule of this folder, by name."""
     import_rules("devwidget.extras.ranks.rules")
     import_rules("devwidget.extras.ranks.rules.waiting")
     return tuple(_rules[kind] for kind in sorted(_rules))
 
 
 def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) -> Cluster:
-    """The cluster with its findings, worst first."""
+    """Return the cluster with its findings, worst first."""
     found: list[Finding] = []
     checked: list[str] = []
     not_checked: list[str] = []
@@ -71,22 +71,22 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
 
 
 def answered(ranks: Iterable[int]) -> tuple[RankRole, ...]:
-    """That these ranks were asked and have said what they hold and do."""
+    """Return the role of ranks that reported what they hold and do."""
     return (RankRole("answered", ranks=tuple(ranks)),)
 
 
 def answered_by(ranks: Iterable[Rank]) -> tuple[RankRole, ...]:
-    """The same of some ranks."""
+    """Return the same for some ranks."""
     return answered(numbers_of(ranks))
 
 
 def name_ranks(ranks: Iterable[Rank]) -> str:
-    """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    """Return `rank 3`, `ranks 0-7, 12`, or their number if they are scattered."""
     return format_rank_ranges(numbers_of(ranks))
 
 
 def format_rank_ranges(ranks: Iterable[int]) -> str:
-    """The same of their numbers."""
+    """Return the same for numbers of ranks."""
     numbers = list(ranks)
     runs = runs_of(numbers)
     if len(runs) <= _MOST_RUNS:
@@ -95,17 +95,17 @@ def format_rank_ranges(ranks: Iterable[int]) -> str:
 
 
 def format_values(values: Iterable[tuple[str, Iterable[int]]]) -> str:
-    """`0.02 on rank 3, 0.01 on ranks 0-2`."""
+    """Return `0.02 on rank 3, 0.01 on ranks 0-2`."""
     return in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks)) for value, ranks in values)
 
 
 def format_paths(paths: list[str]) -> str:
-    """`a`, `b`, `c` in backticks, and how many more there are."""
+    """Return `a`, `b`, `c` in backticks, and how many more there are."""
     return format_first(paths, _MOST_NAMED)
 
 
 def format_first(paths: Sequence[str], most: int) -> str:
-    """The first of some paths in backticks, and how many more there are."""
+    """Return the first of some paths in backticks, and how many more there are."""
     first = ", ".join(f"`{path}`" for path in paths[:most])
     more = len(paths) - most
     if more > 0:
@@ -114,7 +114,7 @@ def format_first(paths: Sequence[str], most: int) -> str:
 
 
 def peers_in(cluster: Cluster, columns: Columns) -> Iterator[Peers]:
-    """Ranks that can be compared: of a pipeline those of one stage, whose names may be those of other tensors elsewhere."""
+    """Yield comparable ranks: in a pipeline the ranks of one stage, because stages may use the same names."""
     places = columns.place_ranks()
     cuts = [at for at, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
     stages = group_by((rank for rank in cluster.ranks if rank.number in places), lambda rank: _find_stage(cluster, rank, cuts))
@@ -124,13 +124,13 @@ def peers_in(cluster: Cluster, columns: Columns) -> Iterator[Peers]:
 
 
 def _find_stage(cluster: Cluster, rank: Rank, cuts: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What tells the stage of a rank: the numbers that it says itself, and its place on the axes that cut the model."""
+    """Return what identifies the stage of a rank: its own numbers, and its coordinates on the axes that split the model."""
     coordinates = cluster.find_coordinates(rank)
     return rank.said.stages, tuple(coordinates[cut] for cut in cuts if coordinates)
 
 
 def _without_stages(columns: Columns, peers: Peers) -> Iterator[Peers]:
-    """The same, in parts where some have modules that others lack and the other way round, as stages have."""
+    """Yield ranks with the same modules if some have modules that others lack and vice versa, as stages do."""
     have = {at: columns.each[at].modules for at in peers}
     if any(all(each <= most for each in have.values()) for most in have.values()):
         yield peers
@@ -139,11 +139,11 @@ def _without_stages(columns: Columns, peers: Peers) -> Iterator[Peers]:
         yield {at: peers[at] for at in peers if have[at] == modules}
 
 
-STAGES_ARE_FINE = Message("fine if these ranks are stages of a pipeline, which nothing here says")
+STAGES_ARE_FINE = Message("ignore this if these ranks are pipeline stages")
 
 
 def are_copies(cluster: Cluster) -> bool:
-    """Whether something says that ranks which are compared share a model: stages made by hand may have equal names too."""
+    """Return whether ranks are known to share a model; stages made by hand may use the same names."""
     if any(axis.name != IN_A_ROW for axis in cluster.axes):
         return True
     models: dict[int, RankModel] = {}
@@ -156,14 +156,14 @@ def are_copies(cluster: Cluster) -> bool:
 
 
 def severity_among(cluster: Cluster) -> Severity:
-    """How grave it is that ranks differ: stages of a pipeline may."""
+    """Return the severity of a difference: a warning where ranks may be pipeline stages."""
     if are_copies(cluster):
         return "error"
     return "warning"
 
 
 def notes_on_stages(cluster: Cluster) -> tuple[str, ...]:
-    """That ranks may be stages, where nothing says that they are copies."""
+    """Yield a note that ranks may be stages, unless they are known to be copies."""
     if are_copies(cluster):
         return ()
     return (STAGES_ARE_FINE,)

@@ -18,12 +18,12 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
 WRAPPER = "FSDP2"
-"""What capture calls a module that `fully_shard` was given."""
+"""The name in records for a module with `fully_shard`."""
 
 
 @cluster_rule("plain-among-sharded")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all ranks that have the same ones; tensor parallelism alone leaves norms plain, and means it."""
+    """Yield one finding for all ranks with the same plain tensors. Tensor parallelism alone leaves norms plain on purpose."""
     columns = lay_out_columns(cluster)
     wrapped = [module.path for module in columns.modules if module.wrapper == WRAPPER]
     if not wrapped or "" in wrapped:
@@ -51,12 +51,12 @@ def _make_finding(columns: Columns, plain: tuple[tuple[int, str], ...], ranks: l
     module = columns.modules[plain[0][0]]
     return Finding(
         "plain-among-sharded", "warning", module.path,
-        Message.of(len(paths), "{paths} is a plain tensor on {ranks}, in a model that `fully_shard` cuts",
-                   "{paths} are plain tensors on {ranks}, in a model that `fully_shard` cuts",
+        Message.of(len(paths), "{paths} is a plain tensor on {ranks}, in a model sharded by `fully_shard`",
+                   "{paths} are plain tensors on {ranks}, in a model sharded by `fully_shard`",
                    paths=format_paths(paths), ranks=format_rank_ranges(ranks)),
-        Message("nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor"),
+        Message("their gradients are not averaged over the ranks, and an op on a DTensor rejects a plain tensor"),
         fault=module.defined,
-        fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
-        notes=(Message("fine if you synchronise them yourself, as with `ignored_params`"),),
+        fixes=(Fix(Message("call `fully_shard` on the root too, after its layers"), "fully_shard(model)"),),
+        notes=(Message("ignore this if you synchronize them yourself, as with `ignored_params`"),),
         roles=answered(ranks),
     )  # fmt: skip

@@ -33,20 +33,20 @@ What = Literal["registered", "role", "dtype", "requires_grad", "shape", "placeme
 
 
 class TensorDifference(NamedTuple):
-    """In what tensors of one name differ, and each value with the columns that have it."""
+    """How tensors of one name differ, and each value with its columns."""
 
     what: What
     values: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-_FIX = Fix(Message("build and change the model by the same lines on every rank"), "", "choice")
+_FIX = Fix(Message("build and change the model with the same code on every rank"), "", "choice")
 _MOST_NAMED = 3
 _WITHOUT = "without"
 
 
 @cluster_rule("ranks-disagree")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each way in which ranks that can be compared fall apart, whatever the number of its tensors."""
+    """Yield one finding for each way in which comparable ranks differ, for any number of tensors."""
     columns = lay_out_columns(cluster)
     for peers in peers_in(cluster, columns):
         found: dict[TensorDifference, list[tuple[int, str]]] = {}
@@ -59,7 +59,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def differs_in_bytes(columns: Columns, places: Collection[int]) -> bool:
-    """Whether a tensor is there on some ranks alone, or is not of one dtype and shape: a collective then mixes up bytes."""
+    """Return whether a tensor exists on some ranks only, or differs in dtype or shape, so that collectives mix up bytes."""
     for module in range(len(columns.modules)):
         for _, each in _find_differences(columns, places, module):
             if each.what in ("registered", "dtype", "shape"):
@@ -68,7 +68,7 @@ def differs_in_bytes(columns: Columns, places: Collection[int]) -> bool:
 
 
 def _find_differences(columns: Columns, places: Collection[int], module: int) -> Iterator[tuple[str, TensorDifference]]:
-    """Differences between the tensors of one module, over all columns that have it."""
+    """Yield the differences between the tensors of one module, over all columns that have it."""
     holdings = {at: holding for at in places if (holding := columns.each[at].held[module]) is not None}
     if len(set(holdings.values())) < 2:
         return
@@ -95,9 +95,9 @@ _SAME: dict[What, Callable[[LocalTensor], str]] = {
     "requires_grad": lambda tensor: str(tensor.requires_grad),
     "shape": lambda tensor: str(list(tensor.shape or ())),
     "placement": lambda tensor: tensor.placement or Message("a plain tensor"),
-    "device": lambda tensor: Message("its own") if tensor.device == OWN_DEVICE else tensor.device,
+    "device": lambda tensor: Message("its own device") if tensor.device == OWN_DEVICE else tensor.device,
 }
-"""What is equal on all ranks of every way to train; local shapes are not."""
+"""What must be equal on all ranks in every parallel scheme; local shapes may differ."""
 
 
 def _make_finding(
@@ -117,7 +117,7 @@ def _make_finding(
         told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
     notes = list(notes_on_stages(cluster))
     if others:
-        notes.insert(0, Message("the same of {others}", others=format_first(others, _MOST_NAMED - 1)))
+        notes.insert(0, Message("also {others}", others=format_first(others, _MOST_NAMED - 1)))
     return Finding(
         "ranks-disagree", severity_among(cluster), module.path, told, _WHY[difference.what],
         fault=module.defined,
@@ -128,18 +128,18 @@ def _make_finding(
 
 
 _WHY: dict[What, str] = {
-    "registered": Message("each rank gives its tensors to collectives in the order of registration"),
-    "role": Message("only parameters have gradients to add up"),
-    "dtype": Message("collectives add the bytes of equal tensors, and others fail or give nonsense"),
-    "requires_grad": Message("a rank that collects no gradient for it does not take part when the others add theirs"),
-    "shape": Message("collectives add the bytes of equal tensors, and others fail or give nonsense"),
-    "placement": Message("an operation on it is a collective on some ranks and not on the others, which ends in a hang"),
-    "device": Message("a rank with part of its model elsewhere fails or is slower, and all others wait for it"),
+    "registered": Message("each rank passes its tensors to collectives in the order of registration"),
+    "role": Message("only parameters have gradients to average"),
+    "dtype": Message("collectives require equal tensors; with other tensors they fail or return wrong values"),
+    "requires_grad": Message("a rank without a gradient for it does not join the all-reduce of the others"),
+    "shape": Message("collectives require equal tensors; with other tensors they fail or return wrong values"),
+    "placement": Message("an op on it is a collective on some ranks but not on the others, which hangs"),
+    "device": Message("a rank with part of its model elsewhere fails, or is slower and makes the others wait"),
 }
 
 
 def _find_lacking(cluster: Cluster, columns: Columns, peers: Peers) -> Iterator[Finding]:
-    """Ranks that lack modules and have none of their own in place of them."""
+    """Return the ranks that lack modules and have no others instead."""
     have = {at: columns.each[at].modules for at in peers}
     for at, own in have.items():
         larger = next((other for other, theirs in have.items() if own < theirs), None)

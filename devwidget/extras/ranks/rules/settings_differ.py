@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 class _Kind(NamedTuple):
-    """How a difference of one kind is told."""
+    """How to report a difference of one kind."""
 
     severity: Severity
     why: str
@@ -38,35 +38,35 @@ class _Kind(NamedTuple):
 _KINDS: dict[SettingKind, _Kind] = {
     "optimizer": _Kind(
         "error",
-        Message("ranks that share a model have to change it alike"),
-        Message("set it by the same lines and numbers on every rank"),
+        Message("ranks that share a model must update it equally"),
+        Message("set it with the same code and values on every rank"),
     ),
     "mode": _Kind(
         "error",
-        Message("in evaluation there is no dropout, and norms use what they have gathered: gradients are of another model"),
+        Message("evaluation mode disables dropout and uses running statistics in norms, so gradients differ"),
         Message("call model.train() on every rank before the next step"),
     ),
     "precision": _Kind(
         "warning",
-        Message("ranks that compute in different ways give results that drift apart"),
-        Message("set it by the same lines on every rank"),
+        Message("ranks that compute differently produce results that drift apart"),
+        Message("set it with the same code on every rank"),
     ),
     "version": _Kind(
         "warning",
-        Message("other versions may choose other algorithms, and speak other protocols"),
-        Message("install the same on every machine"),
+        Message("different versions may use different algorithms and protocols"),
+        Message("install the same version on every machine"),
     ),
     "environment": _Kind(
         "info",
-        Message("such variables change how a rank computes or communicates; some differ between machines on purpose"),
-        Message("set it in the script that starts all ranks"),
+        Message("these variables change how a rank computes or communicates; some differ between machines on purpose"),
+        Message("set it in the script that launches all ranks"),
     ),
 }
 
 
 @cluster_rule("settings-differ")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each way in which settings of one kind part ranks that can be compared."""
+    """Yield one finding for each kind of setting and each way in which it differs between comparable ranks."""
     for ranks in compared_ranks(cluster):
         for alike in group_alike((*find_step_differences(ranks), *find_place_differences(ranks))):
             yield _make_finding(cluster, alike)
@@ -78,7 +78,7 @@ def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
     may_be_stages = first.kind in ("optimizer", "mode") and not are_copies(cluster)
     notes = []
     if first.step != NOWHERE:
-        notes.append(Message("so it was at the end of step {step}", step=first.step))
+        notes.append(Message("seen at the end of step {step}", step=first.step))
     if others:
         names = format_first([each.name for each in others], _MOST_NAMED)
         notes.append(Message("the same ranks differ in {names}", names=names))

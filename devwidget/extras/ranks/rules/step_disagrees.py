@@ -19,7 +19,7 @@ from devwidget.records.schema.message import Message, in_row
 
 @cluster_rule("step-disagrees")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each set of ranks that take part in the same collectives, by how many of them each has begun."""
+    """Yield one finding for each set of ranks with the same collectives and different numbers of steps."""
     counted = [rank for rank in cluster.ranks if rank.step >= 0 and rank.said.groups]
     for (name, *_), ranks in group_by(counted, _name_group).items():
         if _steps_differ(ranks):
@@ -31,35 +31,36 @@ def _make_finding(group: str, ranks: list[Rank]) -> Finding:
     steps = in_row(Message("{ranks} {step}", ranks=name_ranks(same), step=step) for step, same in by_step[:4])
     return Finding(
         "step-disagrees", "error", None,
-        Message("the ranks have not taken the same number of steps: {steps}", steps=steps),
-        Message("those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
+        Message("the ranks have taken different numbers of steps: {steps}", steps=steps),
+        Message("the ranks with more steps have not begun more collectives of `{group}`, so they were not merely "
+"queried later",
                 group=group),
-        fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
+        fixes=(Fix(Message("skip a step on all ranks together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
         roles=answered_by(ranks),
     )  # fmt: skip
 
 
 def _largest_group(rank: Rank) -> GroupProgress:
-    """The group in which a rank has most company."""
+    """Return the largest group of a rank."""
     return max(rank.said.groups, key=lambda group: (group.size, group.begun))
 
 
 def _name_group(rank: Rank) -> tuple[str, int, int]:
-    """What tells its largest group from others of that name."""
+    """Return what distinguishes its largest group from others of that name."""
     group = _largest_group(rank)
     return group.name, group.first, group.size
 
 
 def _begun(rank: Rank) -> tuple[int, int]:
-    """Collectives of the largest group, and of all groups: on a mesh, a step may have none in which all ranks meet."""
+    """Return the number of collectives in the largest group and in all groups: on a mesh a step may lack the former."""
     return _largest_group(rank).begun, sum(group.begun for group in rank.said.groups)
 
 
 def _steps_differ(ranks: list[Rank]) -> bool:
-    """Whether their steps differ for certain.
+    """Return whether the steps certainly differ.
 
-    They are asked one after the other, so one that is asked later may have come further. But whoever has ended one step more
-    than another has begun at least one collective more, and one that is two ahead has ended one for certain.
+    Ranks are queried one after the other, so a later one may have progressed. But a rank that has ended one step more than
+    another has called at least one collective more, and one that is two ahead has certainly ended one.
     """
     places = {rank.said.waits and rank.said.waits.place for rank in ranks}
     if len(places) == 1 and None not in places:  # nobody moves, and all are at one place
@@ -73,5 +74,5 @@ def _no_further(a: Rank, b: Rank) -> bool:
 
 
 def _extreme(ranks: list[Rank]) -> list[Rank]:
-    """For each number of collectives the rank with the most steps: hundreds of ranks are at few places."""
+    """Return for each number of collectives the rank with the most steps, because many ranks are at few places."""
     return [max(same, key=lambda rank: rank.step) for same in group_by(ranks, _begun).values()]

@@ -17,12 +17,12 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
 LEAST_SHARE, LEAST_BYTES = 0.1, 2**20
-"""Shares differ by a row or two in every model; less than a tenth of the largest, or than one MiB, changes no plan."""
+"""Shards differ by a few rows in every model; differences below a tenth of the largest, or below 1 MiB, do not matter."""
 
 
 @cluster_rule("uneven-shards")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all ranks with the same modules; those of other pipeline stages are not compared."""
+    """Yield one finding for all ranks with the same modules; other pipeline stages are not compared."""
     columns = lay_out_columns(cluster)
     for same in group_by(columns.each, lambda column: column.modules).values():
         # Those without any share are a finding of their own.
@@ -46,8 +46,8 @@ def _make_finding(columns: Columns, most: Column, least: Column) -> Finding:
         Message.of(len(most.ranks), "{ranks} holds {bytes} bytes of shards, {others} {least}",
                    "{ranks} hold {bytes} bytes of shards, {others} {least}",
                    ranks=format_rank_ranges(most.ranks), others=format_rank_ranges(least.ranks), **facts),
-        Message("every GPU needs room for the largest share, and a step ends when the rank with most to do is ready"),
-        fixes=(Fix(Message("choose sizes that the number of ranks divides, or cut another dimension"),
+        Message("every GPU needs memory for the largest shard, and every rank waits for the rank with the most work"),
+        fixes=(Fix(Message("choose sizes divisible by the number of ranks, or shard another dimension"),
                    "fully_shard(model, shard_placement_fn=lambda parameter: Shard(1))", "choice"),),
         notes=tuple(_tell_most_uneven(columns, most, least)),
         roles=answered((*most.ranks, *least.ranks)),
@@ -55,7 +55,7 @@ def _make_finding(columns: Columns, most: Column, least: Column) -> Finding:
 
 
 def _tell_most_uneven(columns: Columns, most: Column, least: Column) -> Iterator[str]:
-    """The tensor of which the shares differ most."""
+    """Yield the tensor whose shards differ most."""
     small = {(module, tensor.name): tensor for module, holding in least.holdings for tensor in holding}
     largest, found = 0, None
     for module, holding in most.holdings:
@@ -68,4 +68,4 @@ def _tell_most_uneven(columns: Columns, most: Column, least: Column) -> Iterator
     if found is not None:
         module, name, rows, others = found
         path = columns.tensor_path(module, name)
-        yield Message("most of it comes from `{path}`: {rows} against {other} rows", path=path, rows=rows, other=others)
+        yield Message("largest difference: `{path}` with {rows} rows against {other}", path=path, rows=rows, other=others)

@@ -13,7 +13,7 @@ function openOthers({ model, control, host, signal, complain }) {
     below.hidden = !(offered || widget);
     if (below.hidden) return below.replaceChildren();
     const button = h("button", { class: "dw-primary dw-ask-ranks", type: "button", onclick: () => askOthers(button) }, widget ? say("Ask all ranks again") : say("Show all ranks"));
-    below.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked.")), control ? button : "");
+    below.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("The tensors above are those of this process, one rank of a job. You can query all ranks of the job.")), control ? button : "");
     if (widget) showOthers(widget);
   }
 

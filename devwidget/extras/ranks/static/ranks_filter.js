@@ -22,16 +22,16 @@ function numbersOf(text) {
     if (!/^\d+$/.test(part)) throw new Error(say("`{text}` is neither a number nor a range such as `2:8`", { text: part }));
     return (number) => number === Number(part);
   });
-  if (!tests.length) throw new Error(say("`{text}` names no number", { text }));
+  if (!tests.length) throw new Error(say("`{text}` contains no number", { text }));
   return (number) => tests.some((test) => test(number));
 }
 
 function testOf(term, axes) {
   const [, name, value] = /^(\w+)\s*=\s*(.+)$/.exec(term) ?? [];
-  if (!name) throw new Error(say("`{text}` is no term such as `{axis}=2:8`", { text: term, axis: axes[0]?.[0] ?? "rank" }));
+  if (!name) throw new Error(say("`{text}` is not a filter such as `{axis}=2:8`", { text: term, axis: axes[0]?.[0] ?? "rank" }));
   if (name === "state") {
     const states = value.replace(/[()]/g, "").split(",").map((word) => word.trim());
-    if (!states.every((word) => WORD.test(word))) throw new Error(say("`{text}` is no state", { text: value }));
+    if (!states.every((word) => WORD.test(word))) throw new Error(say("`{text}` is not a state", { text: value }));
     return (rank) => states.includes(rank.state);
   }
   const at = axes.findIndex(([axis]) => axis === name);

@@ -2,14 +2,14 @@
 import { h } from "../../../panel/static/dom.js";
 import { say, word } from "../../../panel/static/words.js";
 
-const ROLES = { absent: word("has not come"), unknown: word("not known"), waiting: word("came, waits"), behind: word("waits behind them") };
+const ROLES = { absent: word("not reached"), unknown: word("unknown"), waiting: word("waits"), behind: word("waits in another collective") };
 
 export function heldView({ held }, show) {
   return (held ?? []).map(({ what, came, rows }) =>
     h(
       "section",
       { class: "dw-queue" },
-      h("h4", null, say("Who waits for whom"), " ", h("span", { class: "dw-soft" }, `${what} · ${came}`)),
+      h("h4", null, say("Which ranks wait"), " ", h("span", { class: "dw-soft" }, `${what} · ${came}`)),
       h(
         "div",
         { class: "dw-queue-rows", role: "table", "aria-label": what },

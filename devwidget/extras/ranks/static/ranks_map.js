@@ -5,15 +5,15 @@ import { inRow, say, word } from "../../../panel/static/words.js";
 export const SIGNS = { answered: "", hung: "·", busy: "…", stopped: "‖", stale: "~", dead: "×", raised: "⚡", terminated: "–", ended: "✓", unknown: "?" };
 export const MEANINGS = {
   answered: word("answered at once"),
-  hung: word("waits in a collective that others have not begun, or for long"),
-  busy: word("is alive, and gave no answer in time"),
+  hung: word("waits in a collective that others have not reached, or for too long"),
+  busy: word("is alive but did not answer in time"),
   stopped: word("was stopped by a signal"),
-  stale: word("wrote its file long before the others"),
-  dead: word("its process has gone without a last word"),
-  raised: word("an exception has ended it"),
-  terminated: word("a signal has ended it"),
-  ended: word("came to its end without an exception"),
-  unknown: word("nothing was heard of it here"),
+  stale: word("its file is much older than the others"),
+  dead: word("its process ended without a final report"),
+  raised: word("ended by an exception"),
+  terminated: word("ended by a signal"),
+  ended: word("ended without an exception"),
+  unknown: word("no data from it"),
 };
 const LOOKS = [word("state"), word("memory"), word("placement")];
 const EVEN = 0.02; // memory that differs by less is of one colour
@@ -87,7 +87,7 @@ export class RanksMap {
       cell.className = `dw-rank ${named ? "dw-named" : kind}${dark ? " dw-deep" : ""}`;
       cell.style.cssText = this.look === "memory" ? `--dw-share:${Math.round(8 + 82 * share(rank.taken ?? low))}%` : this.look === "placement" && rank.column !== undefined ? `--dw-hue:${HUES.accelerators[rank.column % HUES.accelerators.length]}` : "";
       cell.textContent = named && rank.state === "answered" ? "!" : SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
-      const label = inRow([say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("placed as {ranks}", { ranks: columns[rank.column][0] })]);
+      const label = inRow([say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("same placement as {ranks}", { ranks: columns[rank.column][0] })]);
       cell.setAttribute("aria-label", label);
       cell.title = label;
     });
@@ -102,8 +102,8 @@ export class RanksMap {
     if (this.look === "state") return [...this.namedKey(item), ...states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${say(state)}`, say(MEANINGS[state])))];
     if (this.look === "memory") {
       const span = spans.find((each) => each.name === "allocated");
-      if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), say("{size} on each, within {percent} %", { size: span.median, percent: 100 * EVEN }))];
-      return span ? [item(h("i", { class: "dw-heat", style: "--dw-share:8%" }), say("{size}, rank {number}", { size: span.least[0], number: span.least[1] })), item(h("i", { class: "dw-heat", style: "--dw-share:90%" }), say("{size}, rank {number}", { size: span.most[0], number: span.most[1] }))] : [h("span", null, say("no rank has said how much memory it has"))];
+      if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), say("{size} on each rank, within {percent} %", { size: span.median, percent: 100 * EVEN }))];
+      return span ? [item(h("i", { class: "dw-heat", style: "--dw-share:8%" }), say("{size}, rank {number}", { size: span.least[0], number: span.least[1] })), item(h("i", { class: "dw-heat", style: "--dw-share:90%" }), say("{size}, rank {number}", { size: span.most[0], number: span.most[1] }))] : [h("span", null, say("no rank reported its memory"))];
     }
     const some = columns.slice(0, 12).map(([words], at) => item(h("i", { class: "dw-kind-of", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), words));
     return columns.length > 12 ? [...some, h("span", null, say("and {count} more", { count: columns.length - 12 }))] : some;
@@ -111,7 +111,7 @@ export class RanksMap {
 
   namedKey(item) {
     const { named } = this.content;
-    return named?.length ? [item(h("i", { class: "dw-named", "aria-hidden": "true" }, "!"), `${named.length} ${say("named in findings")}`, say("a finding says that it is absent, gone, or what the others wait for"))] : [];
+    return named?.length ? [item(h("i", { class: "dw-named", "aria-hidden": "true" }, "!"), `${named.length} ${say("named in findings")}`, say("a finding says that it is missing, has ended, or blocks the others"))] : [];
   }
 
   select(number) {
@@ -142,7 +142,7 @@ export class RanksMap {
 function acrossAxis({ ranks, axes, lanes, lane_names }, across) {
   const differ = axes.filter((_, at) => new Set(lanes[0].map((number) => ranks[number].at[at])).size > 1);
   if (axes.length > 1 && differ.length === 1 && differ[0][1] === across) return differ[0];
-  return lane_names?.some(Boolean) ? [say("place on the machine"), across] : [say("ranks"), ranks.length];
+  return lane_names?.some(Boolean) ? [say("position on the machine"), across] : [say("ranks"), ranks.length];
 }
 
 // What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.

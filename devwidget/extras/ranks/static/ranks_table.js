@@ -18,7 +18,7 @@ export function troubledTable({ ranks, named, alike }, kept, show) {
   const isNamed = (numbers) => numbers.some((number) => named?.includes(number));
   const ordered = [...groups.filter(isNamed), ...groups.filter((numbers) => !isNamed(numbers))];
   if (!ordered.length) return "";
-  const head = [[say("ranks")], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
+  const head = [[say("ranks")], [say("state")], [say("step"), "dw-number"], [say("last report"), "dw-number"], [say("why")]];
   const rows = ordered.slice(0, MOST_TROUBLED).map((numbers) => {
     const rank = ranks[numbers[0]];
     return h(
@@ -85,10 +85,10 @@ export class PlacementTable {
     const { modules, columns, holdings, more } = content;
     const meant = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
     const shown = columns.slice(0, modules[0]?.held.length ?? 0).flatMap((column, at) => (meant(column) ? [at] : []));
-    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, say("No rank has said what it holds.")));
+    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, say("No rank reported its tensors. Press Ask again.")));
     const head = h("tr", null, h("th", { scope: "col" }, say("module")), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
     const rows = modules.slice(0, MOST_ROWS).map((module) => this.row(content, module, shown));
-    const notes = [modules.length > MOST_ROWS ? sayCount("… and {count} more module", "… and {count} more modules", modules.length - MOST_ROWS) : "", more ? sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more) : "", shown.length ? "" : say("The filter leaves no rank that has said what it holds.")];
+    const notes = [modules.length > MOST_ROWS ? sayCount("… and {count} more module", "… and {count} more modules", modules.length - MOST_ROWS) : "", more ? sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more) : "", shown.length ? "" : say("No rank in the filter reported its tensors. Clear the filter.")];
     this.el.replaceChildren(
       h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": say("placements") }, h("table", { class: "dw-table dw-placement", "aria-label": say("placements") }, h("thead", null, head), h("tbody", null, rows))),
       ...notes.filter(Boolean).map((text) => h("p", { class: "dw-soft" }, text)),
@@ -116,7 +116,7 @@ export class PlacementTable {
     const row = h(
       "tr",
       { class: `dw-module-row${differs ? " dw-differs" : ""}`, "data-path": path },
-      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || say("the model itself"), h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, say("{count} alike", { count: times })) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
+      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || say("the model itself"), h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, say("{count} identical", { count: times })) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
       places.map((place) => holding(place, content.holdings)),
     );
     return [row, detail];
@@ -124,9 +124,9 @@ export class PlacementTable {
 }
 
 function holding(place, holdings) {
-  if (place < 0) return h("td", { class: "dw-soft" }, say("not there"));
+  if (place < 0) return h("td", { class: "dw-soft" }, say("missing"));
   const [words, size, , empty] = holdings[place];
-  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("nothing here")}`) : "") : "");
+  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("no tensors")}`) : "") : "");
 }
 
 function tensors(list) {

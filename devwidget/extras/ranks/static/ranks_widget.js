@@ -16,7 +16,7 @@ async function render({ model, el, host, signal }) {
   const input = h("input", { class: "dw-input dw-rank-filter", type: "search", spellcheck: "false", autocomplete: "off", "aria-label": say("filter ranks"), oninput: filter });
   const said = h("span", { class: "dw-soft", role: "status" });
   const chips = h("span", { class: "dw-chips" });
-  const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("the chosen rank") });
+  const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("selected rank") });
   const map = new RanksMap(show);
   const placements = new PlacementTable();
   const [findings, held, troubled, step, memory] = [h("div"), h("div"), h("div"), h("section", { class: "dw-step" }), h("div")];
@@ -37,7 +37,7 @@ async function render({ model, el, host, signal }) {
     step,
     h("h4", null, say("Memory")),
     memory,
-    h("h4", null, say("What each module holds")),
+    h("h4", null, say("Tensors of each module")),
     placements.el,
   );
   keepKeys(root);
@@ -60,7 +60,7 @@ async function render({ model, el, host, signal }) {
     title.replaceChildren(h("strong", { class: "dw-title" }, first), h("span", { class: "dw-soft" }, ` ${rest.join(" · ")}`));
     const [name] = content.axes[0] ?? ["rank"];
     input.placeholder = content.axes.length > 1 ? `${name}=(1,3), ${content.axes[1][0]}=2:8` : `${name}=2:8`;
-    chips.replaceChildren(...content.states.filter(([state]) => state !== "answered").map(([state, count]) => h("button", { class: "dw-tag", type: "button", title: say("only ranks that are {state}", { state: say(state) }), onclick: () => turn(`state=${state}`) }, stateTag(state), ` ${count}`)));
+    chips.replaceChildren(...content.states.filter(([state]) => state !== "answered").map(([state, count]) => h("button", { class: "dw-tag", type: "button", title: say("show only ranks in state {state}", { state: say(state) }), onclick: () => turn(`state=${state}`) }, stateTag(state), ` ${count}`)));
     const { checked, not_checked } = content;
     const all = findingsView({ summary: true, findings: content.findings, checked, not_checked, not_restored: [], failure: null }, () => undefined, () => "");
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
@@ -99,16 +99,16 @@ async function render({ model, el, host, signal }) {
     const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
     const facts = [
       [say("where"), inRow([rank.where, rank.device])],
-      [say("step"), inRow([rank.step !== undefined ? String(rank.step) : "", rank.age ? say("said {time} ago", { time: rank.age }) : ""])],
+      [say("step"), inRow([rank.step !== undefined ? String(rank.step) : "", rank.age ? say("reported {time} ago", { time: rank.age }) : ""])],
       [say("memory"), rank.memory],
-      [say("holds"), rank.column === undefined ? "" : say("{size}, as {ranks}", { size: content.columns[rank.column][1], ranks: content.columns[rank.column][0] })],
+      [say("holds"), rank.column === undefined ? "" : say("{size}, same as {ranks}", { size: content.columns[rank.column][1], ranks: content.columns[rank.column][0] })],
       [say("why"), rank.note],
       [say("waits in"), rank.waits],
     ];
     detail.replaceChildren(
       h("div", { class: "dw-rank-title" }, h("b", null, say("rank {number}", { number })), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
       h("dl", null, facts.filter(([, text]) => text).map(([name, text]) => [h("dt", null, name), h("dd", null, prose(text))])),
-      rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, the innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
+      rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
     );
   }
   function drawStatus() {

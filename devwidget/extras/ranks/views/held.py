@@ -1,4 +1,4 @@
-"""What holds a job up: each collective that does not end once, who came, who did not, and who waits for those."""
+"""What blocks a job: each unfinished collective once, with the ranks that reached it, that did not, and that wait for these."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from devwidget.records.site import Site
 
 Role = Literal["absent", "unknown", "waiting", "behind"]
 MOST_HELD = 4
-"""Collectives of which that is drawn."""
+"""Collectives that are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRanks:
-    """Ranks that stand at one place of a wait.
+    """Ranks at one place of a wait.
 
     Attributes:
-        role: absent: they have not come, or have gone. unknown: nothing tells whether they came. waiting: they came. behind:
-            they wait in other collectives for those.
-        ranks: which ones.
-        first: the lowest.
-        state: of that one.
-        site: the user's line where it is; None where it has not said.
-        seconds: the longest that one of them has waited.
+        role: absent: they did not reach it or have ended. unknown: it is unknown whether they did. waiting: they reached it.
+            behind: they wait in other collectives for these.
+        ranks: Numbers of the ranks.
+        first: Lowest of them.
+        state: State of the lowest.
+        site: The user's line of the lowest; None if unknown.
+        seconds: Longest wait.
     """
 
     role: Role
@@ -41,12 +41,12 @@ class HeldRanks:
 
 @dataclass(frozen=True, slots=True)
 class HeldCollective:
-    """One collective that does not end.
+    """One unfinished collective.
 
     Attributes:
-        collective: as the first that waits tells of it.
-        came: how many of its ranks have begun it.
-        rows: those that hold it up first.
+        collective: The collective as the first waiting rank reports it.
+        came: Number of its ranks that called it.
+        rows: Rows, those that block it first.
     """
 
     collective: Collective
@@ -55,7 +55,7 @@ class HeldCollective:
 
 
 def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
-    """What the findings say of ranks that wait for others."""
+    """Return what the findings say of waiting ranks."""
     found = []
     for finding in cluster.findings:
         held = _find_one(cluster, finding)
@@ -86,7 +86,7 @@ def _cast(cluster: Cluster, told: dict[str, RankRole]) -> Iterator[tuple[Role, l
 
 
 def _describe(role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:
-    """One row for all that wait; those that hold them up by where they are."""
+    """Yield one row for all waiting ranks, and rows for those that block them by place."""
     apart = role in ("absent", "unknown")
     for same in group_by(ranks, lambda rank: (rank.state, rank.said.stack) if apart else None).values():
         numbers = numbers_of(same)

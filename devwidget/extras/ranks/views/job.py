@@ -1,4 +1,4 @@
-"""All ranks of a job as a map, what is least and most among them, how far each is, and its modules as rows."""
+"""All ranks of a job as a map, minima and maxima over ranks, their progress, and modules as rows."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group
 from devwidget.extras.ranks.records.columns import Columns
 
 MOST_ACROSS = 64
-"""Ranks beside each other on the map."""
+"""Ranks per row of the map."""
 MOST_MACHINES = 16
-"""Machines that have a row of their own."""
+"""Maximum number of machines with rows of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One quantity of all ranks that know it, in bytes.
+    """One quantity over all ranks that know it, in bytes.
 
     Attributes:
-        name: of the quantity.
-        least: the smallest, and a rank that has it.
-        median: half of them have no more.
-        most: the largest, and a rank that has it.
-        outlier: the rank that is far from all others; -1 if there is none.
+        name: Name of the quantity.
+        least: Minimum, and a rank that has it.
+        median: Median.
+        most: Maximum, and a rank that has it.
+        outlier: The rank that is far from all others; -1 without one.
     """
 
     name: str
@@ -37,14 +37,14 @@ class Span:
 
 
 class TakenBytes(NamedTuple):
-    """Bytes that a rank has allocated on accelerators, now and at most; on the CPU of its process. -1 where it has not said."""
+    """Allocated bytes of a rank on accelerators, now and at the peak; on the CPU of its process. -1 if unknown."""
 
     now: int
     most: int
 
 
 def taken_bytes(rank: Rank) -> TakenBytes:
-    """Add up what a rank says of its devices."""
+    """Return the sums over the devices of a rank."""
     counted = [memory for memory in rank.said.memory if memory.device.is_accelerator] or rank.said.memory
     if not counted:
         return TakenBytes(NOWHERE, NOWHERE)
@@ -56,14 +56,14 @@ def taken_bytes(rank: Rank) -> TakenBytes:
 
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
-    """Seconds between what a rank said and the moment of asking; 0 where it has not said, or nobody has asked."""
+    """Return the seconds between a report and the query; 0 without one of them."""
     if cluster.asked and rank.said.has_answered:
         return max(0.0, cluster.asked - rank.said.taken)
     return 0.0
 
 
 def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
-    """What is least, usual and most among the ranks."""
+    """Return minimum, median and maximum over the ranks."""
     held: dict[int, int] = {}
     now: dict[int, int] = {}
     most: dict[int, int] = {}
@@ -86,7 +86,7 @@ def _make_span(name: str, sizes: dict[int, int]) -> Span:
 
 
 def _find_outlier(sizes: dict[int, int], median: int) -> int:
-    """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
+    """Return the rank that is over three times as far from the median as the next, and at least a tenth of it."""
     far = sorted((abs(size - median), number) for number, size in sizes.items())
     if len(far) < 3:
         return NOWHERE
@@ -97,7 +97,7 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
-    """The map: a row for each machine where there are some; else by coordinates, the longest axis across."""
+    """Return the rows of the map: one for each machine if there are several; else by coordinates, longest axis across."""
     sizes = cluster.sizes
     machines = group_by(cluster.ranks, lambda rank: rank.said.host)
     if 1 < len(machines) <= MOST_MACHINES and 1 < max(map(len, machines.values())) <= MOST_ACROSS:
@@ -116,11 +116,11 @@ def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
 
 
 _NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
-"""Kinds of findings of which every rank that they speak of is what is wrong."""
+"""Kinds of findings in which every rank that they name is at fault."""
 
 
 def find_named(cluster: Cluster) -> frozenset[int]:
-    """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
+    """Return the ranks that a finding calls missing, ended or blocking, without those that are unknown."""
     named: set[int] = set()
     for finding in cluster.findings:
         for role in finding.roles:
@@ -130,7 +130,7 @@ def find_named(cluster: Cluster) -> frozenset[int]:
 
 
 def name_lanes(cluster: Cluster) -> tuple[str, ...]:
-    """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
+    """Return the machine of each row; "" if its ranks are on several or did not report."""
     names: list[str] = []
     for lane in lay_out_lanes(cluster):
         hosts = {rank.said.host for rank in cluster.select(lane)}
@@ -144,7 +144,7 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
 
 
 def _row_major(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Where a rank stands that has not said: where `init_device_mesh` would put it."""
+    """Return where `init_device_mesh` would put a rank that did not report."""
     coordinates = []
     for size in reversed(sizes):
         number, coordinate = divmod(number, size)
@@ -153,16 +153,16 @@ def _row_major(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
-    """Of any rank, also of one that has not said."""
+    """Return the coordinates of any rank, including one that did not report."""
     return cluster.find_coordinates(rank) or _row_major(rank.number, cluster.sizes)
 
 
 ORDERLY = frozenset({"answered", "ended"})
-"""States of ranks with which nothing is wrong."""
+"""States of healthy ranks."""
 
 
 def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
-    """Ranks that did not simply answer: those together that wait at one line in one collective, or say the same otherwise."""
+    """Group ranks that did not simply answer: by line and collective, or by report."""
     odd = [rank for rank in cluster.ranks if rank.state not in ORDERLY]
     return tuple(map(tuple, group_by(odd, _what_it_says).values()))
 
@@ -180,10 +180,10 @@ class ModuleRow:
     """One row.
 
     Attributes:
-        number: of the module in the cluster; of several that are alike, of the first.
-        name: the end of its path, `0–11` where it stands for several.
-        depth: how many of its ancestors have a row.
-        times: for how many modules it stands.
+        number: Number of the module in the cluster; the first of several identical ones.
+        name: Last part of its path, `0–11` for several.
+        depth: Number of its ancestors with a row.
+        times: Number of modules in the row.
     """
 
     number: int
@@ -193,19 +193,19 @@ class ModuleRow:
 
 
 def module_rows(columns: Columns) -> list[ModuleRow]:
-    """The rows, in pre-order."""
+    """Return the rows in pre-order."""
     return list(_Tree(columns).list_rows(0, len(columns.modules)))
 
 
 class _Tree:
-    """The modules in pre-order: what is below one follows it, as long as paths begin with its own."""
+    """Modules in pre-order: descendants follow a module while paths begin with its own."""
 
     def __init__(self, columns: Columns) -> None:
         self.modules = columns.modules
         self.held = [tuple(column.held[number] for column in columns.each) for number in range(len(columns.modules))]
 
     def find_end(self, number: int) -> int:
-        """The first module behind one that is not below it."""
+        """Return the first module after one that is not below it."""
         path = self.modules[number].path
         end = number + 1
         while end < len(self.modules) and (not path or self.modules[end].path.startswith(f"{path}.")):
@@ -213,7 +213,7 @@ class _Tree:
         return end
 
     def list_rows(self, start: int, stop: int, above: str = "", depth: int = 0) -> Iterator[ModuleRow]:
-        """The rows of the modules from one place to another, which stand below a path."""
+        """Yield the rows of a range of modules below a path."""
         while start < stop:
             module, end = self.modules[start], self.find_end(start)
             look, last, times, following = self._look_of(start, end), start, 1, end
@@ -229,7 +229,7 @@ class _Tree:
             start = following
 
     def _look_of(self, start: int, end: int) -> list[tuple[object, ...]]:
-        """What is alike of modules that share a row, with all that is below them."""
+        """Return what is equal for modules that share a row, with everything below them."""
         cut = len(self.modules[start].path)
         return [
             (module.path[cut:], module.class_name, module.wrapper, held)
@@ -237,7 +237,7 @@ class _Tree:
         ]
 
     def _is_next(self, number: int, following: int) -> bool:
-        """Whether a module is one number on in the same list."""
+        """Return whether a module has the next number in the same list."""
         before, _, one = self.modules[number].path.rpartition(".")
         after, _, other = self.modules[following].path.rpartition(".")
         return one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1 and before == after

@@ -1,4 +1,4 @@
-"""The collectives of a traced job: the n-th that each rank of a group begins is one, also where they disagree; as rows."""
+"""Collectives of a traced job as rows: the n-th call of each rank of a group is one collective, even if the calls differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, 
 from devwidget.records.site import Phase, Site
 
 SAME_BYTES = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter"})
-"""Kinds for which every rank must give as much as the others."""
+"""Kinds that require equal sizes on every rank."""
 Difference = Literal["", "missing", "kind", "size"]
 
 
@@ -20,12 +20,12 @@ class Meeting:
     """One collective of one group, or one message.
 
     Attributes:
-        call: as the lowest of its ranks began it.
-        group: whose it is; of several groups whose ranks did the same, the first.
-        ranks: of the group that began it, in the order of the group; of a message who sends it first.
-        missing: ranks of the group that were recorded and did not begin it.
-        kinds: different kinds, and of one kind that takes equal sizes the different sizes, each with its ranks.
-        times: how many groups did this, each with ranks of its own.
+        call: The call of the lowest of its ranks.
+        group: Its group; the first of several groups whose ranks did the same.
+        ranks: Ranks that called it, in the order of the group; the sender of a message first.
+        missing: Recorded ranks of the group that did not call it.
+        kinds: Different kinds, or different sizes of one kind that requires equal sizes, each with its ranks.
+        times: Number of groups that did this, each with other ranks.
     """
 
     call: CollectiveCall
@@ -37,7 +37,7 @@ class Meeting:
 
     @property
     def difference(self) -> Difference:
-        """In what its ranks do not agree, "" if in nothing."""
+        """What its ranks disagree on, "" if nothing."""
         if len({kind for kind, _, _ in self.kinds} - POINT_TO_POINT) > 1:
             return "kind"
         if self.missing:
@@ -48,7 +48,7 @@ class Meeting:
 
 
 def find_meetings(job: TracedJob) -> tuple[Meeting, ...]:
-    """All, group by group, each in its order; groups whose ranks did the same are told once."""
+    """Return all meetings by group and order; groups whose ranks did the same appear once."""
     ranks = {rank.number: rank for rank in job.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, group in enumerate(job.groups):
@@ -57,7 +57,7 @@ def find_meetings(job: TracedJob) -> tuple[Meeting, ...]:
 
 
 def _rank_signature(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, group: ProcessGroup) -> tuple[object, ...]:
-    """What each of its ranks did, and by which of its own groups; None for one that was not recorded."""
+    """Return what each of its ranks did, with its own groups; None for a rank that was not recorded."""
     signature: list[object] = [group.label]
     for number in group.ranks:
         rank = ranks.get(number)
@@ -86,7 +86,7 @@ def _of_group(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, times
 
 
 class _Key(NamedTuple):
-    """What tells a collective of a group: its number; a message by its two ends too, who sends it first."""
+    """What identifies a collective of a group: its number; for a message also its sender and receiver."""
 
     sequence: int
     ends: tuple[int, ...] = ()
@@ -125,18 +125,18 @@ def _differing_kinds(calls: Mapping[int, CollectiveCall]) -> tuple[tuple[str, in
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRow:
-    """Collectives of one kind that one line asked for.
+    """Collectives of one kind that one line called.
 
     Attributes:
-        kind: `all_gather`, ...; `message` for what one rank sends to another.
-        groups: process groups, each with how many others did the same.
-        by: the part of torch that asked, "" for the user's own call.
-        phase: part of the step.
-        site: the user's line.
-        modules: paths, each once, in order; None for outside the model.
-        least, most: bytes that one rank gives to one of them.
-        count: how many there are, in all groups.
-        meeting: the first; where its ranks do not agree, the only one.
+        kind: `all_gather`, ...; `message` for a send from one rank to another.
+        groups: Process groups, each with the number of others that did the same.
+        by: The part of torch that called it, "" for the user's own call.
+        phase: Part of the step.
+        site: The user's line.
+        modules: Paths, each once, in order; None outside the model.
+        least, most: Bytes that one rank passes to one of them.
+        count: Number in all groups.
+        meeting: The first; the only one if its ranks disagree.
     """
 
     kind: str
@@ -152,7 +152,7 @@ class CollectiveRow:
 
 
 def collective_rows(met: Iterable[Meeting]) -> list[CollectiveRow]:
-    """The rows; one on which ranks do not agree has its own."""
+    """Return the rows; a collective on which ranks disagree has a row of its own."""
     rows: dict[object, CollectiveRow] = {}
     for at, meeting in enumerate(met):
         fresh = _make_row(meeting)
@@ -187,6 +187,6 @@ def _join_rows(row: CollectiveRow, more: CollectiveRow) -> CollectiveRow:
 
 
 def given_bytes(job: TracedJob) -> tuple[int, int]:
-    """The least and the most bytes that a rank gives in the whole step."""
+    """Return the least and the most bytes that a rank passes in the whole step."""
     sums = [sum(call.bytes for call in kind.step.collectives if call.kind != "recv") for kind in job.kinds]
     return min(sums, default=0), max(sums, default=0)

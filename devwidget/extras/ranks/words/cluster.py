@@ -1,4 +1,4 @@
-"""A cluster as text: ranks by state, distinct placements, ranks unlike the others, findings; a step of all ranks."""
+"""A cluster as text: ranks by state, distinct placements, unusual ranks, findings; a step of all ranks."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MOST_ROWS = 24
 
 
 def _number_words(numbers: Iterable[int]) -> str:
-    """`rank 3`, `ranks 0-7, 12`."""
+    """Return `rank 3` or `ranks 0-7, 12`."""
     return ranks_words(runs_of(numbers))
 
 
 def step_lines(job: TracedJob) -> Iterator[str]:
-    """The step below the headline of a cluster."""
+    """Yield the step below the headline of a cluster."""
     met = find_meetings(job)
     rows = collective_rows(met)
     yield f"  {step_headline(job, met)}"
@@ -56,11 +56,11 @@ def step_lines(job: TracedJob) -> Iterator[str]:
 
 
 def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
-    """`one step of ranks 0-3: 12 collectives, each rank gives 34 KiB`."""
+    """Return `one step of ranks 0-3: 12 collectives, 34 KiB per rank`."""
     count = sum(meeting.times for meeting in met)
     least, most = given_bytes(job)
     return say(
-        "one step of {ranks}: {collectives}, each rank gives {size}",
+        "one step of {ranks}: {collectives}, {size} per rank",
         ranks=_number_words(rank.number for rank in job.ranks),
         collectives=count_words(count, "collective"),
         size=_span_words(least, most),
@@ -68,7 +68,7 @@ def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
 
 
 def size_words(row: CollectiveRow) -> str:
-    """Bytes that a rank gives to one of them."""
+    """Return the bytes that a rank passes to one of them."""
     return _span_words(row.least, row.most)
 
 
@@ -79,7 +79,7 @@ def _span_words(least: int, most: int) -> str:
 
 
 def cause_words(row: CollectiveRow) -> str:
-    """Which part of torch asked, in which phase, for which modules."""
+    """Return the caller, the phase and the modules."""
     modules = [module_words(path) for path in row.modules if path is not None]
     if modules:
         named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1))
@@ -89,7 +89,7 @@ def cause_words(row: CollectiveRow) -> str:
 
 
 def group_words(row: CollectiveRow) -> str:
-    """`default_pg, ranks 0-3`, or how many groups of a name."""
+    """Return `default_pg, ranks 0-3`, or the number of groups with that name."""
     (first, _), *_ = row.groups
     count = sum(times for _, times in row.groups)
     if count == 1:
@@ -98,7 +98,7 @@ def group_words(row: CollectiveRow) -> str:
 
 
 def difference_words(meeting: Meeting) -> str:
-    """What ranks of one collective do not agree on; "" if nothing."""
+    """Return what ranks of one collective disagree on; "" if nothing."""
     if not meeting.difference:
         return ""
     parts = []
@@ -118,13 +118,13 @@ _MOST_RANKS, _MOST_LINES, _MOST_RUNS = 16, 6, 4
 
 @presents("text", Cluster)
 def cluster_text(cluster: Cluster) -> str:
-    """All ranks at one moment."""
+    """Return all ranks as text."""
     return text_of(_cluster_lines(cluster))
 
 
 @presents("text", RankReport)
 def report_text(report: RankReport) -> str:
-    """One rank alone."""
+    """Return one rank as text."""
     if report.model is not None:
         modules = len(report.model.modules)
     else:
@@ -164,7 +164,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
 
 
 def cluster_headline(cluster: Cluster, columns: int) -> str:
-    """`4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
+    """Return `4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
     mesh = " x ".join(f"{axis.name} {axis.size}" for axis in cluster.axes)
     ranks = count_words(len(cluster.ranks), "rank")
     if math.prod(cluster.sizes) == len(cluster.ranks) and len(cluster.axes) > 1:
@@ -176,12 +176,12 @@ def cluster_headline(cluster: Cluster, columns: int) -> str:
 
 
 def ranks_by_state(cluster: Cluster) -> dict[State, list[Rank]]:
-    """The ranks in each state."""
+    """Group the ranks by state."""
     return group_by(cluster.ranks, lambda rank: rank.state)
 
 
 def _column_words(column: Column) -> str:
-    """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
+    """Return `1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
     tensors = column.tensors
     kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))
     held = say("{size} in {tensors}", size=format_bytes(column.bytes), tensors=count_words(len(tensors), "tensor"))
@@ -197,7 +197,7 @@ def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
 
 
 def _alike_words(ranks: Sequence[Rank]) -> str:
-    """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    """Return `rank 3`, `ranks 0-7, 12`, or their number if they are scattered."""
     runs = runs_of(numbers_of(ranks))
     first = ranks_words(runs[:_MOST_RUNS])
     if len(runs) <= _MOST_RUNS:
@@ -206,7 +206,7 @@ def _alike_words(ranks: Sequence[Rank]) -> str:
 
 
 def _stack_lines(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Where ranks are, or were when they spoke last, and the collective in which they wait."""
+    """Yield where ranks are, or were at their last report, and the collective in which they wait."""
     rank = ranks[0]
     if rank.said.stack:
         yield f"  {_where_words(ranks)}"

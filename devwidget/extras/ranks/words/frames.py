@@ -11,7 +11,7 @@ from devwidget.report.data_frames import Columns, attribute_columns, frame, site
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
-    """Collectives of all ranks: of groups whose ranks did the same one stands for all, with how many there are."""
+    """Return collectives of all ranks; one stands for groups whose ranks did the same, with their number."""
     if cluster.traced is not None:
         met = find_meetings(cluster.traced)
     else:

@@ -1,4 +1,4 @@
-"""The verdict on a job in ten lines, for a terminal: how its ranks are, what is wrong, where, and what to do."""
+"""The diagnosis of a job in ten lines: states of its ranks, what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FINE = frozenset({"answered", "ended"})
 
 
 def is_well(cluster: Cluster) -> bool:
-    """Whether every rank answered or has ended in order, and nothing was found that is more than a hint."""
+    """Return whether every rank answered or ended normally, without findings above a hint."""
     return all(rank.state in _FINE for rank in cluster.ranks) and not list(_grave(cluster))
 
 
@@ -37,10 +37,10 @@ def _grave(cluster: Cluster) -> Iterator[Finding]:
 
 
 def diagnosis_text(cluster: Cluster) -> str:
-    """The verdict; what does not fit in ten lines is counted."""
+    """Return the diagnosis; lines beyond the tenth are counted."""
     lines = [cluster_headline(cluster, len(lay_out_columns(cluster).each)), *_finding_lines(cluster), *_state_lines(cluster)]
     if is_well(cluster):
-        lines.append(say("nothing wrong was found; checked: {rules}", rules=", ".join(cluster.checked)))
+        lines.append(say("no problems found; checked: {rules}", rules=", ".join(cluster.checked)))
     if len(lines) > MOST_LINES:
         lines = [
             *lines[: MOST_LINES - 1],
@@ -50,7 +50,7 @@ def diagnosis_text(cluster: Cluster) -> str:
 
 
 def _finding_lines(cluster: Cluster) -> Iterator[str]:
-    """Of each finding its headline, its line and what helps; of the first its notes too."""
+    """Yield headline, line and fix of each finding, and notes of the first."""
     for at, finding in enumerate(map(translate_finding, cluster.findings)):
         yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
         if finding.fault is not None:
@@ -61,7 +61,7 @@ def _finding_lines(cluster: Cluster) -> Iterator[str]:
 
 
 def _state_lines(cluster: Cluster) -> Iterator[str]:
-    """Ranks that did not answer, by state, and where the first of them is."""
+    """Yield ranks that did not answer, by state, with the place of the first."""
     for state, ranks in ranks_by_state(cluster).items():
         if state not in _FINE:
             words = [f"{code_word(state)}: {ranks_words(runs_of(numbers_of(ranks)))}", said(ranks[0].note)]

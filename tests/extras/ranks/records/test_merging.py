@@ -41,7 +41,7 @@ def test_modules_of_one_stage_are_nowhere_on_the_others():
 def test_of_a_rank_of_the_job_that_nobody_heard_of_nothing_is_known():
     merged = merge([Rank("answered", report(1, 3, model(1, 8)))])
     assert [rank.state for rank in merged.ranks] == ["unknown", "answered", "unknown"]
-    assert merged.ranks[0].note == "nothing of it is here: it runs elsewhere, has not begun to answer, or has ended"
+    assert merged.ranks[0].note == "no data: it runs elsewhere, has not called devwidget.serve() yet, or has ended"
 
 
 def test_runs_hold_the_numbers_that_they_are_made_of():

@@ -67,15 +67,15 @@ def test_a_job_that_was_ended_by_hand_while_it_hung_names_who_was_elsewhere():
     behind = replace(idle, said=replace(idle.said, collective=Collective(
         "all_reduce", 6, "default", (0, 1, 2, 3), finished=True), stack=(LINE,)))  # fmt: skip
     (finding,) = found(*(waiting(number, "terminated") for number in range(3)), behind)
-    assert finding.headline == "ranks 0-2 waited in `all_reduce` number 7 of `default`, which rank 3 has not begun"
+    assert finding.headline == "ranks 0-2 waited in `all_reduce` number 7 of `default`, which rank 3 has not reached"
     assert finding.birth == LINE
 
 
 def test_a_process_that_says_nothing_is_named_where_the_others_lost_their_connection():
-    dead = silent(2, "dead", "its process has ended without a last word", host="node0", pid=7)
+    dead = silent(2, "dead", "its process ended without a final report", host="node0", pid=7)
     (finding,) = found(dead, *(ended(number, "raised", LOST) for number in (0, 1, 3)))
     assert finding.kind == "rank-lost"
-    assert finding.headline == "rank 2 ended without a last word, and ranks 0-1, 3 lost their connection"
+    assert finding.headline == "rank 2 ended without a final report, and ranks 0-1, 3 lost their connection"
 
 
 def test_who_was_ended_by_a_signal_before_the_others_lost_it_is_named():
@@ -90,7 +90,7 @@ def test_a_job_that_ended_in_order_or_was_ended_while_it_trained_is_silent(how: 
 
 def test_a_rank_that_left_early_is_named_where_the_others_wait_for_it():
     (finding,) = found(ended(3, "ended", collective=None), *(waiting(number, "terminated", after=9.0) for number in range(3)))
-    assert finding.headline == "ranks 0-2 waited in `all_reduce` number 7 of `default`, and rank 3 came to its end"
+    assert finding.headline == "ranks 0-2 waited in `all_reduce` number 7 of `default`, but rank 3 has finished"
 
 
 def test_what_was_heard_before_the_others_waited_accuses_nobody():

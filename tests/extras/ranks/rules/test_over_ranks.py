@@ -38,7 +38,7 @@ def only(judged: Cluster) -> Finding:
     return finding
 
 
-MAYBE_STAGES = "fine if these ranks are stages of a pipeline, which nothing here says"
+MAYBE_STAGES = "ignore this if these ranks are pipeline stages"
 
 
 def changed(said: RankReport, **fields: Any) -> RankReport:
@@ -88,13 +88,13 @@ def test_healthy_ways_to_train_are_silent(said: list[RankReport]):
 def test_ranks_without_a_parameter_are_named():
     finding = only(cluster(reports((("dp", 8),), layers=1, rows=1)[:8]))
     assert (finding.kind, finding.headline) == ("empty-ranks", "ranks 4-7 of 8 hold no parameter")
-    assert finding.notes == ("the longest first dimension that is cut has 4 rows",)
+    assert finding.notes == ("the longest sharded first dimension has 4 rows",)
 
 
 def test_shares_that_differ_by_a_tenth_and_a_mebibyte_are_told():
     finding = only(cluster(reports((("dp", 32),), layers=12)))
     assert finding.kind == "uneven-shards"
-    assert finding.notes == ("most of it comes from `blocks.0.down.weight`: 32 against 8 rows",)
+    assert finding.notes == ("largest difference: `blocks.0.down.weight` with 32 rows against 8",)
 
 
 @pytest.mark.parametrize(("fields", "headline"), [
@@ -175,7 +175,7 @@ def test_several_ranks_on_one_card_are_told():
     device = DeviceId("cuda", 0)
     said = [replace(each, device=device, memory=(RankMemory(device, MIB, MIB, card="GPU-7"),)) for each in copies()]
     finding = only(cluster(said))
-    assert finding.headline == "ranks 0-3 keep their models on one card, `cuda:0` of node0"
+    assert finding.headline == "ranks 0-3 keep their models on the same GPU, `cuda:0` of node0"
     assert finding.fixes[0].code == 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
 
 
@@ -184,7 +184,7 @@ def test_memory_on_the_card_of_another_rank_is_told():
         return RankMemory(DeviceId("cuda", number), 9 * MIB, 9 * MIB, card=f"GPU-{number}")
 
     said = [replace(each, memory=(own(each.rank), *([own(0)] if each.rank else []))) for each in copies()]
-    assert only(cluster(said)).headline == f"ranks 1-3 keep up to {9 * MIB:,} bytes on `cuda:0`, the card of rank 0"
+    assert only(cluster(said)).headline == f"ranks 1-3 use up to {9 * MIB:,} bytes on `cuda:0`, the GPU of rank 0"
 
 
 def _in_group(said: RankReport, begun: int, **more: Any) -> RankReport:
@@ -205,10 +205,10 @@ def test_who_has_not_begun_the_collective_of_the_others_is_named_beside_whom_not
     said[2] = _in_group(said[2], 960, collective=None)
     hung = {f"r{number}": Rank("hung", said[number]) for number in (0, 1)}
     finding = only(cluster(said[:3], **hung, r3=silent(3, "unknown")))
-    assert finding.headline == "ranks 0-1 wait in `all_reduce` number 961 of `dp`, which rank 2 has not begun"
+    assert finding.headline == "ranks 0-1 wait in `all_reduce` number 961 of `dp`, which rank 2 has not reached"
     assert "they have waited for 31 s" in finding.notes
     assert "rank 2: answered, at train.py:41: loss.backward()" in finding.notes
-    assert "whether rank 3 began it is not known here" in finding.notes
+    assert "it is unknown whether rank 3 began it" in finding.notes
     assert len(finding.fixes) == 2
 
 
@@ -221,11 +221,11 @@ WAIT = "ranks 0-2 wait in `all_reduce` number 961 of `dp`"
 
 
 @pytest.mark.parametrize(("heard", "severity", "told"), [
-    (silent(3, "dead", "gone"), "error", ", and the process of rank 3 has ended"),
-    (silent(3, "stopped"), "error", ", and rank 3 is stopped by a signal"),
-    (silent(3, "unknown"), "warning", ", and whether rank 3 has begun it is not known here"),
-    (busy("dp", 960), "error", ", which rank 3 has not begun"),
-    (busy("", 7), "warning", ", and whether rank 3 has begun it is not known here"),
+    (silent(3, "dead", "gone"), "error", ", but the process of rank 3 has ended"),
+    (silent(3, "stopped"), "error", ", but rank 3 is stopped by a signal"),
+    (silent(3, "unknown"), "warning", "; it is unknown whether rank 3 reached it"),
+    (busy("dp", 960), "error", ", which rank 3 has not reached"),
+    (busy("", 7), "warning", "; it is unknown whether rank 3 reached it"),
 ])  # fmt: skip
 def test_what_keeps_others_waiting_is_said_as_far_as_it_is_known(heard: Rank, severity: str, told: str):
     """A rank that began it and died in it, or was stopped in it, has begun it."""
@@ -244,8 +244,8 @@ def test_a_busy_rank_that_torch_itself_saw_begin_is_not_accused():
 
 def test_of_a_mesh_only_the_rank_is_named_that_waits_for_nobody():
     finding = only(merge(held_up(), asked=NOW))
-    assert finding.headline.endswith("of `dp`, which rank 37 has not begun")
-    assert any("wait too, in other collectives" in note for note in finding.notes)
+    assert finding.headline.endswith("of `dp`, which rank 37 has not reached")
+    assert any("also wait, in other collectives" in note for note in finding.notes)
 
 
 def test_ranks_that_wait_for_each_other_are_all_told():
@@ -255,7 +255,7 @@ def test_ranks_that_wait_for_each_other_are_all_told():
         waits = Collective("all_reduce", 961, own, (0, 1), 4096, seconds=31.0)
         said.append(replace(each, groups=groups, collective=waits))
     headlines = [finding.headline for finding in found(_hanging(said))]
-    assert [headline.partition(" which ")[2] for headline in headlines] == ["rank 1 has not begun", "rank 0 has not begun"]
+    assert [headline.partition(" which ")[2] for headline in headlines] == ["rank 1 has not reached", "rank 0 has not reached"]
 
 
 def test_ranks_in_different_collectives_at_one_place_are_told():
@@ -269,7 +269,7 @@ def test_ranks_in_different_collectives_at_one_place_are_told():
 
 def test_one_step_less_is_told_where_nobody_moves():
     said = [_in_group(each, 961, collective=_waits(), step=120 - (each.rank == 1)) for each in copies()]
-    assert only(_hanging(said)).headline == "the ranks have not taken the same number of steps: rank 1 119, ranks 0, 2-3 120"
+    assert only(_hanging(said)).headline == "the ranks have taken different numbers of steps: rank 1 119, ranks 0, 2-3 120"
 
 
 def test_steps_that_were_left_out_are_told_while_ranks_move():
@@ -299,13 +299,13 @@ def test_plain_parameters_beside_those_that_fsdp_cuts_are_told():
 
     said = reports((("dp", 4),), layers=1, rows=64)
     finding = only(cluster([wrapped(each, root=False) for each in said]))
-    assert finding.headline == "`scale` is a plain tensor on ranks 0-3, in a model that `fully_shard` cuts"
+    assert finding.headline == "`scale` is a plain tensor on ranks 0-3, in a model sharded by `fully_shard`"
     assert found(cluster([wrapped(each, root=True) for each in said])) == []
 
 
 def test_modules_that_fsdp_left_whole_are_told():
     said = [replace(each, unsharded=("blocks.0",)) for each in copies()]
-    assert only(cluster(said)).headline == "`blocks.0` stays whole on ranks 0-3 while neither forward nor backward runs"
+    assert only(cluster(said)).headline == "`blocks.0` is unsharded on ranks 0-3 while neither forward nor backward runs"
 
 
 def test_copies_that_drifted_apart_are_told_and_not_those_of_another_step():

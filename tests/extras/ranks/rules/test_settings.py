@@ -38,7 +38,7 @@ def test_another_learning_rate_is_named_with_its_step():
     (finding,) = found(job(steps=steps(lr="0.02")))
     assert (finding.kind, finding.severity) == ("settings-differ", "error")
     assert finding.headline == "`optimizer.lr` differs: 0.02 on rank 2, 0.01 on ranks 0-1, 3"
-    assert finding.notes[0] == "so it was at the end of step 9"
+    assert finding.notes[0] == "seen at the end of step 9"
 
 
 def test_a_schedule_that_one_rank_is_further_in_is_no_difference():
@@ -65,7 +65,7 @@ def test_another_policy_of_fsdp_on_one_rank_is_named_with_the_modules_that_have_
         "`mp_policy` differs: param_dtype=float32, reduce_dtype=float32 on rank 2, "
         "param_dtype=bfloat16, reduce_dtype=float32 on ranks 0-1, 3",
     )
-    assert finding.notes == ("so it was at the end of step 4", "the same ranks differ in `mp_policy of blocks.0`")
+    assert finding.notes == ("seen at the end of step 4", "the same ranks differ in `mp_policy of blocks.0`")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def ended_at(said: list[RankReport], ahead: dict[str, float]) -> list[RankReport
 def test_a_rank_for_which_all_others_wait_is_named():
     (finding,) = found(ended_at(came({2: 0.04}), {}))
     assert (finding.kind, finding.severity) == ("slow-rank", "warning")
-    assert finding.headline == "38 % of the time all others wait for rank 2"
+    assert finding.headline == "the other ranks wait for rank 2 for 38 % of the time"
 
 
 def test_ranks_that_come_together_are_silent():
@@ -154,4 +154,4 @@ def test_two_ranks_that_are_late_in_turn_are_no_slow_rank():
 def test_a_clock_that_is_ahead_makes_nobody_late():
     assert found(ended_at(came({}), {"boot1 pid": 30.0})) == []
     (finding,) = found(ended_at(came({2: 0.04}), {"boot1 pid": 30.0}))
-    assert finding.headline == "38 % of the time all others wait for rank 2"
+    assert finding.headline == "the other ranks wait for rank 2 for 38 % of the time"

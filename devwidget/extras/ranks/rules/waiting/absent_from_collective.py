@@ -23,19 +23,19 @@ from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row
 
 Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "unknown", ""]
-"""Of a rank for which others wait; "" for one that does its part."""
+"""Why others wait for a rank; "" if they do not."""
 _PLAINEST_FIRST: tuple[Why, ...] = "dead", "stopped", "not begun", "terminated", "ended"
 
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Ranks that wait in one collective longer than is usual.
+    """Ranks that have waited in one collective for too long.
 
     Attributes:
-        ranks: that wait.
-        absent: those that hold it up, by why.
-        unknown: those of which that is not known.
-        told: what holds it up is a finding of another kind.
+        ranks: Waiting ranks.
+        absent: Ranks that block it, by reason.
+        unknown: Ranks that may block it.
+        told: Whether another kind of finding reports the cause.
     """
 
     ranks: list[Rank]
@@ -45,12 +45,12 @@ class _Wait:
 
     @property
     def seconds(self) -> float:
-        """For how long the first of its ranks has waited."""
+        """Longest wait of its ranks."""
         return max(map(_waited_seconds, self.ranks))
 
     @property
     def has_only_begun(self) -> bool:
-        """Whether ranks that live wait for a moment only: who was heard before is early; the next question tells."""
+        """Whether live ranks have waited only briefly: an earlier report is out of date, and the next query decides."""
         hung = [_waited_seconds(rank) for rank in self.ranks if rank.state == "hung"]
         return 0 < max(hung, default=0) < _MOMENT
 
@@ -62,16 +62,16 @@ def _waited_seconds(rank: Rank) -> float:
 
 
 _MOMENT = 1.0
-"""Seconds within which the ranks of a job are heard, one after the other."""
+"""Seconds within which the ranks of a job are queried, one after the other."""
 _Holders = tuple[tuple[Why, tuple[int, ...]], ...]
-"""Who holds a collective up, by why, the plainest reason first."""
+"""Ranks that block a collective, by reason, clearest reason first."""
 _PlaceOf = Mapping[int, CollectivePlace]
-"""Where each rank waits that does."""
+"""Place of each waiting rank."""
 
 
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each cause: for all collectives that the same ranks hold up, and those that these hold up in turn."""
+    """Yield one finding for each cause: for all collectives that the same ranks block, and those that these block in turn."""
     places = waiting(cluster)
     place_of: dict[int, CollectivePlace] = {}
     for place, ranks in places.items():
@@ -95,7 +95,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def waiting(cluster: Cluster) -> dict[CollectivePlace, list[Rank]]:
-    """Ranks by the place where they wait, or waited when a signal ended them."""
+    """Group ranks by the place where they wait, or waited when a signal ended them."""
     found: dict[CollectivePlace, list[Rank]] = {}
     for rank in cluster.ranks:
         if rank.said.waits is not None and rank.state not in _WAIT_NO_MORE:
@@ -125,9 +125,9 @@ def _is_held_up(wait: _Wait) -> bool:
 
 
 def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
-    """The ranks that hold up a collective: of those only who waits nowhere, if there are any.
+    """Return the ranks that block a collective: those that do not wait themselves, if there are any.
 
-    Where there are none, those of which nothing is known.
+    Without such ranks, return those whose state is unknown.
     """
     waits_nowhere = any(rank.number not in place_of for ranks in wait.absent.values() for rank in ranks)
     named: list[tuple[Why, tuple[int, ...]]] = []
@@ -143,7 +143,7 @@ def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
 
 
 def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[CollectivePlace]:
-    """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
+    """Return where the absent ranks of a collective wait; nowhere if one of them does not wait and so blocks all."""
     ahead: set[CollectivePlace] = set()
     if wait.told:
         return ahead
@@ -155,9 +155,9 @@ def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[CollectivePlace]:
 
 
 def _find_causes(place: CollectivePlace, ahead: Mapping[CollectivePlace, set[CollectivePlace]]) -> set[CollectivePlace]:
-    """Find at the end of which waits this one stands: on a mesh, who does not come in one group may wait in another.
+    """Find the waits that cause this one: on a mesh, a rank missing in one group may wait in another.
 
-    There is none where it is itself the first, and none where ranks wait for each other in a circle.
+    There is none if this wait is the first, or if ranks wait for each other in a cycle.
     """
     seen, left = {place}, [place]
     while left:
@@ -168,11 +168,11 @@ def _find_causes(place: CollectivePlace, ahead: Mapping[CollectivePlace, set[Col
 
 
 _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
-"""Kinds in which every rank gives as much as the others."""
+"""Kinds that require equal sizes on every rank."""
 
 
 def collective_kind(rank: Rank) -> str:
-    """The kind of the collective of a rank, with its size where that is the same on every rank."""
+    """Return the kind of the collective of a rank, with its size if that is equal on every rank."""
     found = rank.said.collective
     if found is None:
         return ""
@@ -180,7 +180,7 @@ def collective_kind(rank: Rank) -> str:
 
 
 def word_kind(kind: str, size: int) -> str:
-    """`` `all_reduce` of 64 bytes``, `` `all_gather` ``."""
+    """Return `` `all_reduce` of 64 bytes`` or `` `all_gather` ``."""
     word = f"`{kind}`"
     if kind in _SAME_BYTES:
         return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}")
@@ -188,7 +188,7 @@ def word_kind(kind: str, size: int) -> str:
 
 
 def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
-    """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
+    """Return why this rank blocks a collective in which another waits; "" if it has called it."""
     if rank.state == "dead" or rank.state == "stopped":
         return rank.state
     begun = _has_begun(rank, place)
@@ -208,9 +208,9 @@ def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
 
 
 def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
-    """Whether a rank was heard when the other had waited for a while: what it had not begun before, it may have since.
+    """Return whether a rank reported after the other had waited for a while; before, it may not have arrived yet.
 
-    A file may be older than the wait, and so may one of two jobs that were saved apart.
+    A report may be older than the wait, and so may one of two jobs that were saved separately.
     """
     if rank.state == "stale" or first.said.waits is None:
         return False
@@ -220,7 +220,7 @@ def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
 
 
 def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
-    """Whether a rank has begun a collective; None where nothing that was heard of it tells."""
+    """Return whether a rank has called a collective; None if its report does not say."""
     held = rank.said.collective
     if held is not None and (held.group, held.sequence) == (place.group, place.sequence) and held.ranks in (place.ranks, ()):
         return True
@@ -240,16 +240,18 @@ def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
 
 
 _FIXES = {
-    "dead": Message("see why that process ended: its own output has the reason"),
-    "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
-    "ended": Message("see to it that every rank takes as many steps: batches may be uneven over the ranks"),
-    "not begun": Message("see to it that every rank comes to this line as often as the others"),
-    "unknown": Message("ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"),
+    "dead": Message("look in the output of that process for the reason"),
+    "stopped": Message("resume it: kill -CONT, or fg in its terminal"),
+    "ended": Message("give every rank the same number of steps; its batches may be unevenly split"),
+    "not begun": Message("make every rank reach this line equally often"),
+    "unknown": Message(
+        "query those ranks on their machines, or collect their files: devwidget.ranks(folder) on each machine of the job"
+    ),
 }
 
 
 def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tuple[int, ...]) -> Finding:
-    """One collective: who waits, who holds it up, of whom nothing is known, and who waits for those that wait."""
+    """Return the finding for one collective: who waits, who blocks it, who is unknown, and who waits for these."""
     why, named = holders[0]
     severity: Severity = "warning"
     absent = []
@@ -263,11 +265,11 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
     notes = [*_note_waits(wait, roles), *_whereabouts(absent)]
     if absent and wait.unknown:
         fixes.append(Fix(_FIXES["unknown"], "", "choice"))
-        notes.append(Message("whether {others} began it is not known here", others=name_ranks(wait.unknown)))
+        notes.append(Message("it is unknown whether {others} began it", others=name_ranks(wait.unknown)))
     return Finding(
         "absent-from-collective", severity, None,
         _word_headline(roles[1], _word_wait(roles[0])),
-        Message("a collective ends when every rank of its group has begun it"),
+        Message("a collective completes once every rank of its group has called it"),
         fault=wait.ranks[0].line,
         birth=next(filter(None, (rank.line for rank in absent)), None),
         fixes=tuple(fixes),
@@ -277,7 +279,7 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
 
 
 def _make_roles(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int, ...]) -> tuple[RankRole, ...]:
-    """Who waits, who is absent, and, if there are any, who is behind."""
+    """Return the waiting ranks, the absent ones, and those behind, if any."""
     collective = wait.ranks[0].said.waits
     assert collective is not None
     is_over = all(rank.state == "terminated" for rank in wait.ranks)
@@ -306,21 +308,23 @@ def _word_headline(absence: RankRole, wait: str) -> str:
     match absence.how:
         case "dead":
             return Message.of(
-                count, "{wait}, and the process of {others} has ended",
-                "{wait}, and the processes of {others} have ended", **facts,
+                count, "{wait}, but the process of {others} has ended",
+                "{wait}, but the processes of {others} have ended", **facts,
             )  # fmt: skip
         case "stopped":
             return Message.of(
-                count, "{wait}, and {others} is stopped by a signal", "{wait}, and {others} are stopped by a signal", **facts
+                count, "{wait}, but {others} is stopped by a signal", "{wait}, but {others} are stopped by a signal", **facts
             )
         case "not begun":
-            return Message.of(count, "{wait}, which {others} has not begun", "{wait}, which {others} have not begun", **facts)
+            return Message.of(
+                count, "{wait}, which {others} has not reached", "{wait}, which {others} have not reached", **facts
+            )
         case "ended":
-            return Message.of(count, "{wait}, and {others} came to its end", "{wait}, and {others} came to their end", **facts)
+            return Message.of(count, "{wait}, but {others} has finished", "{wait}, but {others} have finished", **facts)
         case _:
             return Message.of(
-                count, "{wait}, and whether {others} has begun it is not known here",
-                "{wait}, and whether {others} have begun it is not known here", **facts,
+                count, "{wait}; it is unknown whether {others} reached it",
+                "{wait}; it is unknown whether {others} reached it", **facts,
             )  # fmt: skip
 
 
@@ -332,7 +336,7 @@ def _note_waits(wait: _Wait, roles: tuple[RankRole, ...]) -> Iterator[str]:
         yield Message("they have waited for {seconds} s", seconds=seconds)
     for behind in roles[2:]:
         yield Message.of(
-            len(behind.ranks), "{ranks} waits too, in another collective", "{ranks} wait too, in other collectives",
+            len(behind.ranks), "{ranks} also waits, in another collective", "{ranks} also wait, in other collectives",
             ranks=format_runs(runs_of(behind.ranks)),
         )  # fmt: skip
 

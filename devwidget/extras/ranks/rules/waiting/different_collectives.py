@@ -21,7 +21,7 @@ from devwidget.records.schema.message import Message
 
 @cluster_rule("different-collectives")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each place where ranks do not do the same; of a job that is over the first, by what each began last."""
+    """Yield one finding for each place where ranks call different collectives; in an ended job only the first place."""
     found: list[Finding] = []
     for place, ranks in waiting(cluster).items():
         found += _judge_waiting(cluster, place, ranks)
@@ -48,7 +48,7 @@ def _has_fewest(kinds: dict[str, list[int]]) -> bool:
 
 
 def _judge_last(cluster: Cluster) -> Iterator[Finding]:
-    """The first place where what ranks began last is not the same: by what they waited in at their end it may be too late."""
+    """Return the first place where the last collectives of ranks differ; at their end ranks may wait in a later one."""
     places: dict[tuple[str, int, int, int], dict[str, list[int]]] = {}
     for rank in cluster.ranks:
         for each in rank.said.last:
@@ -63,16 +63,16 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
-    """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
+    """Return the finding. The rarest kind is named first, with its line; without a rarest kind there is no line."""
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
     line = cluster.ranks[kinds[ordered[0]][0]].line if _has_fewest(kinds) else None
     found = format_values((kind, sorted(kinds[kind])) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
         Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
-        Message("collectives of one group meet in the order in which each rank begins them"),
+        Message("collectives of a group are matched in the order in which each rank calls them"),
         fault=line,
-        fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
+        fixes=(Fix(Message("call the same collectives on every rank, or use a separate group for calls of some ranks"),
                    "group = dist.new_group(ranks)", "choice"),),
         roles=answered(itertools.chain(*kinds.values())),
     )  # fmt: skip

@@ -18,15 +18,15 @@ from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.schema.message import Message
 
 _FIXES = {
-    "dead": Message("see who has killed its process: the log of its machine, such as dmesg, or of the job"),
-    "terminated": Message("see who has sent the signal: the log of the launcher or of the job"),
-    "unknown": Message("look for its process on its machine, and for what its own output says"),
+    "dead": Message("look for what killed its process in the logs of its machine, such as dmesg, or of the job"),
+    "terminated": Message("look for the sender of the signal in the logs of the launcher or the job"),
+    "unknown": Message("look for its process on its machine, and in its output"),
 }
 
 
 @cluster_rule("rank-lost")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all ranks that have gone so; none where an exception is the cause, or a collective names them already."""
+    """Yield one finding for all lost ranks; none if an exception is the cause, or a collective names them already."""
     lost = [rank for rank in cluster.ranks if lost_another(rank)]
     if not lost or any(raised_itself(rank) for rank in cluster.ranks):
         return
@@ -39,7 +39,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
-    """The ranks that are known to have gone before the others lost them, else those of which nothing was heard."""
+    """Return the ranks that ended before the others lost them, else those without a report."""
     first = min(rank.said.taken for rank in lost)
     before = [rank for rank in cluster.in_state("terminated") if rank.said.taken <= first]
     return cluster.in_state("dead") or select_first(before) or cluster.in_state("stale", "unknown")
@@ -50,19 +50,19 @@ def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
     state = gone[0].state
     facts = {"ranks": format_rank_ranges(numbers), "others": name_ranks(lost)}
     if state == "dead":
-        told = Message("{ranks} ended without a last word, and {others} lost their connection", **facts)
+        told = Message("{ranks} ended without a final report, and {others} lost their connection", **facts)
     elif state == "terminated":
         told = Message("{ranks} ended by a signal, and {others} lost their connection", **facts)
     else:
         state = "unknown"
-        told = Message("{ranks} left no last word, and {others} lost their connection", **facts)
+        told = Message("{ranks} left no final report, and {others} lost their connection", **facts)
     if state == "terminated":
         roles = answered(numbers)
     else:
         roles = (RankRole("absent", how=state, ranks=numbers),)
     return Finding(
         "rank-lost", "error", None, told,
-        Message("a connection is closed when the process at its other end has gone"),
+        Message("a connection closes when the process at its other end has ended"),
         fixes=(Fix(_FIXES[state], "", "choice"),),
         notes=tuple(rank.note for rank in gone[:3] if rank.note),
         roles=(*roles, *answered_by(lost)),

@@ -22,7 +22,7 @@ _LONGEST = 200
 
 @cluster_rule("rank-raised")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each exception that ranks raised first; those that came later are named beside it."""
+    """Yield one finding for each exception that ranks raised first, with the later ones in its notes."""
     raised = [rank for rank in cluster.ranks if raised_itself(rank)]
     first = select_first(raised)
     for (error, line), ranks in group_by(first, _error_and_line).items():
@@ -30,9 +30,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         yield Finding(
             "rank-raised", "error", None,
             Message("{ranks} raised `{error}`", ranks=name_ranks(ranks), error=error),
-            Message("what a rank does not begin any more, the others of its group wait for"),
+            Message("the other ranks of its group wait in the collectives that it no longer calls"),
             fault=line,
-            fixes=(Fix(Message("see to this line first"), "", "choice"),),
+            fixes=(Fix(Message("fix this line first"), "", "choice"),),
             notes=tuple(_consequences(cluster, ranks, later)),
             roles=answered_by(ranks),
         )  # fmt: skip
@@ -46,7 +46,7 @@ def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
 
 
 def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Iterator[str]:
-    """What became of the others."""
+    """Yield what happened to the other ranks."""
     if hanging := find_hanging(cluster, numbers_of(ranks)):
         yield Message("waiting for it: {ranks}", ranks=name_ranks(hanging))
     if lost := [rank for rank in cluster.ranks if lost_another(rank)]:

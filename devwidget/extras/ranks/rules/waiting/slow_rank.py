@@ -16,15 +16,15 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
 LEAST_COLLECTIVES, LEAST_SHARE, LEAST_PART = 8, 0.2, 0.85
-"""Of fewer waits chance decides who is last; less than a fifth of the time comes and goes with other programs; and a rank that
-is slow is last nearly each time that the others wait at all."""
+"""With fewer waits the last rank is random; less than a fifth of the time varies with other programs; and a slow rank is last
+nearly every time that the others wait."""
 _LEFT_OUT = 2
-"""Longest waits for a rank that do not count: a pause of the whole machine, or of Python, is no slow rank."""
+"""Longest waits for a rank that do not count: a pause of the whole machine or of Python does not make a rank slow."""
 
 
 @cluster_rule("slow-rank")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each group whose ranks wait for one of them."""
+    """Yield one finding for each group whose ranks wait for one of them."""
     largest = max((each.count for each in cluster.arrivals), default=0)
     for name, arrivals in group_by(cluster.arrivals, lambda each: each.group).items():
         if len(arrivals) >= LEAST_COLLECTIVES and arrivals[0].count == largest:
@@ -55,26 +55,26 @@ def _make_finding(rank: Rank, group: str, share: float, times: int, all_times: i
     facts = {"times": times, "all": all_times, "group": group}
     return Finding(
         "slow-rank", "warning", None,
-        Message("{share} % of the time all others wait for rank {rank}", share=round(100 * share), rank=rank.number),
-        Message("a collective ends when the last rank of its group has come"),
+        Message("the other ranks wait for rank {rank} for {share} % of the time", share=round(100 * share), rank=rank.number),
+        Message("a collective completes once the last rank of its group has called it"),
         fault=rank.line if rank.said.waits is None else None,
         fixes=(Fix(_choose_cure(rank), "", "choice"),),
         notes=(
-            Message("of the last {all} waits for one rank in `{group}`, {times} were for it", **facts),
-            Message("when each Python began a collective is compared, not how fast its GPU is"),
+            Message("{times} of the last {all} waits for a single rank in `{group}` were for it", **facts),
+            Message("this compares when each Python process began a collective, not the speed of its GPU"),
         ),
         roles=answered([rank.number]),
     )  # fmt: skip
 
 
 _CURES = (
-    (("torch/utils/data/",), Message("give its loader more workers, or look at the disk that it reads")),
+    (("torch/utils/data/",), Message("give its loader more workers, or check the disk that it reads")),
     (
         ("torch/serialization.py", "torch/distributed/checkpoint/"),
-        Message("write checkpoints from another thread, or by all ranks"),
+        Message("write checkpoints from another thread, or from all ranks"),
     ),
 )
-"""Where the innermost line is, and what helps there."""
+"""Where the innermost line is, and the fix for it."""
 
 
 def _choose_cure(rank: Rank) -> str:
@@ -82,4 +82,4 @@ def _choose_cure(rank: Rank) -> str:
     for parts, cure in _CURES:
         if any(part in file for part in parts for file in files):
             return cure
-    return Message("look at what this rank does and the others do not, such as data, logs, checkpoints, or another job there")
+    return Message("look for what only this rank does, such as data loading, logs, checkpoints, or another job on its machine")
