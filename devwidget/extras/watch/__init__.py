@@ -1,1 +1,1 @@
-"""WATCHING: a whole training run by hooks alone, and now and then a step that is recorded."""
+"""WATCHING: a whole training run with hooks, in which some steps are recorded."""

@@ -1,4 +1,4 @@
-"""`devwidget.watch`, and what watches a whole program."""
+"""`devwidget.watch`, and the watch of a whole program."""
 
 from __future__ import annotations
 
@@ -29,25 +29,24 @@ def watch(
 ) -> Watch:
     """Watch a whole training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
 
-    Hooks tell what each step takes, on the clock of the host, and allocators what is in use; nothing is waited for, and no
-    number changes. Now and then, and when something has changed, one step is recorded as by `record()`, in which a
-    compiled model runs as its eager original. Nothing is healed, restored or run again.
+    Hooks measure each step on the host clock, and allocators report the memory in use, without a sync. Results are unchanged.
+    Now and then, and after a change, one step is recorded as by `record()`; a compiled model runs eagerly in it. Nothing is
+    healed, restored or re-run.
 
     Args:
-        model: the outermost module that the loop calls: with `DataParallel` the wrapper, with `torch.compile` what it gave.
-        optimizer: a step ends when it has stepped; without one with the forward pass.
-        every: how many steps lie between two that are recorded; by default as many as keep what that takes within
-            2 % of the time.
-        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. In
-            a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` puts those in a folder together.
+        model: The outermost module that the loop calls: the wrapper for `DataParallel`, the result for `torch.compile`.
+        optimizer: A step ends after its step; without one after the forward pass.
+        every: Number of steps between recorded ones; by default recording takes at most 2 % of the time.
+        path: File that is written while the run continues, such as `watch.jsonl`; `devwidget.open` reads it, also from another
+            process. In a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` combines a folder.
 
     Returns:
         A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
             report, and its `result` is a record.
 
     Raises:
-        DevwidgetError: if the model is no module, the optimizer none, `every` no number of steps, or the file cannot be
-            written.
+        DevwidgetError: If `model` is not a module, `optimizer` not an optimizer, `every` not a number of steps, or the file
+            cannot be written.
     """
     from devwidget.extras.watch.watch import Watch  # what it judges by is loaded with the first run
 
@@ -55,7 +54,7 @@ def watch(
 
 
 def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
+    """Return `watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
     found = rank_of_torch() or rank_of_environment()
     if not isinstance(path, str | pathlib.PurePath) or found is None or found[1] < 2:
         return path
@@ -64,7 +63,7 @@ def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]
 
 
 def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
-    """What watches the model that a program trains, and the line of the terminal that it is told on."""
+    """Return a watch of the model that a program trains, with a status line for the terminal."""
     from devwidget.extras.watch.program import ProgramWatch
 
     line = make_status_line()
@@ -72,7 +71,7 @@ def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWa
 
 
 def make_status_line() -> StatusLine:
-    """A line on the error stream that says how a watched run goes, if that is a terminal."""
+    """Return a status line on the error stream, if that is a terminal."""
     from devwidget.extras.watch.status_line import StatusLine
 
     return StatusLine(sys.stderr)

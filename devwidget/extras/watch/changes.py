@@ -1,4 +1,4 @@
-"""What changes while a program trains: where the model is, what it is given, and its first evaluation."""
+"""Changes during training: the device of the model, its inputs, and its first evaluation."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
 
 MUCH_LARGER = 1.5
-"""Times as many elements in the inputs as when that was last told: a new shape that may change what a step takes."""
+"""Growth of the inputs since the last report that counts as a new shape."""
 _MOST_CHANGES, _MOST_TOLD = 50, 3
 
 
 class RunChanges:
-    """The changes of a run, each with the step that it came with.
+    """Changes of a run, each with its step.
 
     Args:
-        model: the root, which they do not keep alive.
-        ask_for: told of each change that is worth a recorded step.
+        model: The root, weakly referenced.
+        ask_for: Called for each change that is worth a recorded step.
 
     Attributes:
-        elements: of the inputs of the last call, in a step.
-        site: of that call.
+        elements: Elements of the inputs of the last call in a step.
+        site: Line of that call.
     """
 
     elements = 0
@@ -51,11 +51,11 @@ class RunChanges:
         self._evaluated: int | None = None
 
     def list_between(self, after: int, last: int) -> list[Message]:
-        """The last changes that came with the steps after one, up to another."""
+        """Return the last changes after one step, up to another."""
         return [change for step, change in self._found if after < step <= last][-_MOST_TOLD:]
 
     def look_at_device(self, step: int, *, is_evaluation: bool) -> Finding | None:
-        """Where the first parameter is; a finding if it was elsewhere when the model was last trained."""
+        """Note the device of the first parameter; a finding if it differs from the last trained step."""
         parameter = self._find_parameter()
         if parameter is None:
             return None
@@ -68,7 +68,7 @@ class RunChanges:
         return tell_moved(step, before, now, to_site(raw_site(sys._getframe(1))), is_evaluation=is_evaluation)
 
     def _find_parameter(self) -> torch.Tensor | None:
-        """The first; where it was found it is looked for first, as the tree need not be walked for that."""
+        """Return the first parameter. Its last module is searched first, to avoid a walk over the tree."""
         model, owner = self._model(), self._owner[0]() if self._owner is not None else None
         if self._owner is not None and owner is not None:
             known = dict(registered_entries(owner, "_parameters")).get(self._owner[1])
@@ -84,7 +84,7 @@ class RunChanges:
         return None
 
     def look_at_inputs(self, step: int, inputs: Any) -> None:
-        """How many elements the model is given, and where they are."""
+        """Note the number of elements and the devices of the inputs."""
         tensors = list(tensors_in(inputs))
         devices = tuple(dict.fromkeys(device_id(device_of(tensor)) for tensor in tensors))
         if self._input_devices is not None and devices != self._input_devices:
@@ -101,16 +101,16 @@ class RunChanges:
         if elements > MUCH_LARGER * self._told_elements:
             if before:
                 facts = {"step": step, "count": elements, "before": before}
-                self._note(step, Message("step {step}: the inputs have {count} elements, at most {before} before", **facts))
+                self._note(step, Message("step {step}: the inputs have {count} elements, before at most {before}", **facts))
             self._told_elements = elements
 
     def expect_evaluation(self, step: int, passes: int) -> None:
-        """The second evaluation is worth a look: of the first nobody knows before it has begun."""
+        """Ask for a recorded step at the second evaluation; the first cannot be foreseen."""
         if passes and self._evaluated is None:
             self._evaluated = step
-            self._found.append((step, Message("step {step}: the first evaluation was before it", step=step)))
+            self._found.append((step, Message("step {step}: the first evaluation ran before it", step=step)))
         if self._evaluated is not None and step + 1 == 2 * self._evaluated:
-            self._ask_for(Message("an evaluation was due"))
+            self._ask_for(Message("an evaluation was expected"))
 
     def _note(self, step: int, change: Message) -> None:
         self._found.append((step, change))

@@ -17,8 +17,10 @@ from devwidget.report.writers import find_writer
 def add_commands(line: CommandLine) -> None:
     """Add the option `--watch` of `run`."""
     watched = "python -m devwidget run --watch --save watch.jsonl train.py"
-    line.examples.append((watched, Message("all steps of a training run, by hooks, in a file that grows")))
-    words = say("watch the steps of the model that it trains, in place of recording all of it; --save FILE grows with the run")
+    line.examples.append((watched, Message("watch all steps of a training run with hooks, and save them while it runs")))
+    words = say(
+        "watch the steps of the trained model instead of recording the whole program; --save FILE is written while it runs"
+    )
     line.run.add_argument("--watch", dest="otherwise", action="store_const", const=watch_program, help=words)
 
 
@@ -50,6 +52,6 @@ def _refuse_for_watch(options: Namespace) -> None:
     for name in _ONLY_RECORDED:
         if getattr(options, name, None):
             raise DevwidgetError(
-                Message("a watched run has no {option}", option=f"--{name.replace('_', '-')}"),
+                Message("{option} cannot be combined with --watch", option=f"--{name.replace('_', '-')}"),
                 instead="python -m devwidget run --watch --save watch.jsonl train.py",
             )

@@ -1,4 +1,4 @@
-"""What watched runs offer."""
+"""The extra that watches runs."""
 
 from devwidget.extras import Extra
 

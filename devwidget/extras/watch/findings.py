@@ -1,4 +1,4 @@
-"""What is said of a run: the facts of its rows and of its recorded steps as findings."""
+"""Findings of a run from its rows and its recorded steps."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from devwidget.report.style.words import site_words
 
 _MOST_LINES = 4
 MOST_KEPT = 2
-"""Times what a step adds, that may be kept of a step where the line of the most of it is the one to name."""
+"""Multiple of the growth per step. If more is kept of a step, the line that keeps most is not blamed."""
 _QUEUE = Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished")
-_BUS = Message("what crosses between devices is copied anew in each step")
-_MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
-_HELD = Message("what a variable of the program refers to is not freed")
-_ROOM = Message("what a step takes at its peak has to find room beside all that is kept")
+_BUS = Message("a transfer between devices is repeated in every step")
+_MEANT = Message("tensors of a step are freed once the program no longer references them")
+_HELD = Message("tensors that a variable references are not freed")
+_ROOM = Message("the peak of a step must fit in addition to everything that is kept")
 
 
 def tell_growth(
     growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], holder: Holder | None, free: int
 ) -> Finding:
-    """Memory that creeps.
+    """Return the finding about memory that grows steadily.
 
     Args:
-        growth: what the rows say.
-        device: whose memory.
-        step: the one that was recorded.
-        later: steps after it at which these of its tensors still lived.
-        kept: what lived, by line, most bytes first.
-        holder: who holds it.
-        free: bytes that are left on the device; 0 where nobody knows.
+        growth: Growth in the rows.
+        device: Device of the memory.
+        step: The recorded step.
+        later: Number of steps after which its tensors were still allocated.
+        kept: What was still allocated, by line, most bytes first.
+        holder: The object that keeps it alive.
+        free: Bytes left on the device; 0 if unknown.
     """
     told = []
     if holder is not None:
         told.append(holder_words(holder))
     for each in kept[:_MOST_LINES]:
         facts = {"size": format_bytes(each.bytes), "step": step, "later": later, "line": line_words(each.site)}
-        told.append(Message("{size} of step {step} still lived {later} steps later: {line}", **facts))
+        told.append(Message("{size} of step {step} were still allocated {later} steps later: {line}", **facts))
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
@@ -58,7 +58,7 @@ def tell_growth(
         severity="warning",
         module=kept[0].module if kept and is_sure else None,
         headline=Message(
-            "allocated memory of {device} has grown by {size} a step since step {step}",
+            "allocated memory of {device} has grown by {size} per step since step {step}",
             device=device,
             size=format_bytes(round(growth.bytes_per_step)),
             step=growth.since,
@@ -66,12 +66,18 @@ def tell_growth(
         why=_MEANT,
         notes=tuple(told),
         fault=kept[0].site if kept and is_sure else None,
-        fixes=(Fix(Message("keep numbers, or `.detach()` of a tensor, not what has its graph; or bound what is kept")),),
+        fixes=(
+            Fix(
+                Message(
+                    "keep `loss.item()` or `tensor.detach()` instead of a tensor with its graph, or limit how many you keep"
+                )
+            ),
+        ),
     )
 
 
 def holder_words(holder: Holder) -> Message:
-    """``list `cache` of main() in train.py holds what stays: 160 items``."""
+    """Return ``list `cache` of main() in train.py keeps them alive: 160 items``."""
     file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
     facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
     if holder.function:
@@ -79,16 +85,16 @@ def holder_words(holder: Holder) -> Message:
     else:
         facts["where"] = file
     if not holder.items and not holder.by_graph:
-        return Message("{kind} `{name}` of {where} holds what stays", **facts)
+        return Message("{kind} `{name}` of {where} keeps them alive", **facts)
     if not holder.items:
-        return Message("the graph of `{name}` of {where} needs what stays, and grows", **facts)
+        return Message("the growing graph of `{name}` of {where} keeps them alive", **facts)
     if holder.by_graph:
-        return Message("{kind} `{name}` of {where} holds {count} items, and their graphs need what stays", **facts)
-    return Message("{kind} `{name}` of {where} holds what stays: {count} items", **facts)
+        return Message("{kind} `{name}` of {where} has {count} items, whose graphs keep them alive", **facts)
+    return Message("{kind} `{name}` of {where} keeps them alive: {count} items", **facts)
 
 
 def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -> Finding:
-    """Memory that is higher from some step on, by what one variable has been holding since."""
+    """Return the finding about memory that is higher from some step on, because of one variable."""
     size = format_bytes(jump.bytes)
     headline = Message("allocated memory of {device} is {size} higher since about step {step}", device=device, size=size,
                        step=jump.since)  # fmt: skip
@@ -104,18 +110,18 @@ def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -
 
 
 def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:
-    """Inputs that grow from step to step, and the peaks of devices with them: before, and now."""
+    """Return the finding about inputs that grow each step, with the peaks of devices before and now."""
     told = []
     for device, before, now in peaks:
         facts = {"device": device, "before": format_bytes(before), "now": format_bytes(now)}
-        told.append(Message("the peak of {device} was {before}, and is {now}", **facts))
+        told.append(Message("the peak of {device} rose from {before} to {now}", **facts))
     count = f"{growth.bytes_per_step:,.0f}"
     return Finding(
         kind="longer-inputs",
         severity="info",
         module="",
         headline=Message(
-            "the inputs of the model grow by {count} elements a step since step {step}", count=count, step=growth.since
+            "the inputs of the model have grown by {count} elements per step since step {step}", count=count, step=growth.since
         ),
         why=_ROOM,
         notes=tuple(told),
@@ -124,15 +130,15 @@ def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]
 
 
 def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler | None = None) -> Finding:
-    """Steps that have become slow.
+    """Return the finding about steps that have become slow.
 
     Args:
-        slow: what the rows say.
-        changes: what has changed about then.
-        sampler: what was seen of the part that takes the time; None where nobody could look.
+        slow: Slowdown in the rows.
+        changes: Changes at about that step.
+        sampler: Samples of the part that takes the time; None without samples.
     """
     lines = []
-    notes = [Message("all parts of the step take longer")]
+    notes = [Message("every part of the step takes longer")]
     if sampler is not None:
         lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS]
     # What the part took before is spent somewhere too, and nobody has looked then.
@@ -159,36 +165,36 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
 
 
 def _tell_lines(part: str, lines: Sequence[tuple[Site, float, int]], sampler: StackSampler) -> Iterator[Message]:
-    """Where the program stands while a part takes its time, and what is known of the processes for which it waits there."""
+    """Yield where a part spends its time, and what is known of the processes it waits for there."""
     first, last = sampler.steps or (0, 0)
     for site, share, _ in lines[: 1 if lines and lines[0][1] >= MOST_OF_IT else _MOST_LINES]:
         facts = {"share": f"{share:.0%}", "first": first, "last": last, "line": line_words(site)}
-        yield Message("{share} of that was spent at one line, as seen in steps {first} to {last}: {line}", **facts)
+        yield Message("{share} of it was spent at one line in steps {first} to {last}: {line}", **facts)
     if sampler.workers is not None and sampler.sum_part(part).waiting >= MOST_OF_IT:
         functions = ", ".join(f"`{name}` ({site})" for name, site in sampler.workers.functions)
         yield Message(
-            "there a loader waits for its workers, {count} of them, which run {functions}",
+            "there a loader waits for its {count} workers, which run {functions}",
             count=sampler.workers.processes,
             functions=functions,
         )
 
 
 _PART_NAMES = {
-    "data": Message("what lies between the steps, the loader for one,"),
+    "data": Message("the code between the steps, such as the loader,"),
     "forward": Message("the forward pass"),
     "loss": Message("the loss"),
     "backward": Message("the backward pass"),
     "optimizer": Message("the optimizer"),
-    "other": Message("what lies between backward and the optimizer"),
+    "other": Message("the code between backward and the optimizer"),
 }
 
 
 def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]) -> Finding:
-    """A crossing, or a wait, that recorded steps did not have at first."""
+    """Return the finding about a transfer or sync that earlier recorded steps did not have."""
     if isinstance(line, Move):
         kind, why = "late-hop", _BUS
         headline = Message(
-            "{size} cross from {source} to {target} in each step since about step {step}",
+            "{size} have been copied from {source} to {target} in each step since about step {step}",
             size=format_bytes(line.bytes * line.count),
             source=line.source,
             target=line.target,
@@ -197,13 +203,13 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
     else:
         kind, why = "late-wait", _QUEUE
         headline = Message(
-            "`{code}` has waited for {device} in each step since about step {step}",
+            "`{code}` has synced with {device} in each step since about step {step}",
             code=line.expression or line.call.strip("_"),
             device=line.device,
             step=first,
         )
     facts = {"first": first, "next": first + 1, "before": before}
-    steps = Message("steps {first} and {next} were recorded with it, step {before} without", **facts)
+    steps = Message("recorded steps {first} and {next} have it, step {before} does not", **facts)
     return Finding(
         kind=kind,
         severity="warning",
@@ -216,14 +222,14 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
 
 
 def find_asker(line: Move | Wait) -> Site | None:
-    """The user's line, with that of a library that it has called."""
+    """Return the user's line, with the line of a library that it called."""
     if isinstance(line, Move):
         return line.site
     return line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
-    """Parameters that are on another device than before."""
+    """Return the finding about parameters that are on another device than before."""
     facts = {"step": step, "before": before, "now": now}
     headline = Message("parameters have been on {now} since step {step}, before on {before}", **facts)
     if is_evaluation:
@@ -235,7 +241,7 @@ def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *,
         severity="warning",
         module="",
         headline=headline,
-        why=Message("`Module.to` moves the one model that there is, for all who have it"),
+        why=Message("`Module.to` moves the model in place, for all code that uses it"),
         fault=site,
     )
 
@@ -244,13 +250,13 @@ _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
 _REFUSED = re.compile(rf"Tried to allocate {_SIZE}.*?{_SIZE} is reserved by PyTorch but unallocated", re.DOTALL)
 _UNITS = ("bytes", "KiB", "MiB", "GiB")
 _PIECES = Fix(
-    Message("let the pieces be of any size: set {setting} before the program begins", setting="`PYTORCH_CUDA_ALLOC_CONF`"),
+    Message("use expandable segments: set {setting} before the program starts", setting="`PYTORCH_CUDA_ALLOC_CONF`"),
     code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
 )
 
 
 def _find_pieces(error: str) -> tuple[int, int]:
-    """Bytes that were asked for, and those that the allocator had in pieces; only the words of the exception tell."""
+    """Return the bytes that were requested and those that were free in blocks, from the text of the exception."""
     found = _REFUSED.search(error)
     if found is None:
         return 0, 0
@@ -259,25 +265,25 @@ def _find_pieces(error: str) -> tuple[int, int]:
 
 
 def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, site: Site | None) -> Finding:
-    """The run ended because a device was full: what the last recorded step had in use at its peak.
+    """Return the finding about a run that ran out of memory, with the peak of the last recorded step.
 
     Args:
-        step: in which it ended.
-        error: the words of the exception.
-        last: the last recorded step, with its number.
-        site: the line that asked for more.
+        step: The step in which it ended.
+        error: Text of the exception.
+        last: The last recorded step, with its number.
+        site: Line of the failed allocation.
     """
     asked, free = _find_pieces(error)
     told: list[Message] = []
     fixes: tuple[Fix, ...] = ()
     if asked and free >= asked:
         sizes = {"free": format_bytes(free), "asked": format_bytes(asked)}
-        told.append(Message("the allocator had {free} that nothing used, in pieces that are smaller than {asked}", **sizes))
+        told.append(Message("the allocator had {free} unused, in blocks smaller than {asked}", **sizes))
         fixes = (_PIECES,)
     if last is not None:
         for line, size in _sum_fullest(last[1]).most_common(_MOST_LINES):
             facts = {"step": last[0], "size": format_bytes(size), "line": line}
-            told.append(Message("at the peak of step {step}: {size} made by {line}", **facts))
+            told.append(Message("at the peak of step {step}: {size} allocated by {line}", **facts))
     return Finding(
         kind="out-of-memory",
         severity="error",
@@ -291,7 +297,7 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
 
 
 def _sum_fullest(trace: Trace) -> Counter[str]:
-    """Bytes by line at the peak of the fullest device; a line has a holding for each part that its tensors play."""
+    """Return bytes by line at the peak of the fullest device."""
     made = Counter[str]()
     fullest = max(trace.memory, key=lambda curve: curve.peak.allocated if curve.peak else 0, default=None)
     if fullest is not None:
@@ -301,7 +307,7 @@ def _sum_fullest(trace: Trace) -> Counter[str]:
 
 
 def line_words(site: Site | None) -> str:
-    """`train.py:12 loss = ...`, with the number of a cell for what a session calls it."""
+    """Return `train.py:12 loss = ...`, with the cell's number in a notebook."""
     if site is None:
-        return Message("a line that is not known")
+        return Message("an unknown line")
     return f"{site_words(site)}  {site.text.partition(chr(10))[0]}".strip()

@@ -1,4 +1,4 @@
-"""What rows of steps say: memory that creeps, and steps that have become slow; without torch, step by step."""
+"""Find steady memory growth and slow steps in the rows of a run; without torch, step by step."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from typing import NamedTuple
 from devwidget.extras.watch.records.run import FIRST, PARTS
 
 SEGMENT = 16
-"""Steps whose lowest figure, or whose median, counts: evaluations, loggers and lengths of texts come and go within some."""
+"""Steps in a segment. Its minimum or median counts, because evaluations, loggers and text lengths vary."""
 SEGMENTS = 8
-"""In a row, each of which is above the one before by about as much: by chance that happens to nobody."""
+"""Consecutive segments, each above the one before by about as much; that does not happen by chance."""
 LEAST_JUMP = 0.2
-"""Of what is allocated: a copy of a model that Adam trains takes a third of it, and a few results of steps less."""
+"""Share of the allocated memory: a copy of a model that Adam trains takes a third, a few results of steps less."""
 LEAST_JUMP_BYTES = 20 * 2**20
-"""The piece that CUDA's caching allocator takes from a card at a time (`kLargeBuffer`): by less, a card need not be fuller."""
+"""The block that CUDA's caching allocator requests from the GPU (`kLargeBuffer`); smaller jumps need none."""
 SLOW = 2.0
-"""Times as long as in the fastest segment."""
+"""Multiple of the time of the fastest segment."""
 LEAST_SLOWER = 1000
-"""Microseconds; below that a machine that does other things too makes the difference."""
+"""Microseconds; smaller differences come from other work of the machine."""
 _EVEN, _UNEVEN = 2, 4
-"""Segments that have to be slow in a row, where nearly each of their steps is, and where their steps together are."""
+"""Consecutive slow segments that are needed if nearly every step is slow, and if only the mean is."""
 WAITED, ELEMENTS = "waited", "elements"
-"""Columns: microseconds in which others had the processor, and elements of the inputs."""
+"""Columns: microseconds in which other programs had the processor, and elements of the inputs."""
 _STEP_PARTS = tuple(part for part in PARTS if part != "evaluation")
 
 Row = Mapping[str, int]
@@ -34,28 +34,28 @@ Average = Callable[[Iterable[float]], float]
 
 
 class Window:
-    """The last rows of a run, one a step, in segments."""
+    """The last rows of a run, one per step, in segments."""
 
     def __init__(self) -> None:
         self._rows = deque[Row](maxlen=SEGMENT * SEGMENTS)
         self._count = 0
 
     def add_row(self, row: Row) -> bool:
-        """One step more; whether it ends a segment."""
+        """Add one step; return whether it ends a segment."""
         self._rows.append(row)
         self._count += 1
         return self._count % SEGMENT == 0
 
     @property
     def oldest(self) -> Row:
-        """The first row of the window."""
+        """Return the first row of the window."""
         return self._rows[0]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def list_lows(self, name: str, segments: int) -> list[tuple[int, int]]:
-        """The lowest figure of each of the last segments, with its first step; [] where some row has no such figure."""
+        """Return the minimum of each of the last segments with its first step; [] if a row lacks the number."""
         rows = list(self._rows)[-segments * SEGMENT :]
         if len(rows) < segments * SEGMENT or not all(name in row for row in rows):
             return []
@@ -64,26 +64,26 @@ class Window:
 
     @property
     def newest(self) -> list[Row]:
-        """The rows of the last segment."""
+        """Return the rows of the last segment."""
         return list(self._rows)[-SEGMENT:]
 
 
 class Growth(NamedTuple):
-    """Memory that creeps: from which step on, and bytes a step."""
+    """Steady memory growth: the step since which it grows, and bytes per step."""
 
     since: int
     bytes_per_step: float
 
 
 class GrowthJudge:
-    """Whether a figure creeps, such as the bytes that one device has allocated at the end of each step."""
+    """Decide whether a number grows steadily, such as the bytes that a device has allocated after each step."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._since: int | None = None
 
     def look(self, window: Window) -> Growth | None:
-        """The growth, if the last segments show one, since when they have done so without a break."""
+        """Return the growth if the last segments show one, with the step since which it is unbroken."""
         lows = window.list_lows(self._name, SEGMENTS)
         grown = [after - before for (_, before), (_, after) in itertools.pairwise(lows)]
         mean = statistics.fmean(grown) if grown else 0.0
@@ -95,14 +95,14 @@ class GrowthJudge:
 
 
 class Jump(NamedTuple):
-    """Memory that is higher from some step on, and stays so: about which step, and bytes."""
+    """Memory that stays higher from about a step on, and by how many bytes."""
 
     since: int
     bytes: int
 
 
 def find_jump(window: Window, name: str) -> Jump | None:
-    """The jump of a figure, if two segments are even, and the two before were so, lower."""
+    """Return a jump, if two segments are even and the two before were even at a lower level."""
     lows = window.list_lows(name, 4)
     if not lows or lows[0][0] == 0:  # the first steps have yet to make what the others have
         return None
@@ -115,9 +115,9 @@ def find_jump(window: Window, name: str) -> Jump | None:
 
 
 class Slowdown(NamedTuple):
-    """Steps that take longer: from which step on, microseconds of a step before and now, and the part that takes them.
+    """Steps that take longer: since which step, microseconds before and now, and the part that takes the time.
 
-    `part` is "" if no part takes the half of what they are longer.
+    `part` is "" if no part takes half of the difference.
     """
 
     since: int
@@ -129,15 +129,15 @@ class Slowdown(NamedTuple):
 
 
 class _Pace(NamedTuple):
-    """Microseconds of the steps of one segment, on some average, and of their parts.
+    """Microseconds of the steps of one segment, averaged, and of their parts.
 
     Attributes:
-        first: number of the first step.
-        elements: of the inputs.
-        own: without what others had.
-        least: what nearly each of the steps takes, or all of them together.
-        total: with what others had.
-        parts: likewise.
+        first: Number of the first step.
+        elements: Elements of the inputs.
+        own: Without the time of other programs.
+        least: What nearly every step takes, or all steps together.
+        total: With the time of other programs.
+        parts: The same for each part.
     """
 
     first: int
@@ -149,9 +149,9 @@ class _Pace(NamedTuple):
 
 
 class PaceJudge:
-    """Whether steps have become slow, evaluation left out: nearly each of them, or in more segments all of them together.
+    """Decide whether steps have become slow, without evaluation: nearly every step, or the mean over more segments.
 
-    The batches of several workers come at once, and then none does for a while: that is seen in the mean alone.
+    Batches of several workers arrive together, then none for a while; only the mean shows that.
     """
 
     def __init__(self) -> None:
@@ -159,19 +159,19 @@ class PaceJudge:
         self._uneven = _PaceSearch(statistics.fmean, _UNEVEN, statistics.fmean)
 
     def look(self, window: Window) -> Slowdown | None:
-        """What the last segments show. Steps are not slow for time in which others had the processor, nor for longer inputs."""
+        """Return a slowdown in the last segments, not caused by other programs or longer inputs."""
         rows = window.newest
         even, uneven = self._even.look(rows), self._uneven.look(rows)
         return even or uneven
 
 
 class _PaceSearch:
-    """Segments that are slow beside the fastest, by one average.
+    """Find segments that are slower than the fastest, by one average.
 
     Args:
-        average: of the steps of a segment.
-        segments: that have to be slow in a row.
-        least: what has to be slow of the steps of a segment.
+        average: Average over the steps of a segment.
+        segments: Number of consecutive segments that must be slow.
+        least: The number that must be slow in a segment.
     """
 
     def __init__(self, average: Average, segments: int, least: Callable[[list[int]], float]) -> None:
@@ -180,7 +180,7 @@ class _PaceSearch:
         self._fastest: _Pace | None = None
 
     def look(self, rows: Sequence[Row]) -> Slowdown | None:
-        """What the last segments show, of which these rows are the newest."""
+        """Return a slowdown that ends with these rows."""
         pace = self._measure(rows)
         self._last.append(pace)
         if self._fastest is None or pace.own < self._fastest.own:
@@ -210,7 +210,7 @@ class _PaceSearch:
 
 
 def _least_slow(before: _Pace, now: _Pace) -> float:
-    """Microseconds that are slow: of longer inputs attention takes the square."""
+    """Return the microseconds that count as slow: attention is quadratic in the length of inputs."""
     if before.elements:
         times = max(1.0, now.elements / before.elements)
     else:

@@ -1,4 +1,4 @@
-"""`%devwidget watch`: a run that goes on from cell to cell."""
+"""`%devwidget watch`: watch a run across cells."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ if TYPE_CHECKING:
     from devwidget.extras.watch.watch import Watch
 
 LINES = {
-    "%devwidget watch MODEL [OPTIMIZER]": Message(
-        "watch the steps of a model in all cells that follow, and say what was found"
-    ),
-    "%devwidget watch off": Message("end that; without words: how it goes"),
+    "%devwidget watch MODEL [OPTIMIZER]": Message("watch the steps of a model in all following cells, and report findings"),
+    "%devwidget watch off": Message("stop watching; `%devwidget watch` alone shows the progress"),
 }
-"""What may stand on the line, and what it does."""
+"""The lines of the magic and what they do."""
 
 
 class Magic:
-    """What `%devwidget watch` runs in one shell."""
+    """The magic `%devwidget watch` in one shell."""
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
@@ -29,10 +27,10 @@ class Magic:
         self._name = ""
 
     def run(self, words: str) -> None:
-        """Begin or end to watch a run, which goes on from cell to cell, or say how it goes."""
+        """Start or stop watching a run across cells, or show its progress."""
         if words in ("", "off", "status"):
             if self._run is None:
-                print(say("no run is watched; begin with {line}", line="%devwidget watch model optimizer"))
+                print(say("no run is being watched; start with {line}", line="%devwidget watch model optimizer"))
                 return
             if words == "off":
                 self.end()
@@ -52,18 +50,18 @@ class Magic:
         run.listener = line.show_step
         self._run, self._name = run.__enter__(), expression
         self.shell.events.register("post_run_cell", self._follow_name)
-        print(say("watching the steps of {model}; {line} ends it", model=expression, line="`%devwidget watch off`"))
+        print(say("watching the steps of {model}; {line} stops it", model=expression, line="`%devwidget watch off`"))
         if optimizer is None:
-            print(say("no optimizer was named: a step ends with the forward pass"))
+            print(say("no optimizer given: a step ends with the forward pass"))
 
     def end(self) -> None:
-        """Take the hooks of a run that is watched off."""
+        """Remove the hooks of the watched run."""
         if self._run is not None and self._run.inside:
             self.shell.events.unregister("post_run_cell", self._follow_name)
             self._run.__exit__(None, None, None)
 
     def _follow_name(self, result: Any = None) -> None:
-        """End a run whose model the variable of the user holds no more, which would stay alive for it."""
+        """End a run if the user's variable refers to another model; the run would keep the old one alive."""
         name, run = self._name, self._run
         if run is None or not run.inside or not name.isidentifier() or run.is_of(self.shell.user_ns.get(name)):
             return
@@ -71,5 +69,5 @@ class Magic:
         if name not in self.shell.user_ns:
             print(say("`{name}` was deleted, so its watched run has ended", name=name))
             return
-        line = f"`%devwidget watch {name}`"
-        print(say("`{name}` is bound to a new object, so its watched run has ended. {line} watches that", name=name, line=line))
+        facts = {"name": name, "line": f"`%devwidget watch {name}`"}
+        print(say("`{name}` is bound to a new object, so its watched run has ended. {line} watches the new one", **facts))

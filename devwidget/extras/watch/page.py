@@ -1,4 +1,4 @@
-"""A watched run -> what the tab Watch needs."""
+"""The content of the tab Watch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from devwidget.report.style.units import count_words, format_bytes
 
 @displays_safely
 def run_head(run: WatchedRun) -> dict[str, Any]:
-    """The header of a run that was watched elsewhere: the class of its model, how long it was, and the peak of each device."""
+    """Return the header of a run that was watched elsewhere: model class, number of steps, peak of each device."""
     peaks = [
         say("{device}: {facts}", device=each.device, facts=say("peak {size}", size=format_bytes(max(each.peak))))
         for each in run.steps.memory
@@ -27,7 +27,7 @@ def run_head(run: WatchedRun) -> dict[str, Any]:
 
 @displays_safely
 def watched_content(run: WatchedRun | None) -> dict[str, Any]:
-    """Figure, findings and recorded steps; {} where no run is known."""
+    """Return figure, findings and recorded steps; {} without a run."""
     if run is None:
         return {}
     return {

@@ -1,4 +1,4 @@
-"""A whole program under watch: which model it trains is found when its first optimizer has stepped."""
+"""Watch a whole program: its model is found when its first optimizer has stepped."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from devwidget.extras.watch.watch import Watch
 from devwidget.records.errors import error_text
 from devwidget.records.schema.message import Message
 
-_NOTHING_TRAINED = Message("no optimizer of torch has stepped twice with a module that a variable of the program leads to")
+_NOTHING_TRAINED = Message("no torch optimizer stepped twice with a module that a variable of the program refers to")
 
 
 class ProgramWatch:
-    """Watches what a program trains from its second step on, when it is known: `with ProgramWatch() as watching: ...`.
+    """Watch the training of a program from its second step on: `with ProgramWatch() as watching: ...`.
 
     The model is the outermost module that is called and has a parameter of the first optimizer that steps.
 
     Args:
-        path: where each row goes too.
-        listener: as that of `Watch`.
+        path: File that each row is also written to.
+        listener: As for `Watch`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ProgramWatch:
 
     @property
     def result(self) -> WatchedRun:
-        """What was seen so far; without steps, and with the reason, where nothing was trained."""
+        """The run so far; without steps, and with the reason, if nothing was trained."""
         if self._run is not None:
             return self._run.result
         reason = Message("{kind}: {reason}", kind=Message("watch"), reason=self._trouble or _NOTHING_TRAINED)
@@ -64,7 +64,7 @@ class ProgramWatch:
                 self._run.__exit__(kind, error, trace)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """The first optimizer has stepped: ask of the modules that it trains which is called next."""
+        """After the first optimizer step, find which of its modules is called next."""
         if self._optimizer is not None:
             return
         self._optimizer = optimizer
@@ -76,7 +76,7 @@ class ProgramWatch:
             self._note_trouble(trouble)
 
     def _before_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The outermost module is called before all others."""
+        """Note the outermost module, which is called before all others."""
         if self._run is not None:
             return
         try:
@@ -95,7 +95,7 @@ class ProgramWatch:
 
 
 def _find_trained(optimizer: torch.optim.Optimizer, frame: FrameType) -> Iterator[nn.Module]:
-    """The modules, of those that the calls under way can reach, which have a parameter of an optimizer."""
+    """Return the modules in reach of the current calls that have a parameter of an optimizer."""
     trained = set(map(id, parameters_of(optimizer)))
     known: set[int] = set()
     for root in _reachable_modules(frame):

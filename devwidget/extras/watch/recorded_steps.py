@@ -1,4 +1,4 @@
-"""Steps that are recorded whole: when, and what only two of them together show."""
+"""Which steps are recorded, and what only two recorded steps together show."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait
 
 WARM_UP = 10
-"""Steps before the first that is recorded: optimizers make their state in the first, and caches fill."""
+"""Steps before the first recorded one: optimizers create their state in the first step, and caches fill."""
 SHARE = 0.02
-"""Of the time of a run, which recorded steps may take where nobody said how often."""
+"""Share of the time of a run that recorded steps may take by default."""
 LEAST_APART = 100
-"""Steps between two that are recorded for no other reason than that there is time for it."""
+"""Steps between two that are recorded only because the time budget allows it."""
 MOST_CHANGES = 8
-"""Changes for which a step is recorded whatever it costs; after that there must be time for it."""
+"""Changes for which a step is recorded at any cost; later ones need time in the budget."""
 
 
 class RecordingSchedule:
-    """Which steps are recorded, and why.
+    """Decide which steps are recorded, and why.
 
     Args:
-        every: how many steps lie between; None for as many as keep within `SHARE`.
+        every: Number of steps between recorded ones; None for as many as fit in `SHARE` of the time.
     """
 
     def __init__(self, every: int | None) -> None:
@@ -33,17 +33,17 @@ class RecordingSchedule:
         self.spent = self.passed = 0.0
 
     def ask_for(self, reason: Message, *, at_once: bool = False) -> None:
-        """Something has changed: the next step is worth a look.
+        """Ask for a recording of the next step after a change.
 
         Args:
-            at_once: in any case.
+            at_once: Record it whatever it costs.
         """
         self._changes += not at_once
         if at_once or self._changes <= MOST_CHANGES or self._has_time():
             self._reason = reason
 
     def find_reason(self, number: int) -> Message | None:
-        """Why a step is recorded; None if it is not."""
+        """Return why a step is recorded; None if it is not."""
         reason = self._take_reason(number)
         if reason is not None:
             self._last = number
@@ -52,15 +52,15 @@ class RecordingSchedule:
     def _take_reason(self, number: int) -> Message | None:
         reason, self._reason = self._reason, None
         if self._last < 0 and number >= WARM_UP:
-            return Message("the first steps are over")
+            return Message("first steps done")
         if reason is not None and number >= WARM_UP:
             return reason
         if self._every is not None:
             if number - self._last >= self._every:
-                return Message("each {count} steps", count=self._every)
+                return Message("every {count} steps", count=self._every)
             return None
         if number - self._last >= LEAST_APART and self._has_time():
-            return Message("there was time for it")
+            return Message("within the time budget")
         return None
 
     def _has_time(self) -> bool:
@@ -71,10 +71,10 @@ Line = tuple[Any, ...]
 
 
 class LateLines:
-    """Hops and waits that come up in the middle of a run, in each step from there on.
+    """Transfers and syncs that start in the middle of a run and then happen in each step.
 
-    What is new in a recorded step is looked for in the very next one, before it is said: loggers and evaluations come up too,
-    and are gone with the next step. Nor is it said of a line that took the place of another, as in the loop of a next stage.
+    A new line in a recorded step is reported only if the next step has it too, because loggers and evaluations do not recur.
+    A line that replaces another one, as in the loop of a next stage, is not reported.
     """
 
     def __init__(self) -> None:
@@ -85,11 +85,11 @@ class LateLines:
 
     @property
     def wants_next(self) -> bool:
-        """Whether the very next step has to be recorded."""
+        """Whether the next step must be recorded."""
         return bool(self._new)
 
     def meet_step(self, number: int, trace: Trace) -> list[tuple[Move | Wait, int, int]]:
-        """What this step and the one before have, and none before that; with the first of the two, and the last without."""
+        """Return the lines in this step and the one before but in none earlier, with the first and last step."""
         found, confirms = dict(_list_lines(trace)), number == self._number + 1
         again = [line for line in self._new if confirms and line in found]
         counts = Counter(map(_find_ends, found.values()))
@@ -111,7 +111,7 @@ def _find_ends(line: Move | Wait) -> tuple[DeviceId, ...]:
 
 
 def _list_lines(trace: Trace) -> Iterator[tuple[Line, Move | Wait]]:
-    """Backward repeats, the other way, what forward has done."""
+    """Return the lines of a step. Backward is left out because it mirrors forward."""
     for move in trace.moves:
         if move.site is not None and move.cause == "explicit" and move.phase != "backward":
             yield (move.site.place, move.source, move.target), move

@@ -1,6 +1,6 @@
-"""What was seen of a run so far, kept small: rows, findings, and a few recorded steps; a file that grows has them too.
+"""The run so far, kept small: rows, findings, and a few recorded steps; optionally written to a file as well.
 
-The file has one record a line, each of what is new; `devwidget.open` joins them.
+The file has one record per line with the new part of each field; `devwidget.open` joins them.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from devwidget.records.trace import Trace
 from devwidget.rules.registry import worst_first
 
 MOST_RECORDED = 16
-"""Recorded steps kept: the first, the last, and those in which something new was found."""
+"""Recorded steps that are kept: the first, the last, and those with new findings."""
 _NEXT_WRITTEN = 1.2
-"""Times the number of the last recorded step in the file, from which on the next is written there."""
+"""Multiple of the number of the last recorded step in the file, from which the next one is written."""
 MOST_FINDINGS = 200
 MOST_WAITING = 256
-"""Rows of a line."""
+"""Rows per line."""
 MOST_SECONDS = 5.0
-"""After which the rows that wait are written, for who follows the file."""
+"""Seconds after which pending rows are written, for readers of the file."""
 _LOCK = Lock()
-"""A panel asks on a thread of its own how a run goes; there are not so many runs at once that they need one each."""
+"""A panel reads a run on another thread. Runs are few, so they share one lock."""
 
 
 class RunLog:
-    """Rows, findings and recorded steps; nothing in it is live.
+    """Rows, findings and recorded steps. It references nothing live.
 
     Args:
-        model: its class.
-        path: where all of it is written, too; what was there before is gone.
+        model: Class of the model.
+        path: File that is also written; it is overwritten.
 
     Attributes:
-        error: the exception that ended the run, in words.
+        error: Text of the exception that ended the run.
 
     Raises:
-        UnwritableError: if the file cannot be written.
+        UnwritableError: If the file cannot be written.
     """
 
     def __init__(self, model: str, path: str | os.PathLike[str] | None = None) -> None:
@@ -62,20 +62,20 @@ class RunLog:
 
     @_LOCK
     def add_row(self, row: Mapping[str, int]) -> None:
-        """A step has ended."""
+        """Add the row of a step."""
         self._table.add_step(row)
         is_due = self._table.whole - self._rows_written >= MOST_WAITING or time.perf_counter() - self._written >= MOST_SECONDS
         if self._path is not None and is_due:
             self.write_part()
 
     def write_part(self, *, ends: bool = False, **news: Any) -> None:
-        """Write the rows that wait, and these fields of a run, if there is a file.
+        """Write the pending rows and these fields of a run, if there is a file.
 
-        One that cannot be written ends the file, and not the run. It is written past Python's buffers: a process that is
-        forked meanwhile, by a loader for one, has nothing of ours to write.
+        A write error ends the file, not the run. Writes bypass Python's buffers, so a process that is forked meanwhile, such
+        as a loader's worker, has nothing to flush.
 
         Args:
-            ends: the last row too, if it is not whole.
+            ends: Also write the last row if it is incomplete.
         """
         if self._path is None:
             return
@@ -95,20 +95,20 @@ class RunLog:
 
     @_LOCK
     def add_note(self, text: str) -> None:
-        """What could not be watched, and why."""
+        """Note what could not be watched, and why."""
         if text not in self._notes and len(self._notes) < MOST_FINDINGS:
             self._notes[text] = None
             self.write_part(not_checked=(text,))
 
     @_LOCK
     def set_lines(self, lines: Iterable[LineTime]) -> None:
-        """Where the last steps that were looked into have spent their time."""
+        """Set where the last sampled steps spent their time."""
         self._lines = tuple(lines)
         self.write_part(lines=self._lines)
 
     @_LOCK
     def add_findings(self, step: int, findings: Iterable[Finding]) -> bool:
-        """What was found in a step, or in the rows up to it; whether any of it is new."""
+        """Add findings; return whether one of them is new."""
         new: list[Finding] = []
         for finding in findings:
             place = finding.fault.place if finding.fault is not None else finding.headline
@@ -121,12 +121,12 @@ class RunLog:
 
     @_LOCK
     def list_findings(self, told: int = 0) -> list[tuple[int, Finding]]:
-        """What was found, in the order in which it was, each with its step, but for so many that are told already."""
+        """Return the findings in order, each with its step, without those already read."""
         return list(self._found.values())[told:]
 
     @_LOCK
     def add_recorded(self, step: RecordedStep) -> None:
-        """A step was recorded."""
+        """Add a recorded step."""
         self._recorded.append(step)
         if self.add_findings(step.number, step.trace.findings):
             self._with_news.add(step.number)
@@ -137,7 +137,7 @@ class RunLog:
             self._recorded.remove(next((each for each in middle if each.number not in self._with_news), middle[0]))
 
     def _is_due(self, number: int) -> bool:
-        """Whether a recorded step of no news goes to the file, which keeps it: ever fewer of them, however long a run is."""
+        """Return whether an ordinary recorded step is written to the file: fewer and fewer in a long run."""
         is_due = self._written_recorded < MOST_RECORDED or number >= _NEXT_WRITTEN * self._last_written
         if is_due:
             self._written_recorded, self._last_written = self._written_recorded + 1, number
@@ -145,23 +145,23 @@ class RunLog:
 
     @property
     def found(self) -> int:
-        """How many findings there are so far."""
+        """Number of findings so far."""
         return len(self._found)
 
     @property
     def last_recorded(self) -> tuple[int, Trace] | None:
-        """The last step that was recorded; None before the first."""
+        """The last recorded step; None before the first."""
         if self._recorded:
             return (self._recorded[-1].number, self._recorded[-1].trace)
         return None
 
     def explains(self, place: tuple[object, ...]) -> bool:
-        """Whether a finding is about this line already."""
+        """Return whether a finding is about this line."""
         return any(finding.fault is not None and finding.fault.place == place for _, finding in self._found.values())
 
     @_LOCK
     def make_record(self) -> WatchedRun:
-        """All of it as a record."""
+        """Return the run as a record."""
         findings = worst_first(finding for _, finding in self._found.values())
         steps = {id(finding): step for step, finding in self._found.values()}
         return WatchedRun(

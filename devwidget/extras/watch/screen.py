@@ -1,4 +1,4 @@
-"""A watched run in the panel: live with its model, or alone."""
+"""A watched run in the panel: with its live model, or alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TAB = "Watch"
 
 @section
 class WatchTab(Section):
-    """The tab Watch: the run of the model that was watched last, as far as it is, or a run that was watched elsewhere."""
+    """The tab Watch: the last watched run of the model, or a run that was watched elsewhere."""
 
     name = "watched"
     scripts = files_of_extra("watch", "watch.js")
@@ -39,18 +39,18 @@ class WatchTab(Section):
         self._drawn, self._sampled_steps = 0, 0
 
     def show_run(self, run: WatchedRun) -> None:
-        """Show a run that was watched elsewhere, or before."""
+        """Show a run that was watched earlier or elsewhere."""
         self._elsewhere = run
         self.follow()
 
     def show_recorded(self, step: int) -> None:
-        """Show a step of the watched run that was recorded, as if it had been traced here.
+        """Show a recorded step of the watched run as if it had been traced here.
 
         Args:
-            step: its number.
+            step: Its number.
 
         Raises:
-            UnknownNameError: if no such step was recorded.
+            UnknownNameError: If no such step was recorded.
         """
         with self.panel.lock:
             run = self._find_run()
@@ -65,7 +65,7 @@ class WatchTab(Section):
             self.panel.show_status("done", "\n".join((words, self.panel.view.traced["summary"])))
 
     def follow(self) -> None:
-        """Draw the run if it has gone on."""
+        """Draw the run if it has new steps."""
         run = self._find_run()
         if run != self._shown:
             self._shown = run
@@ -78,14 +78,14 @@ class WatchTab(Section):
         self.send(watched_content(self._shown) | {"drawn": self._drawn})
 
     def sample(self) -> None:
-        """Draw a run that goes on while a cell runs; the page ignores it when that cell's end has drawn it again."""
+        """Draw a run while a cell runs; the page ignores it once the end of the cell has drawn it."""
         run = self._find_run()
         if run is not None and run.steps.total != self._sampled_steps:
             self._sampled_steps = run.steps.total
             self.send_live(watched_content(run) | {"over": self._drawn})
 
     def make_head(self) -> dict[str, Any]:
-        """Say what is known of a model that is not here."""
+        """Return the header of a model that does not exist in this process."""
         if self._shown is None or len(self.panel.table):
             return {}
         return run_head(self._shown)
@@ -108,13 +108,13 @@ class WatchTab(Section):
         return run
 
     def _note_other_model(self, run: WatchedRun | None) -> WatchedRun | None:
-        """The run of the object that the name was bound to before, which says so."""
+        """Note that the run belongs to the object that the name had before."""
         actions = self.panel.actions
         name = actions.name()
         if run is None or not name or actions.model() is None:
             return run
         note = Message(
-            "`{name}` is bound to a new object since this run. `{line}` watches that",
+            "`{name}` was bound to a new object after this run. `{line}` watches the new one",
             name=name,
             line=f"%devwidget watch {name}",
         )
@@ -123,7 +123,7 @@ class WatchTab(Section):
 
 @opens_panel(Watch)
 def open_watch(watch: Watch, open_model: ModelOpener) -> DeviceWidget:
-    """The panel of a live run: that of its model, while that is here."""
+    """Open the panel of a live run: that of its model, if the model exists."""
     if watch.model is None:
         return open_run(watch.result, open_model)
     panel: DeviceWidget = open_model(watch.model, watch.optimizer, TAB)
@@ -132,11 +132,11 @@ def open_watch(watch: Watch, open_model: ModelOpener) -> DeviceWidget:
 
 @opens_panel(WatchedRun)
 def open_run(run: WatchedRun, open_model: ModelOpener) -> DeviceWidget:
-    """The panel of a run that was watched elsewhere, or before."""
+    """Open the panel of a run that was watched earlier or elsewhere."""
     panel = DeviceWidget(PanelActions(lambda: Snapshot(()), _refuse_trace, tuple, tuple), opens=TAB)
     panel.find_section(WatchTab).show_run(run)
     return panel
 
 
 def _refuse_trace(request: TraceRequest, progress: Callable[[str], None]) -> Trace:
-    raise DevwidgetError(Message("this panel shows a run, and has no model to trace"), instead="devwidget.show(model, batch)")
+    raise DevwidgetError(Message("this panel shows a run and has no model to trace"), instead="devwidget.show(model, batch)")

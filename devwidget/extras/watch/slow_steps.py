@@ -1,4 +1,4 @@
-"""Steps that have become slow, and the lines at which they spend their time."""
+"""Steps that have become slow, and the lines where they spend their time."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from devwidget.recording import virtual_gpus
 from devwidget.records.schema.message import Message
 
 _HOSTS = "data"
-"""The part of a step that is the host's alone, and takes as long beside virtual GPUs."""
+"""The part of a step that only the host runs, and that takes as long with virtual GPUs."""
 _OF_A_SWITCH = 2000
-"""Microseconds that another has the processor when it takes it from a thread, at least: where the system tells no more."""
+"""Minimum microseconds for which another program has the processor after a switch, if the system does not say."""
 
 
 class SlowSteps:
-    """Judges the pace of a run, and looks into some of its steps: once they are slow, or beside other ranks.
+    """Judge the pace of a run, and sample some of its steps when they are slow, or to compare ranks.
 
-    Whether a rank is slower than the others it cannot know: each looks into some steps once, when the first are over.
+    A rank cannot know whether it is slower than the others, so each samples some steps once after the first ones.
 
     Args:
-        hooks: they tell to which part of a step belongs what was seen.
-        log: where what was found goes.
-        changes: what may be the cause.
-        ask_for: told when a step is worth to be recorded.
+        hooks: Say to which part of a step a sample belongs.
+        log: Receives the findings.
+        changes: Possible causes.
+        ask_for: Called when a step is worth recording.
     """
 
     def __init__(self, hooks: StepHooks, log: RunLog, changes: RunChanges, ask_for: Callable[[Message], None]) -> None:
@@ -47,12 +47,12 @@ class SlowSteps:
         self._slow: Slowdown | None = None
 
     def begin(self, undo: Undo) -> None:
-        """The run begins in this thread, until that is undone."""
+        """Start in this thread, until the returned context ends."""
         undo.add_step(self._stop_sampler)
         undo.enter_context(self._clock.run())
 
     def judge_step(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
-        """A step has ended."""
+        """Judge the step that has ended."""
         waited = self._clock.take_microseconds()
         sampler = self._hooks.sampler
         if sampler is not None:
@@ -89,7 +89,7 @@ class SlowSteps:
                 sampler.end()
 
     def tell_lines(self) -> None:
-        """Enough was seen, or the run has ended: say where the time goes."""
+        """Report where the time goes, once there are enough samples or the run has ended."""
         sampler, slow = self._hooks.sampler, self._slow
         if sampler is None:
             return
@@ -108,13 +108,13 @@ def _has_other_ranks() -> bool:
 
 
 def _is_computed(sampler: StackSampler, part: str) -> bool:
-    """Whether a part is slow because virtual GPUs compute; the same where nothing was seen of it."""
+    """Return whether a part is slow because virtual GPUs compute."""
     seen = sampler.sum_part(part)
     return not seen.lines or seen.computing >= MOST_OF_IT
 
 
 class WaitingClock:
-    """How long a thread was ready to run and had no processor, as others had it: what its steps took then says nothing."""
+    """Measures how long a thread was ready to run while other programs had the processor."""
 
     def __init__(self) -> None:
         self._file: int | None = None
@@ -122,7 +122,7 @@ class WaitingClock:
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Ask for the thread that enters."""
+        """Measure the thread that enters."""
         try:
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, AttributeError):  # another system than Linux, or one without these figures
@@ -136,7 +136,7 @@ class WaitingClock:
                 os.close(file)
 
     def take_microseconds(self) -> int:
-        """Since the last call."""
+        """Return the microseconds since the last call."""
         before, self._last = self._last, self._read()
         return self._last - before
 
@@ -147,7 +147,7 @@ class WaitingClock:
 
 
 def _count_switches() -> int:
-    """How often this thread has lost the processor to others so far; 0 where the system does not tell."""
+    """Return how often this thread lost the processor to others; 0 if the system does not say."""
     try:
         import resource
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""Where a thread stands while its steps are looked into: its lines, seen from another thread, and the part of the step."""
+"""Sample the lines of a thread from another thread, with the part of the step."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 
 SECONDS_APART = 0.005
-"""Between two looks: one takes some 50 microseconds, in which the thread that is looked at may wait for Python's lock."""
+"""Seconds between two samples: one takes about 50 microseconds, in which the sampled thread may wait for the GIL."""
 ENOUGH = 64
-"""Looks at a part, after which its lines are known."""
+"""Samples of a part after which its lines are known."""
 FEWEST_STEPS, MOST_STEPS = 16, 256
 LEAST_LOOKS = 5
-"""At a line, below which nothing is said of it."""
+"""Samples of a line below which it is not reported."""
 MOST_OF_IT = 0.5
-"""Share of the time of a part, from which on what was seen is what it is spent on."""
+"""Share of the time of a part from which a line is said to take it."""
 _MOST_LINES = 8
-"""Kept of a part."""
+"""Lines kept of a part."""
 _OF_TORCH_DATA = "torch.utils.data."
 
 
 class LoaderWorkers(NamedTuple):
-    """The processes for which a loader waits: how many, and the functions that run there, each with its line."""
+    """Processes that a loader waits for: how many, and the functions that run there with their lines."""
 
     processes: int
     functions: tuple[tuple[str, Site], ...]
 
 
 class _Standpoint(NamedTuple):
-    """Where the thread stood: its line, whether a virtual GPU computed, and whether a loader waited for its workers."""
+    """A sample: line, whether a virtual GPU computed, and whether a loader waited for its workers."""
 
     site: RawSite
     computes: bool
@@ -50,7 +50,7 @@ class _Standpoint(NamedTuple):
 
 
 class _Tally:
-    """How long, and how often, the thread was seen at one place."""
+    """How long and how often the thread was seen at one place."""
 
     def __init__(self) -> None:
         self.seconds, self.looks = 0.0, 0
@@ -60,12 +60,12 @@ class _Tally:
 
 
 class SampledPart(NamedTuple):
-    """One part of the steps that were looked into.
+    """One part of the sampled steps.
 
     Attributes:
-        lines: each with its share of the time of the part, and how often it was seen; most first.
-        waiting: share of the time in which a loader waited for its workers.
-        computing: share in which virtual GPUs computed.
+        lines: Lines with their share of the time and number of samples; most first.
+        waiting: Share of the time in which a loader waited for its workers.
+        computing: Share in which virtual GPUs computed.
     """
 
     lines: tuple[tuple[Site, float, int], ...] = ()
@@ -74,18 +74,18 @@ class SampledPart(NamedTuple):
 
 
 class StackSampler:
-    """Looks at one thread some 200 times a second: `begin`, then what hooks tell, then `end`.
+    """Sample one thread about 200 times a second: `begin`, then reports of hooks, then `end`.
 
-    A look weighs as much as has passed since the one before: while Python runs, its lock comes late.
+    A sample weighs as much as the time since the one before, because the GIL may delay it.
 
     Args:
-        thread: its identifier.
-        part: that which is of interest; "" for all.
+        thread: Its identifier.
+        part: Part of interest; "" for all.
 
     Attributes:
-        steps: numbers of the first and the last step that were looked into.
-        workers: those of a loader that was seen to wait for them.
-        trouble: why our own code has ended the looks; "" if it has not.
+        steps: Numbers of the first and the last sampled step.
+        workers: Workers of a loader that waited for them.
+        trouble: Error of devwidget that ended sampling; "" if none did.
     """
 
     def __init__(self, thread: int, part: str = "") -> None:
@@ -106,7 +106,7 @@ class StackSampler:
     # -- the thread that looks
 
     def begin(self) -> None:
-        """Look from now on; does nothing while that goes on."""
+        """Start sampling; no effect while it runs."""
         if self._looker is None:
             self._ended.clear()
             _running.add(self)
@@ -114,7 +114,7 @@ class StackSampler:
             self._looker.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop sampling."""
         looker, self._looker = self._looker, None
         if looker is not None:
             self._ended.set()
@@ -163,7 +163,7 @@ class StackSampler:
         return known
 
     def _meet_loader(self, frame: FrameType) -> bool:
-        """Whether it is a loader's iterator that has its batches from other processes."""
+        """Return whether it is a loader's iterator with worker processes."""
         batches = locals_of(frame).get("self")
         if not is_a(batches, torch_internals.BatchIterator) or not (count := field_of(batches, "_num_workers")):
             return False
@@ -174,18 +174,18 @@ class StackSampler:
     # -- what hooks tell
 
     def take_part(self, part: str) -> None:
-        """What was seen since the last call belongs to this part of the step; to none if that is ""."""
+        """Assign the samples since the last call to this part of the step; to none if it is ""."""
         pending, self._pending = self._pending, []
         if part:
             self._of_step += [(part, *each) for each in pending]
 
     def take_step(self, number: int, times: Mapping[str, int], *, counts: bool) -> None:
-        """A step has ended.
+        """Note the end of a step.
 
         Args:
-            number: of the step.
-            times: microseconds of each part.
-            counts: what was seen of it; False for one that was recorded, as that takes its time.
+            number: Number of the step.
+            times: Microseconds of each part.
+            counts: Whether its samples count; False for a recorded step, which takes longer.
         """
         of_step, self._of_step = self._of_step, []
         if counts:
@@ -200,13 +200,13 @@ class StackSampler:
 
     @property
     def has_enough(self) -> bool:
-        """Whether more would tell no more."""
+        """Return whether more samples would add nothing."""
         return self._count >= MOST_STEPS or (self._count >= FEWEST_STEPS and self._looks >= ENOUGH)
 
     # -- what was seen
 
     def sum_part(self, part: str) -> SampledPart:
-        """What is known of one part."""
+        """Return the samples of one part."""
         found = dict(self._parts.get(part, {}))
         whole = sum(tally.seconds for tally in found.values())
         sites, lines = dict[object, Site](), defaultdict[object, _Tally](_Tally)
@@ -225,7 +225,7 @@ class StackSampler:
         return SampledPart()
 
     def list_lines(self) -> Iterator[LineTime]:
-        """The lines that were seen often enough, with what a step spends there."""
+        """Return the lines that were seen often enough, with their time per step."""
         for part in self._parts:
             mean = self._microseconds[part] / 1e6 / max(1, self._count)
             for site, share, seen in self.sum_part(part).lines:
@@ -234,7 +234,7 @@ class StackSampler:
 
 
 def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
-    """What the workers of a loader run: the data set's way to an item, or to several, and how a batch is made of them."""
+    """Return what loader workers run: the data set's item functions, and how a batch is collated."""
     dataset = field_of(batches, "_dataset")
     while module_name(type(dataset)).startswith(_OF_TORCH_DATA) and (inner := field_of(dataset, "dataset")) is not None:
         dataset = inner  # that of a `Subset`, for one
@@ -267,7 +267,7 @@ _running: weakref.WeakSet[StackSampler] = weakref.WeakSet()
 
 
 def _rest_before_fork() -> None:
-    """A process is to be forked, by a loader for one, in which the thread that looks would be missing."""
+    """Stop sampling before a fork, such as of a loader, because the child lacks the sampling thread."""
     for each in list(_running):
         each.end()
 

@@ -1,4 +1,4 @@
-"""One line of a terminal that says how a watched run goes, drawn over itself."""
+"""A status line of a terminal for a watched run, drawn over itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _COLUMNS = 80
 
 
 class StatusLine:
-    """Shows the steps on a terminal as they end; on anything else it says nothing.
+    """Show the steps on a terminal as they end; prints nothing elsewhere.
 
-    What the program prints meanwhile follows the line, and the next one is drawn below.
+    Output of the program follows the line, and the next one is drawn below.
 
     Args:
-        stream: the terminal's.
+        stream: Stream of the terminal.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -34,7 +34,7 @@ class StatusLine:
         self._steps, self._times = 0, Counter[str]()
 
     def show_step(self, row: Mapping[str, int], found: int) -> None:
-        """A step has ended: draw the line, if the last one has stood for a while."""
+        """Draw the line after a step, if the last one was visible for a while."""
         if not self._is_terminal:
             return
         self._steps += 1
@@ -48,7 +48,7 @@ class StatusLine:
         self._shown, self._steps, self._times = now, 0, Counter()
 
     def erase(self) -> None:
-        """Take the line away, for what is said next."""
+        """Erase the line before other output."""
         if self._is_terminal:
             self._draw("")
 

@@ -1,4 +1,4 @@
-"""Hooks on a model and its optimizer, which tell in what part of a step a program is; nothing of its own is changed."""
+"""Hooks on a model and its optimizer that report the part of a step; they change nothing."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from devwidget.extras.watch.stack_sampler import StackSampler
 
 
 def _make_inert() -> Callable[..., None]:
-    """What a copy of a hook does: nothing. Python's own, so that a saved module needs nothing of ours."""
+    """Return what a copy of a hook is: a built-in that does nothing, so that a saved module does not need devwidget."""
     return contextlib.nullcontext().__exit__
 
 
 class Hook:
-    """A hook of ours, which copies of the module do not take along, and of which compiled code has nothing."""
+    """A hook of devwidget that copies of the module do not keep and compiled code does not contain."""
 
     def __init__(self, call: Callable[..., None]) -> None:
         self._call = call
 
     def __call__(self, *args: Any) -> None:
-        """Tell, but to a compiler that traces the module."""
+        """Report the call, except to a compiler that traces the module."""
         if not torch.compiler.is_compiling():
             self._call(*args)
 
@@ -48,20 +48,20 @@ class Hook:
 
 
 class StepListener(Protocol):
-    """Is told what the hooks see."""
+    """Receives what the hooks see."""
 
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
-        """The model is called."""
+        """Called when the model is called."""
 
     def end_step(self, times: dict[str, int]) -> None:
-        """A step has ended, with the microseconds of each of its parts and the passes of evaluation in it."""
+        """Called at the end of a step, with microseconds of its parts and the number of evaluation passes."""
 
     def note_trouble(self, trouble: Exception) -> None:
-        """Our own code has failed."""
+        """Called when code of devwidget has failed."""
 
 
 def _guarded(see: Callable[..., None]) -> Callable[..., None]:
-    """What goes wrong with our looking must not end the user's program."""
+    """Keep errors of devwidget out of the user's program."""
 
     @functools.wraps(see)
     def see_safely(self: StepHooks, *args: Any) -> None:
@@ -78,18 +78,18 @@ def _guarded(see: Callable[..., None]) -> Callable[..., None]:
 
 
 class StepHooks:
-    """Where a step is, by the hooks of its model, of its graph and of its optimizer.
+    """Track the part of a step with hooks on the model, its graph and its optimizer.
 
-    With an optimizer a step ends when that has stepped, without one with the forward pass.
+    A step ends after the optimizer's step, or after the forward pass without an optimizer.
 
     Args:
-        model: the root, which they do not keep alive.
-        optimizer: its optimizer, likewise.
-        told: listens.
+        model: The root, weakly referenced.
+        optimizer: Its optimizer, weakly referenced.
+        told: Listener.
 
     Attributes:
-        is_over: the hooks do nothing any more.
-        sampler: is told to which part of the step belongs what it saw; None as long as nothing was slow.
+        is_over: Whether the hooks are disabled.
+        sampler: Receives the part of the step of its samples; None while nothing was slow.
     """
 
     sampler: StackSampler | None = None
@@ -105,7 +105,7 @@ class StepHooks:
         self._of_graph: Any = None
 
     def put_in(self, undo: Undo, *, on_model: bool = True) -> None:
-        """Put the hooks in, until that is undone; none on the model where a trainer tells when a pass begins and ends."""
+        """Install the hooks until the returned context ends; none on the model if a trainer reports its passes."""
         undo.add_step(self._end)
         self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
         model = self._model()
@@ -127,7 +127,7 @@ class StepHooks:
         self._of_graph = None
 
     def _mark(self, part: str) -> None:
-        """What has passed since the last mark was this part of the step."""
+        """Assign the time since the last mark to this part of the step."""
         now = time.perf_counter_ns()
         self._nanoseconds[part] += now - self._last
         self._last = now
@@ -135,7 +135,7 @@ class StepHooks:
             self.sampler.take_part(part)
 
     def _go_on(self) -> None:
-        """What has passed since the last mark was ours, and no time of the program."""
+        """Leave out the time since the last mark, which devwidget used."""
         self._last = time.perf_counter_ns()
         if self.sampler is not None:
             self.sampler.take_part("")
@@ -144,7 +144,7 @@ class StepHooks:
 
     @_guarded
     def begin_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is called."""
+        """Note a call of the model."""
         if dict_of(module).get("_is_replica"):  # in a thread of DataParallel, whose own call is the pass
             return
         trains = bool(dict_of(module).get("training"))
@@ -159,7 +159,7 @@ class StepHooks:
 
     @_guarded
     def end_pass(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """It has given this."""
+        """Note the output of a call."""
         if dict_of(module).get("_is_replica"):
             return
         self._mark("evaluation" if self._is_evaluation else "forward")
@@ -214,9 +214,9 @@ class StepHooks:
 
 
 def _is_inner_step(optimizer: torch.optim.Optimizer, frame: FrameType | None) -> bool:
-    """Whether an optimizer steps inside of its own step: torch wraps the `step` of each class, which may call that of its base.
+    """Return whether an optimizer steps inside its own step: torch wraps `step` of each class, and one may call its base.
 
-    What was told before is not asked: a step that has raised does not tell that it has ended.
+    Earlier reports do not decide it, because a step that raises does not report its end.
     """
     steps = 0
     while frame is not None and steps < 2:

@@ -1,4 +1,4 @@
-"""A watched run for a screen: no more rows than it has columns, what memory was for where a step was recorded, and marks."""
+"""A watched run for a screen: few enough rows, memory by category in recorded steps, and marks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from devwidget.records.finding import Finding
 from devwidget.records.memory import MemoryPoint
 
 MOST_COLUMNS = 400
-"""Of a figure: more would be less than two pixels wide."""
+"""Columns of a figure; more would be less than two pixels wide."""
 _ROOM = 1.5
-"""Times what a step takes that was not recorded: the height of the figure, above which recorded ones are cut."""
+"""Multiple of the time of an unrecorded step: height of the figure, above which recorded steps are cut off."""
 
 
 class Mark(NamedTuple):
-    """Where something was found: the step, what, and the recorded step that shows it; None without any."""
+    """Where something was found: the step, the finding, and the recorded step that shows it, if any."""
 
     step: int
     finding: Finding
@@ -25,7 +25,7 @@ class Mark(NamedTuple):
 
 
 class Composition(NamedTuple):
-    """What the bytes of a device were for at the peak of a recorded step."""
+    """Bytes of a device by category at the peak of a recorded step."""
 
     step: int
     device: DeviceId
@@ -33,7 +33,7 @@ class Composition(NamedTuple):
 
 
 def mean_parts(rows: StepRows) -> dict[str, list[float]]:
-    """Seconds of each part in a step of each row, without parts that take none."""
+    """Return seconds of each part per step of each row, without parts that take no time."""
     means = {}
     for part in PARTS:
         taken = getattr(rows, part)
@@ -43,7 +43,7 @@ def mean_parts(rows: StepRows) -> dict[str, list[float]]:
 
 
 def find_highest(rows: StepRows) -> float:
-    """Seconds of a step up to which a figure shows it: what nearly all steps take that were not recorded."""
+    """Return the seconds of a step up to which a figure shows it: enough for nearly all unrecorded steps."""
     totals: list[float] = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
     plain = [total for total, recorded in zip(totals, rows.recorded, strict=False) if not recorded] or totals
     if len(plain) > 1:
@@ -52,12 +52,12 @@ def find_highest(rows: StepRows) -> float:
 
 
 def list_marks(run: WatchedRun) -> list[Mark]:
-    """The findings of a run where they were first seen."""
+    """Return the findings of a run at the steps where they were first seen."""
     return [Mark(step, finding, find_recorded(run, step)) for finding, step in zip(run.findings, run.first_steps, strict=True)]
 
 
 def find_recorded(run: WatchedRun, step: int) -> int | None:
-    """The first step that was recorded from this one on, or else the last before it."""
+    """Return the first recorded step from this one on, else the last one before it."""
     number = None
     for each in run.recorded_steps:
         number = each.number
@@ -67,7 +67,7 @@ def find_recorded(run: WatchedRun, step: int) -> int | None:
 
 
 def list_compositions(run: WatchedRun) -> list[Composition]:
-    """What memory was for, of each recorded step and each device whose allocator told."""
+    """Return the memory by category of each recorded step and each device with an allocator."""
     found = []
     for step in run.recorded_steps:
         for curve in step.trace.memory:

@@ -1,4 +1,4 @@
-"""Watching a run: what the hooks tell becomes rows; what the rows say decides which steps are recorded whole."""
+"""Watch a run: hooks produce rows, and rows decide which steps are recorded."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 _logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
 """The last run of each model, for its panel."""
 LATER = 32
-"""Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+"""Steps after a recorded one at which tensors still in use count as kept: most bounded histories are shorter."""
 _ABOUT = 0.25
-"""Of a jump, by which what a variable holds may differ from it: allocators round up, and other things come and go."""
+"""Relative difference allowed between a jump and what a variable keeps: allocators round up, and other memory varies."""
 _LEAST_LATER = 4
-"""The same where the run ends before."""
+"""The same if the run ends before."""
 MOST_LEFT = 1_000_000
-"""Steps until a device is full, after which memory that creeps is not told."""
+"""Steps until a device is full, beyond which growth is not reported."""
 _SEEN = 0.01
-"""Of the steps until then, over which it has to be seen: an epoch, or a buffer that fills, ends before; and time is left."""
+"""Share of these steps over which growth must be seen: an epoch or a filling buffer ends before, and there is time left."""
 
 
 class _RecordedNow(NamedTuple):
@@ -73,20 +73,20 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Watch:
-    """A training run under watch: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
+    """A watched training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
 
-    It may be entered again, and goes on then. Once it has ended it keeps neither its model nor its optimizer alive.
+    You can enter it again to continue. After it has ended it keeps neither model nor optimizer alive.
 
     Args:
-        model: the root.
-        optimizer: its optimizer.
-        every: how many steps lie between two that are recorded.
-        path: where each row goes too.
-        first: number of the first step, of a run that is watched from a later one on.
+        model: The root.
+        optimizer: Its optimizer.
+        every: Number of steps between recorded ones.
+        path: File that each row is also written to.
+        first: Number of the first step, if the run is watched from a later step on.
 
     Attributes:
-        listener: told of each row and how much was found so far.
-        is_called: the program calls the module itself; else it tells `hooks` when a pass begins and ends.
+        listener: Receives each row and the number of findings.
+        is_called: Whether the program calls the module itself; else it reports to `hooks` when a pass begins and ends.
     """
 
     inside = False
@@ -129,18 +129,18 @@ class Watch:
 
     @property
     def model(self) -> nn.Module | None:
-        """The root, None if it is gone since the run has ended."""
+        """The root; None if it no longer exists after the run."""
         return self._model()
 
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
-        """Its optimizer, None if there is none, or it is gone."""
+        """Its optimizer; None without one, or if it no longer exists."""
         if self._optimizer is not None:
             return self._optimizer()
         return None
 
     def is_of(self, value: object) -> bool:
-        """Whether a value is the model that is watched, or wraps it."""
+        """Return whether a value is the watched model or wraps it."""
         model = self.model
         return model is not None and is_module(value) and any(each is model for _, each in walk_modules(value))
 
@@ -148,30 +148,30 @@ class Watch:
 
     @property
     def result(self) -> WatchedRun:
-        """What was seen so far, as a record."""
+        """The run so far, as a record."""
         return self.log.make_record()
 
     @property
     def steps(self) -> StepRows:
-        """What each step took; in a long run several in each row."""
+        """Times and memory of each step; in a long run a row has several steps."""
         return self.result.steps
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found so far, worst first."""
+        """Findings so far, worst first."""
         return self.result.findings
 
     @property
     def recorded(self) -> dict[int, Trace]:
-        """The traces of the recorded steps, by number."""
+        """Traces of the recorded steps, by number."""
         return self.result.recorded
 
     def to_frame(self, part: str = "") -> pd.DataFrame:
-        """The steps as a pandas data frame, or another `part` of the result."""
+        """Return the steps as a pandas data frame, or another `part` of the result."""
         return self.result.to_frame(part)
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the result as JSON; `devwidget.load` reads it back."""
+        """Write the result as JSON; `devwidget.load` reads it."""
         return self.result.save(path)
 
     def __str__(self) -> str:
@@ -180,7 +180,7 @@ class Watch:
     # -- the run
 
     def __call__(self, function: _Function) -> _Function:
-        """The function, watched each time it is called."""
+        """Decorate a function: watch each call."""
 
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -192,20 +192,20 @@ class Watch:
     def __enter__(self) -> Self:
         if self.inside:
             raise DevwidgetError(
-                Message("this run is being watched already"), instead="with devwidget.watch(model) as run: ..."
+                Message("this run is already being watched"), instead="with devwidget.watch(model) as run: ..."
             )
         self._begin()
         return self
 
     def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
+        """Start during a call of the model with these arguments, when torch has already looked up its hooks."""
         self.__enter__()
         self.hooks.begin_pass(self._require_model(), args, kwargs)
 
     def _require_model(self) -> nn.Module:
         model = self.model
         if model is None:
-            raise DevwidgetError(Message("the model of this run is gone"), instead="devwidget.watch(model)")
+            raise DevwidgetError(Message("the model of this run no longer exists"), instead="devwidget.watch(model)")
         return model
 
     @all_or_nothing
@@ -251,11 +251,11 @@ class Watch:
     # -- what the hooks tell
 
     def note_trouble(self, trouble: Exception) -> None:
-        """Our own code has failed: the run goes on, and its record says so."""
+        """Note an error of devwidget in the record; the run continues."""
         self.log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=error_text(trouble)))
 
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
-        """The model is called: look at what it is given, and where it is."""
+        """Note a call of the model: its inputs, and its device."""
         moved = self._changes.look_at_device(self._number, is_evaluation=is_evaluation)
         if moved is not None:
             self.log.add_findings(self._number, [moved])
@@ -263,7 +263,7 @@ class Watch:
             self._changes.look_at_inputs(self._number, (args, kwargs))
 
     def end_step(self, times: dict[str, int]) -> None:
-        """A step has ended."""
+        """Note the end of a step."""
         figures, number, is_recorded = read_allocators(), self._number, self._recorded is not None
         self._schedule.passed = time.perf_counter() - self._began
         row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
@@ -332,7 +332,7 @@ class Watch:
             self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
     def _follow_growth(self, number: int) -> None:
-        """Look who holds what a recorded step has left, soon after it and later."""
+        """Find what keeps the tensors of a recorded step alive, soon after it and later."""
         if self._living is None:
             return
         step, living = self._living
@@ -342,7 +342,7 @@ class Watch:
             self._tell_growth(number)
 
     def _judge_jump(self, device: str, name: str) -> None:
-        """Memory that is higher from some step on is told where one variable holds as much."""
+        """Report memory that is higher from some step on, if one variable keeps about as much."""
         jump = find_jump(self._window, name)
         if jump is None:
             return
@@ -361,7 +361,7 @@ class Watch:
             yield from tensors_in(dict_of(self.optimizer).get("state"), depth=4)
 
     def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
-        """Inputs that grow are told where the peak of a device grows with them."""
+        """Report inputs that grow, if the peak of a device grows with them."""
         growth = self._lengths.look(self._window)
         if growth is None or self._lengthens:
             return
@@ -371,7 +371,7 @@ class Watch:
             self.log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
 
     def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
-        """Devices that would be full within a run if their peaks went on like this: before, and now."""
+        """Return the devices that would be full within a run at this growth of their peaks: before, and now."""
         before = self._window.oldest
         for name, size in now.items():
             device, _, part = name.partition(" ")
@@ -380,7 +380,7 @@ class Watch:
                 yield DeviceId.parse(device), before.get(name, 0), size
 
     def _has_grown(self, holder: Holder) -> bool:
-        """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
+        """Return whether it has more items than soon after the step, or is the next in a chain of results."""
         before = self._held.get((holder.function, holder.name))
         if before is None:
             return False
@@ -389,7 +389,7 @@ class Watch:
         return holder.by_graph and holder.number != before.number
 
     def _tell_growth(self, ended: int) -> None:
-        """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
+        """Report steady growth, with the lines whose bytes are still allocated after another recorded step."""
         if self._growing is None:
             return
         (device, growth), self._growing = self._growing, None
@@ -409,7 +409,7 @@ class Watch:
 
 
 def find_run(model: nn.Module) -> WatchedRun | None:
-    """What was seen of the last run of a model, which may be going on."""
+    """Return the last run of a model so far."""
     log = _logs.get(model)
     if log is not None:
         return log.make_record()
@@ -418,11 +418,11 @@ def find_run(model: nn.Module) -> WatchedRun | None:
 
 def _refuse_every(every: object) -> None:
     if every is not None and (type(every) is not int or every < 1):
-        raise DevwidgetError(Message("every={value} is no number of steps", value=repr(every)), instead="every=100, or None")
+        raise DevwidgetError(Message("every={value} is not a number of steps", value=repr(every)), instead="every=100, or None")
 
 
 def _join_lines(kept: list[Holding]) -> list[Holding]:
-    """The bytes of each line together, most first."""
+    """Return the bytes of each line, most first."""
     lines: dict[object, Holding] = {}
     for each in kept:
         line = each.site.place if each.site is not None else None
@@ -433,7 +433,7 @@ def _join_lines(kept: list[Holding]) -> list[Holding]:
 
 
 def read_allocators() -> dict[str, int]:
-    """Bytes of each device that holds any, as its allocator says; asked without waiting, and without making a context."""
+    """Return the bytes of each device in use, from its allocator, without a sync or a new context."""
     module = awake_module()
     ask = getattr(module, "memory_stats_as_nested_dict", None)
     if ask is None:
@@ -451,13 +451,13 @@ def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int
 
 
 def _matters(growth: Growth, number: int, device: str) -> bool:
-    """Whether the device would be full within a run: what a list of losses takes, 512 bytes a step, is nobody's trouble."""
+    """Return whether the device would be full within a run; a list of losses, 512 bytes per step, does not matter."""
     left = _find_free(device) / growth.bytes_per_step
     return left < MOST_LEFT and number - growth.since >= _SEEN * left
 
 
 def _is_bounded(holder: Holder, free: int) -> bool:
-    """Whether a queue of fixed length holds what grows, for which there is room."""
+    """Return whether a queue of fixed length, which fits on the device, causes the growth."""
     left = holder.most_items - holder.items
     return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
 

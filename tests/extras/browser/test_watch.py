@@ -25,7 +25,7 @@ def watched(steps=400, recorded=(10, 128), findings=((GROWTH, 64),)):
         sizes = {"cuda:0 allocated": MIB + 16384 * step, "cuda:0 reserved": 8 * MIB, "cuda:0 peak": 2 * MIB}
         times = {"data": 500 + step % 7, "forward": 1000, "backward": 2000, "optimizer": 300}
         table.add_step({"first": step, "count": 1, "recorded": step in recorded, **times, **sizes})
-    kept = tuple(RecordedStep(number, "the first steps are over", one_step()) for number in recorded)
+    kept = tuple(RecordedStep(number, "first steps done", one_step()) for number in recorded)
     found, first_steps = zip(*findings, strict=True) if findings else ((), ())
     return WatchedRun("Reader", table.make_rows(), findings=found, first_steps=first_steps, recorded_steps=kept)
 

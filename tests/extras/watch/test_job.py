@@ -33,9 +33,9 @@ def test_a_rank_that_is_slow_in_forward_is_told_and_a_job_without_one_has_none(t
         return
     assert (found.rank, found.part) == (1, "forward")
     assert found.seconds > 0.05 > found.others
-    assert "rank 1 is what the others wait for: forward takes 5" in str(job)
+    assert "the others wait for rank 1: forward takes 5" in str(job)
     assert (found.line.site.text, found.line.site.function) == ("time.sleep(0.05)", "forward")
-    assert "of a step are spent at straggling.py:23  time.sleep(0.05)" in str(job)
+    assert "per step are spent at straggling.py:23  time.sleep(0.05)" in str(job)
     assert devwidget.load(job.save(tmp_path / "job.json")) == job
 
 

@@ -25,7 +25,7 @@ def test_a_run_that_was_watched_has_its_tab_and_its_steps_open():
     assert [step["step"] for step in panel.view.watched["recorded"]] == [10]
     panel.show_recorded(10)
     assert panel.trace == run.recorded[10]
-    assert panel.view.status["text"].startswith("step 10 was recorded: the first steps are over")
+    assert panel.view.status["text"].startswith("step 10 was recorded: first steps done")
     with pytest.raises(UnknownNameError, match="step 11 was not recorded"):
         panel.show_recorded(11)
     panel.close()

@@ -68,7 +68,7 @@ def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
             optimizer.step()
     slow = told(run, "slow-steps")
     assert slow.headline == "a step has taken 22 ms since step 129, before 3 ms"
-    assert slow.notes[0] == "what lies between the steps, the loader for one, takes 20 ms of it, before 1 ms"
+    assert slow.notes[0] == "the code between the steps, such as the loader, takes 20 ms of it, before 1 ms"
     assert any(step.reason == "steps have become slow" for step in run.result.recorded_steps)
 
 
@@ -76,7 +76,7 @@ def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
 def test_the_line_is_named_at_which_the_data_set_takes_its_time():
     slow = told(train(Points()), "slow-steps")
     assert (line_of(slow), slow.fault.function) == ("time.sleep(0.02)", "__getitem__")
-    assert "% of that was spent at one line, as seen in steps " in slow.notes[1]
+    assert "% of it was spent at one line in steps " in slow.notes[1]
 
 
 @pytest.fixture
@@ -95,4 +95,4 @@ def test_of_workers_it_is_named_what_they_run():
     assert line_of(slow) == "for batch in loader:"
     run = f"`Points.__getitem__` (test_slow_loader.py:{Points.__getitem__.__code__.co_firstlineno})"
     joins = f"`stack` (test_slow_loader.py:{stack.__code__.co_firstlineno})"
-    assert f"there a loader waits for its workers, 2 of them, which run {run}, {joins}" in slow.notes
+    assert f"there a loader waits for its 2 workers, which run {run}, {joins}" in slow.notes

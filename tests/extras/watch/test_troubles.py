@@ -34,7 +34,7 @@ def test_outputs_that_are_kept_with_their_graphs_are_memory_that_creeps():
     growth = told(run, "memory-growth")
     assert "since step 0" in growth.headline
     assert "self.kept" not in growth.headline
-    assert growth.notes[0] == "list `self.kept` of Loop.go_back() in loops.py holds 161 items, and their graphs need what stays"
+    assert growth.notes[0] == "list `self.kept` of Loop.go_back() in loops.py has 161 items, whose graphs keep them alive"
     assert any("kept = loop.model(x)" in note for note in growth.notes)
     assert any("still lived 32 steps later" in note for note in growth.notes)
 
@@ -91,7 +91,7 @@ def test_a_sum_whose_graph_grows_is_named_by_its_variable():
         loop.optimizer.zero_grad()
 
     growth = told(loop.run(turn), "memory-growth")
-    assert growth.notes[0] == "the graph of `total` of turn() in test_troubles.py needs what stays, and grows"
+    assert growth.notes[0] == "the growing graph of `total` of turn() in test_troubles.py keeps them alive"
 
 
 def test_where_more_is_kept_for_a_while_than_grows_no_line_is_blamed():
@@ -120,7 +120,7 @@ def test_a_batch_that_comes_from_the_host_later_is_a_late_hop():
     hop = told(run, "late-hop")
     assert "batch.to(" in line_of(hop)
     assert run.result.first_steps == (60,)
-    assert hop.notes[0] == "steps 60 and 61 were recorded with it, step 35 without"
+    assert hop.notes[0] == "recorded steps 60 and 61 have it, step 35 does not"
 
 
 def test_a_value_that_a_callback_reads_later_is_a_late_wait():
@@ -219,6 +219,6 @@ def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
         loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))
 
     longer = told(loop.run(turn), "longer-inputs")
-    assert longer.headline == "the inputs of the model grow by 256 elements a step since step 0"
+    assert longer.headline == "the inputs of the model have grown by 256 elements per step since step 0"
     assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))"
     assert longer.notes[0].startswith("the peak of cuda:0 was ")

@@ -7,7 +7,7 @@ from tests.panel.test_magics import shell as shell
 
 def test_a_run_is_watched_from_cell_to_cell_until_that_is_ended(shell):
     shell.run_cell("import torch\nnet = torch.nn.Linear(2, 2)\ntrainer = torch.optim.SGD(net.parameters(), 0.1)")
-    assert "no run is watched" in printed(lambda: shell.run_line_magic("devwidget", "watch"))
+    assert "no run is being watched" in printed(lambda: shell.run_line_magic("devwidget", "watch"))
     assert printed(lambda: shell.run_line_magic("devwidget", "watch net")).count("\n") == 1
     for _ in range(2):
         shell.run_cell("net(torch.ones(1, 2)).sum().backward()\ntrainer.step()")

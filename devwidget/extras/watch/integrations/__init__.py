@@ -1,1 +1,1 @@
-"""Trainers of other libraries, watched; each library is loaded when its name is asked for in `devwidget.integrations`."""
+"""Callbacks for trainers of other libraries. Each library is loaded when you use its name in `devwidget.integrations`."""

@@ -1,4 +1,4 @@
-"""The callback for Lightning's Trainer, of the package `lightning` as of `pytorch_lightning`."""
+"""The callback for Lightning's Trainer, of the package `lightning` or `pytorch_lightning`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _Callback: Any = importlib.import_module(_MODULES[_package]).Callback
 
 
 class LightningCallback(TrainerWatch, _Callback):
-    """Watches each `fit`: `Trainer(..., callbacks=[devwidget.integrations.LightningCallback()])`.
+    """Watch each `fit`: `Trainer(..., callbacks=[devwidget.integrations.LightningCallback()])`.
 
-    The module and its first optimizer are those that the trainer has when it begins. What the steps take goes to its loggers
-    each `log_every_n_steps`; what is found is a warning, at the end of the batch in which it was. It takes `every` and `path`
-    as `devwidget.watch` does; `fail_on="error"`, or several severities, ends the training with a `PlacementError`.
-    `run` is the last training, which prints as a report; None before the first.
+    Watches the module and its first optimizer at the start of training. Times and memory go to the loggers every
+    `log_every_n_steps`; a finding is a warning at the end of its batch. Takes `every` and `path` as `devwidget.watch`;
+    `fail_on="error"`, or several severities, ends the training with a `PlacementError`. `run` is the last training, which
+    prints as a report; None before the first.
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

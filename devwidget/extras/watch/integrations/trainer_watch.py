@@ -1,4 +1,4 @@
-"""The watch that a trainer begins and ends: scalars for its loggers, and findings as warnings, or as what ends the training."""
+"""The watch of a trainer: scalars for its loggers; findings as warnings, or as errors that end the training."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ FailOn = Severity | Iterable[Severity]
 
 
 class FindingWarning(UserWarning):
-    """Something that was found while a trainer runs, in the words of the report."""
+    """A finding while a trainer runs, in the words of the report."""
 
 
 class TrainerWatch:
-    """Watches each training of a trainer, whose callbacks are made of it.
+    """Watch each training of a trainer; base of the callbacks.
 
     Args:
-        every: as for `devwidget.watch`.
-        path: as for `devwidget.watch`.
-        fail_on: severities of findings that end the training with a `PlacementError`, such as `"error"`.
+        every: As for `devwidget.watch`.
+        path: As for `devwidget.watch`.
+        fail_on: Severities of findings that end the training with a `PlacementError`, such as `"error"`.
 
     Attributes:
-        run: the last training, which prints as a report; None before the first.
-        undo: what ends with it.
+        run: The last training, which prints as a report; None before the first.
+        undo: What ends with it.
     """
 
     run: Watch | None = None
@@ -54,7 +54,7 @@ class TrainerWatch:
         self.undo = Undo()
 
     def begin_run(self, model: nn.Module, optimizer: Any, *, is_called: bool = True) -> Watch:
-        """Begin to watch a model that the trainer calls, or whose steps it calls, and the optimizer inside of what it has."""
+        """Start watching a model that the trainer calls, or whose steps it calls, and its innermost optimizer."""
         while (inner := getattr(optimizer, "optimizer", None)) is not None:
             optimizer = inner
         optimizer = optimizer if is_a(optimizer, torch.optim.Optimizer) else None
@@ -64,7 +64,7 @@ class TrainerWatch:
         return run.__enter__()
 
     def end_run(self, error: BaseException | None = None) -> None:
-        """The training has ended, or is about to end with this error; a second time does nothing."""
+        """Stop watching, with the error that ended the training, if any. A second call has no effect."""
         self.undo.run_steps()
         if self.run is not None and self.run.inside:
             self.run.__exit__(None, error, getattr(error, "__traceback__", None))
@@ -76,7 +76,7 @@ class TrainerWatch:
 
     @contextlib.contextmanager
     def end_on_error(self) -> Iterator[None]:
-        """End the run with what goes wrong inside."""
+        """End the run if the block raises."""
         try:
             yield
         except BaseException as error:
@@ -84,7 +84,7 @@ class TrainerWatch:
             raise
 
     def take_scalars(self) -> dict[str, float]:
-        """Means of the steps since the last call, in seconds, and bytes as they are now, by name; {} if there was no step."""
+        """Return means of the steps since the last call in seconds, and current bytes, by name; {} without a step."""
         if self.run is None or not self._sums:
             return {}
         sums, self._sums = self._sums, Counter[str]()
@@ -95,7 +95,7 @@ class TrainerWatch:
         return scalars | {"devwidget/findings": float(self.run.log.found)}
 
     def tell_findings(self, *, raises: bool = True) -> None:
-        """Warn of what was found since the last time, at the user's lines, or raise what is of a severity that ends the run."""
+        """Warn of new findings at the user's lines, or raise if one has a severity that ends the run."""
         __tracebackhide__ = True
         if self.run is not None:
             new = self.run.log.list_findings(self._told)
@@ -118,23 +118,23 @@ class TrainerWatch:
 
 @contextlib.contextmanager
 def watch_accelerator(accelerator: Any, *, log_every: int = 10, **options: Any) -> Iterator[Watch]:
-    """Watch a loop with what an accelerator has prepared: `with devwidget.integrations.watch_accelerator(accelerator) as run:`.
+    """Watch a loop with a prepared accelerator: `with devwidget.integrations.watch_accelerator(accelerator) as run:`.
 
-    What the steps take goes to its trackers (`log_with`); what is found is a warning, at the end of the step in which it was.
+    Times and memory go to its trackers (`log_with`); a finding is a warning at the end of its step.
 
     Args:
-        accelerator: an `accelerate.Accelerator`, after `prepare`; its first model and optimizer are watched.
-        log_every: how many steps lie between two that are logged.
+        accelerator: An `accelerate.Accelerator`, after `prepare`; its first model and optimizer are watched.
+        log_every: Number of steps between logged ones.
         **options: `every` and `path` as for `devwidget.watch`; `fail_on="error"`, or several severities, ends the loop.
 
     Raises:
-        DevwidgetError: if it has prepared no model, or `fail_on` names what is no severity.
-        PlacementError: from `optimizer.step()`, or at the end, for what `fail_on` names.
+        DevwidgetError: If it has prepared no model, or an entry of `fail_on` is not a severity.
+        PlacementError: From `optimizer.step()`, or at the end, for findings in `fail_on`.
     """
     require_package("accelerate", Message("`{name}`", name="devwidget.integrations.watch_accelerator"))
     if not getattr(accelerator, "_models", ()):
         made = "model, optimizer = accelerator.prepare(model, optimizer)"
-        raise DevwidgetError(Message("this accelerator has no model to watch"), instead=made)
+        raise DevwidgetError(Message("this accelerator has prepared no model"), instead=made)
     watching, steps = TrainerWatch(**options), itertools.count(1)
     with watching.end_on_error():
         run = watching.begin_run(accelerator._models[0], next(iter(accelerator._optimizers), None))

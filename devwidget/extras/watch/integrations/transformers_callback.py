@@ -1,4 +1,4 @@
-"""The callback for `transformers.Trainer`, and for the trainers that are made of it."""
+"""The callback for `transformers.Trainer` and its subclasses."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK 
 
 _LOGGERS = tuple(INTEGRATION_TO_CALLBACK.values())
 _AROUND = ("_run_epoch", "training_step")
-"""What goes on inside of them ends the run when it fails: of that no callback is told. Older trainers have the second alone."""
+"""An exception in them ends the run, which no callback reports. Older trainers have only the second."""
 
 
 class TransformersCallback(TrainerWatch, TrainerCallback):
-    """Watches each training: `Trainer(..., callbacks=[devwidget.integrations.TransformersCallback()])`.
+    """Watch each training: `Trainer(..., callbacks=[devwidget.integrations.TransformersCallback()])`.
 
-    Model and optimizer are those that the trainer has when it begins. What the steps take goes to its loggers (`report_to`)
-    whenever it logs; what is found is a warning, at the end of the step in which it was. It takes `every` and `path` as
-    `devwidget.watch` does; `fail_on="error"`, or several severities, ends the training with a `PlacementError`.
-    `run` is the last training, which prints as a report; None before the first.
+    Watches the trainer's model and optimizer at the start of training. Times and memory go to its loggers (`report_to`)
+    whenever it logs; a finding is a warning at the end of its step. Takes `every` and `path` as `devwidget.watch`;
+    `fail_on="error"`, or several severities, ends the training with a `PlacementError`. `run` is the last training, which
+    prints as a report; None before the first.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any) -> None:
@@ -59,7 +59,7 @@ class TransformersCallback(TrainerWatch, TrainerCallback):
 
 
 def _find_trainer(frame: FrameType | None) -> Any:
-    """The trainer whose training calls a callback; None where something else does."""
+    """Return the trainer whose training calls a callback; None if something else does."""
     while frame is not None and not isinstance(locals_of(frame).get("self"), Trainer):
         frame = frame.f_back
     if frame is not None:

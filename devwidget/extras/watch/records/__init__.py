@@ -1,1 +1,1 @@
-"""What a watched run and the runs of a job say."""
+"""Records of a watched run and of the runs of a job."""

@@ -1,4 +1,4 @@
-"""What must hold between the fields of a watched run, how the lines of its file become one, and the files of a folder a job."""
+"""Check the fields of a watched run, join the lines of its file, and join the files of a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ register_join("WatchedRun", join_runs)
 
 @register_check(StepRows)
 def _check_columns(rows: StepRows) -> Wrong:
-    """All columns have one number for each row, of 63 bits at most."""
+    """Check that all columns have one number per row, of at most 63 bits."""
     for name, numbers in rows.columns.items():
         if len(numbers) != len(rows):
             yield name, Message("one number for each row")
@@ -52,5 +52,5 @@ def read_folder(folder: pathlib.Path) -> WatchedJob | None:
 def _load_run(file: pathlib.Path) -> WatchedRun:
     run = load(file)
     if not isinstance(run, WatchedRun):
-        raise UnreadableError(Message("{name} is no watched run", name=file.name))
+        raise UnreadableError(Message("{name} is not a watched run", name=file.name))
     return run

@@ -1,4 +1,4 @@
-"""The watched runs of the ranks of a job, and which of them the others wait for."""
+"""The watched runs of the ranks of a job, and the rank that the others wait for."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
 
 OWN_PARTS = ("data", "forward", "loss", "optimizer")
-"""Parts of a step in which ranks seldom wait for each other; in backward and after it they do."""
+"""Parts of a step in which ranks seldom wait for each other, unlike backward and later parts."""
 LEAST_SHARE = 0.2
-"""Of a step, by which a part is longer than that of the others, so that its rank is said to be slow."""
+"""Share of a step by which a part must be longer than on the other ranks to call its rank slow."""
 LEAST_SECONDS = 0.001
 _WARM = 10
-"""Steps before which nothing is compared."""
+"""Steps that are not compared at the start."""
 
 
 class SlowRank(NamedTuple):
     """The rank that the others wait for.
 
     Attributes:
-        rank: which.
-        part: of the step.
-        seconds: that this part takes there.
-        others: that it takes on the others.
-        line: at which most of the difference is spent; None where nobody has looked, or no line has the half of it.
+        rank: Its number.
+        part: Part of the step.
+        seconds: Time of this part on this rank.
+        others: Time on the others.
+        line: Line where most of the difference is spent; None without samples, or if no line has half of it.
     """
 
     rank: int
@@ -45,8 +45,8 @@ class WatchedJob(Record):
     """The runs of several ranks.
 
     Attributes:
-        ranks: in order.
-        runs: that of each.
+        ranks: Numbers in order.
+        runs: Run of each rank.
     """
 
     ranks: tuple[Size, ...]
@@ -54,7 +54,7 @@ class WatchedJob(Record):
 
     @property
     def slow_rank(self) -> SlowRank | None:
-        """The rank whose data, forward pass, loss or optimizer takes longest beside the others; None if none stands out."""
+        """The rank whose data, forward pass, loss or optimizer is slower than that of the others; None without one."""
         means = {}
         for rank, run in zip(self.ranks, self.runs, strict=True):
             if len(run.steps) > _WARM:
@@ -92,7 +92,7 @@ def _compare_rank(means: Mapping[int, Mapping[str, float]], rank: int, part: str
 
 
 def _mean_parts(rows: StepRows) -> dict[str, float]:
-    """Seconds of each part of a step, in the middle of the rows, without those that were recorded."""
+    """Return seconds of each part per step, in the middle of the rows, without recorded steps."""
     plain = [at for at, recorded in enumerate(rows.recorded) if at >= _WARM and not recorded] or list(range(len(rows)))
     parts = (*OWN_PARTS, "backward", "other")
     return {part: statistics.median(getattr(rows, part)[at] / rows.count[at] for at in plain) / 1e6 for part in parts}

@@ -1,4 +1,4 @@
-"""A watched training run: its steps in rows, the steps that were recorded, and what was found."""
+"""A watched training run: rows of steps, recorded steps, and findings."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 
 PARTS = ("data", "forward", "loss", "backward", "optimizer", "evaluation", "other")
-"""The parts of the time of a step, in the order in which they are drawn."""
+"""Parts of a step's time, in drawing order."""
 MEMORY = ("allocated", "reserved", "peak")
 MOST_ROWS = 4096
-"""Kept of a run, however long it is: a screen has some thousand columns."""
+"""Rows that are kept of a run of any length; a screen has a few thousand columns."""
 FIRST = "first"
 COUNTED = ("count", *PARTS, "evaluations", "recorded")
 _FOLDS: dict[str, Callable[[Iterable[int]], int]] = {FIRST: min, **dict.fromkeys(COUNTED, sum)}
-"""How several numbers of a column become one; of bytes the most stays."""
+"""How the numbers of a column are combined; bytes keep their maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedMemory:
-    """One device, in bytes, row by row.
+    """Memory of one device in bytes, row by row.
 
     Attributes:
-        device: which.
-        allocated: the most that was allocated at the end of a step.
-        reserved: the most that the allocator held then.
-        peak: the allocator's own highest figure then, since the program last reset it.
+        device: The device.
+        allocated: Maximum that was allocated at the end of a step.
+        reserved: Maximum that the allocator reserved then.
+        peak: The allocator's own peak then, since the program last reset it.
     """
 
     device: DeviceId
@@ -45,21 +45,21 @@ class WatchedMemory:
 
 @dataclass(frozen=True, slots=True)
 class StepRows:
-    """Steps in rows. Times are those of the host, in microseconds, added up over the steps of a row.
+    """Steps in rows. Times are host times in microseconds, added up over the steps of a row.
 
     Attributes:
-        first: number of the first step of each row; steps count from 0.
-        count: steps of the row.
-        data: from the end of the step before to the forward pass: the loader, and all else that happens there.
-        forward: the model's forward passes.
-        loss: from the end of a forward pass to the moment when gradients reach the output of the model.
-        backward: from there to the end of backward.
-        optimizer: the optimizer's step.
-        evaluation: passes without gradients or of a model in `eval()`, and the time before each.
-        other: between backward and the optimizer's step; all that nobody saw, where the model runs compiled.
-        evaluations: such passes.
-        recorded: steps that were recorded, whose times are longer for that.
-        memory: one for each device whose allocator can be asked.
+        first: Number of the first step of each row; steps count from 0.
+        count: Steps of the row.
+        data: From the end of the previous step to the forward pass: the loader and other code.
+        forward: Forward passes of the model.
+        loss: From the end of a forward pass until gradients reach the output of the model.
+        backward: From there to the end of backward.
+        optimizer: The optimizer's step.
+        evaluation: Passes without gradients or of a model in `eval()`, and the time before each.
+        other: Between backward and the optimizer's step; for a compiled model all unobserved time.
+        evaluations: Number of such passes.
+        recorded: Recorded steps, which take longer.
+        memory: One for each device with an allocator.
     """
 
     first: tuple[Size, ...] = ()
@@ -80,14 +80,14 @@ class StepRows:
 
     @property
     def total(self) -> int:
-        """How many steps there were."""
+        """Number of steps."""
         if self.first:
             return self.first[-1] + self.count[-1]
         return 0
 
     @property
     def columns(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of all rows by name, `cuda:0 allocated` for those of devices."""
+        """Return the numbers of all rows by name, such as `cuda:0 allocated` for devices."""
         found = {name: getattr(self, name) for name in (FIRST, *COUNTED)}
         for memory in self.memory:
             found |= {f"{memory.device} {part}": getattr(memory, part) for part in MEMORY}
@@ -96,12 +96,12 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class RecordedStep:
-    """A step that was recorded.
+    """A recorded step.
 
     Attributes:
-        number: of the step.
-        reason: why it was.
-        trace: what was seen.
+        number: Number of the step.
+        reason: Why it was recorded.
+        trace: Its trace.
     """
 
     number: Size
@@ -111,12 +111,12 @@ class RecordedStep:
 
 @dataclass(frozen=True, slots=True)
 class LineTime:
-    """A line at which the steps that were looked into spend their time.
+    """A line where sampled steps spend their time.
 
     Attributes:
-        part: of the step.
-        site: where the program stands meanwhile.
-        seconds: of a step, on average.
+        part: Part of the step.
+        site: The line.
+        seconds: Mean time per step.
     """
 
     part: str
@@ -126,18 +126,18 @@ class LineTime:
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun(Record):
-    """A training run under watch.
+    """A watched training run.
 
     Attributes:
-        model: its class.
-        steps: what each took; in a long run several in each row.
-        findings: what was found, worst first.
-        first_steps: of each finding, the number of the step in which it was first seen.
-        recorded_steps: in order.
+        model: Class of the model.
+        steps: Times and memory of each step; in a long run a row has several steps.
+        findings: Findings, worst first.
+        first_steps: For each finding, the number of the step in which it was first seen.
+        recorded_steps: Recorded steps in order.
         error: `ErrorType: message` of the exception that ended it, "" if none did.
-        not_checked: what could not be watched, each with its reason.
-        lines: where the last steps that were looked into spent their time, by part, most first: in a job of several ranks
-            those after the first recorded one, else those that had become slow.
+        not_checked: What could not be watched, with reasons.
+        lines: Where the last sampled steps spent their time, by part, most first: in a job of several ranks the steps after
+            the first recorded one, else those that had become slow.
     """
 
     model: str
@@ -151,12 +151,12 @@ class WatchedRun(Record):
 
     @property
     def recorded(self) -> dict[int, Trace]:
-        """The traces of the recorded steps, by number."""
+        """Traces of the recorded steps, by number."""
         return {step.number: step.trace for step in self.recorded_steps}
 
 
 class StepTable:
-    """The rows of a run while it goes on: each of one step at first, of ever more later, 20,000 for a million steps."""
+    """The rows of a growing run: first one step each, later more; 20,000 rows for a million steps."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in (FIRST, *COUNTED)}
@@ -167,15 +167,15 @@ class StepTable:
 
     @property
     def whole(self) -> int:
-        """How many rows there are that no step comes into any more."""
+        """Number of complete rows."""
         return len(self) - self._is_open
 
     def close_row(self) -> None:
-        """Let no step come into the last row any more."""
+        """Complete the last row."""
         self._is_open = False
 
     def add_step(self, row: Mapping[str, int]) -> None:
-        """One step more; what is not said of it is 0."""
+        """Add one step; missing values are 0."""
         self._add_columns(row)
         if self._is_open:
             for name, column in self._columns.items():
@@ -189,7 +189,7 @@ class StepTable:
         self._is_open = self._columns["count"][-1] < self._width
 
     def add_rows(self, rows: StepRows) -> None:
-        """The next rows of another table."""
+        """Add the next rows of another table."""
         columns = rows.columns
         self._add_columns(columns)
         for name, column in self._columns.items():
@@ -201,16 +201,16 @@ class StepTable:
                 self._columns[name] = array("q", bytes(8 * len(self)))
 
     def list_rows(self, start: int, end: int) -> StepRows:
-        """Some of the rows as they are."""
+        """Return some of the rows unchanged."""
         return _make_rows({name: column[start:end] for name, column in self._columns.items()})
 
     def make_rows(self) -> StepRows:
-        """As many rows as are kept of a run, all of as many steps, but the last."""
+        """Return the rows that are kept of a run, each of as many steps, except the last."""
         return fold_rows(self.list_rows(0, len(self)), MOST_ROWS)
 
 
 def fold_rows(rows: StepRows, most: int) -> StepRows:
-    """The same steps in at most so many rows, all of as many steps, but the last."""
+    """Return the same steps in at most this many rows, each of as many steps, except the last."""
     width = 1
     while len(rows) and rows.total - rows.first[0] > most * width:
         width *= 2
@@ -231,7 +231,7 @@ def _make_rows(columns: Mapping[str, Sequence[int]]) -> StepRows:
 
 
 def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
-    """What a run has written piece by piece, as one; a long one has as many rows as it would have had in memory."""
+    """Join the parts that a run wrote. A long one has as many rows as it would have in memory."""
     table, found, recorded = StepTable(), list[tuple[Finding, int]](), list[RecordedStep]()
     notes, model, error, lines = dict[str, None](), "", "", tuple[LineTime, ...]()
     for part in parts:

@@ -1,4 +1,4 @@
-"""A watched run: what its steps took, and below that the memory of each device, with marks where something was found."""
+"""The figure of a watched run: times of its steps above, memory of each device below, with marks at findings."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _HUES = {
     "evaluation": CATEGORY_HUES["parameters"],
     "other": CATEGORY_HUES["other"],
 }
-"""As what each part has to do with in memory."""
+"""Hue of each part: that of the related category of memory."""
 _SEVERITY_HUES = dict(zip(SEVERITIES, (WRONG, WARNING, SOFT_INK), strict=True))
 _TIMES, _MEMORY, _GAP, _MARGIN = 170, 110, 24, 58
-"""Pixels: of the plot of times, of one for each device, between them, and around all of them."""
+"""Pixels: height of the plot of times, of each device, between them, and around all."""
 _WIDEST_BARS = 60
-"""Bars, one beside the other, that would fill the figure: how wide each is."""
+"""Number of bars that fill the figure, which sets the width of a bar."""
 
 
 def run_figure(run: WatchedRun) -> Figure | None:
-    """Times above, memory below, all along the same steps; None before the first step."""
+    """Draw times above and memory below, on one axis of steps; None before the first step."""
     rows = fold_rows(run.steps, MOST_COLUMNS)
     if not len(rows):
         return None
@@ -96,7 +96,7 @@ def _memory_axis(memory: WatchedMemory, compositions: Sequence[Composition], dom
 
 
 def _along(rows: StepRows, values: Sequence[float]) -> Figure:
-    """A value for each row, from its first step to its last."""
+    """Repeat a value for each row, from its first step to its last."""
     return {"x": [*rows.first, rows.total], "y": [*values, values[-1]], "line": {"shape": "hv", "width": 0}}
 
 
@@ -121,7 +121,7 @@ def _draw_times(rows: StepRows) -> Iterator[Figure]:
 
 
 def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
-    """`steps 128 to 135: 8.1 ms`, then what each part took."""
+    """Return `steps 128 to 135: 8.1 ms`, then the time of each part."""
     first, last = rows.first[at], rows.first[at] + rows.count[at] - 1
     if first == last:
         named = say("step {step}", step=f"{first:,}")
@@ -133,7 +133,7 @@ def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
 
 
 def _draw_recorded(run: WatchedRun, rows: StepRows) -> Iterator[Figure]:
-    """A ring for each recorded step, on the line of the steps."""
+    """Draw a ring for each recorded step on the line of the steps."""
     if run.recorded_steps:
         numbers, told = [], []
         for each in run.recorded_steps:
@@ -148,7 +148,7 @@ def _recorded_words(number: int, reason: str) -> str:
 
 
 def _draw_marks(marks: Sequence[Mark], rows: StepRows) -> Iterator[Figure]:
-    """A triangle for each finding, at the top."""
+    """Draw a triangle for each finding at the top."""
     if marks:
         steps, hues, told = [], [], []
         for mark in marks:
@@ -161,7 +161,7 @@ def _draw_marks(marks: Sequence[Mark], rows: StepRows) -> Iterator[Figure]:
 
 
 def _point(words: str, recorded: int | None) -> list[object]:
-    """What is said of a point, and the recorded step that a click shows."""
+    """Return the text of a point, and the recorded step that a click shows."""
     return [words, None, {"recorded": recorded}]
 
 
@@ -198,7 +198,7 @@ def _draw_memory(rows: StepRows, memory: WatchedMemory, compositions: Sequence[C
 
 
 def _draw_role(role: str, steps: Sequence[int], sizes: Sequence[int], axis: str, width: float) -> Figure:
-    """What one part of the peaks of recorded steps takes, on top of those before."""
+    """Draw one category of the peaks of recorded steps on top of the others."""
     name = part_name(role)
     told = []
     for step, size in zip(steps, sizes, strict=True):

@@ -1,4 +1,4 @@
-"""The watched runs of a job: the rank that is slow, and what was found in each."""
+"""The watched runs of a job: the slow rank, and the findings of each rank."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from devwidget.report.text.finding_text import finding_parts
 
 @shows(WatchedJob)
 def job_parts(job: WatchedJob) -> Iterator[Part]:
-    """The verdict, the slow rank, then each rank with its findings."""
+    """Yield the verdict, the slow rank, then each rank with its findings."""
     yield Sentence(say("Watched runs of {ranks}", ranks=count_words(len(job.ranks), "rank")), "verdict")
     if (slow := job.slow_rank) is not None:
         yield Sentence(slow_words(slow), "over")
@@ -30,13 +30,13 @@ def job_parts(job: WatchedJob) -> Iterator[Part]:
 
 
 def line_words(line: LineTime) -> str:
-    """`50 ms of a step are spent at train.py:25  time.sleep(0.05)`."""
+    """Return `50 ms per step are spent at train.py:25  time.sleep(0.05)`."""
     place = "  ".join(filter(None, (site_words(line.site), first_line(line.site))))
-    return say("{seconds} of a step are spent at {place}", seconds=format_seconds(line.seconds), place=place)
+    return say("{seconds} per step are spent at {place}", seconds=format_seconds(line.seconds), place=place)
 
 
 def slow_words(slow: SlowRank) -> str:
-    """`rank 2 is what the others wait for: forward takes 31 ms of its steps, and 2 ms of theirs`."""
+    """Return `the others wait for rank 2: forward takes 31 ms per step there, 2 ms on the others`."""
     own, others = format_seconds(slow.seconds), format_seconds(slow.others)
     facts = {"rank": slow.rank, "part": said(PART_NAMES[slow.part]), "own": own, "others": others}
-    return say("rank {rank} is what the others wait for: {part} takes {own} of its steps, and {others} of theirs", **facts)
+    return say("the others wait for rank {rank}: {part} takes {own} per step there, {others} on the others", **facts)

@@ -1,4 +1,4 @@
-"""A watched run: what its steps took, how its memory went, which steps were recorded, and what was found."""
+"""A watched run as text: times of its steps, memory, recorded steps, and findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PART_NAMES = {
 
 @shows(WatchedRun)
 def run_parts(run: WatchedRun) -> Iterator[Part]:
-    """The verdict, the findings, then times, memory and recorded steps."""
+    """Yield the verdict, the findings, then times, memory and recorded steps."""
     yield Sentence(verdict_words(run), "verdict")
     if run.error:
         yield Sentence(say("ended by {error}", error=run.error.partition("\n")[0]), "over")
@@ -45,20 +45,20 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
 
 
 def verdict_words(run: WatchedRun) -> str:
-    """`Watched run of GPT2: 300 steps, 2 findings`."""
+    """Return `Watched run of GPT2: 300 steps, 2 findings`."""
     found = count_words(len(run.findings), "finding") if run.findings else say("no findings")
     steps = count_words(run.steps.total, "step")
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
 
 
 def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, int], found: int) -> str:
-    """`step 1,234  8.1 ms  cuda:0 1.20 GiB  2 findings  backward 4.2 ms, forward 3.1 ms`, the most needed first.
+    """Return `step 1,234  8.1 ms  cuda:0 1.20 GiB  2 findings  backward 4.2 ms, forward 3.1 ms`, most important first.
 
     Args:
-        step: its number.
-        means: seconds of each part of the last steps.
-        memory: bytes that are allocated on each device.
-        found: how many findings there are.
+        step: Number of the step.
+        means: Seconds of each part of the last steps.
+        memory: Bytes allocated on each device.
+        found: Number of findings.
     """
     largest = sorted(means.items(), key=lambda item: -item[1])
     parts = ", ".join(f"{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest)
@@ -71,7 +71,7 @@ def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, i
 
 
 def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
-    """What each part takes of a step that was not recorded, where there are rows of such."""
+    """Return the time of each part in steps that were not recorded, if there are any."""
     plain = [at for at, recorded in enumerate(steps.recorded) if not recorded] or range(len(steps))
     count = sum(steps.count[at] for at in plain)
     taken = {part: sum(getattr(steps, part)[at] for at in plain) for part in PARTS}
@@ -85,7 +85,7 @@ def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
 
 
 def memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
-    """How the memory of each device went, at the ends of steps."""
+    """Return the memory of each device at the ends of steps."""
     rows: list[tuple[str, ...]] = []
     for each in steps.memory:
         sizes = each.allocated[0], each.allocated[-1], max(each.allocated), each.peak[-1]

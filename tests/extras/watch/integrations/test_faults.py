@@ -64,7 +64,7 @@ def test_a_table_on_the_first_gpu_under_lightning_on_the_second(tmp_path):
         )
     ((line, words),) = warned(caught)
     assert 'torch.ones((), device="cuda:0").to(loss.device)' in line
-    assert "warning[late-hop] 4 B cross from cuda:0 to cuda:1 in each step since about step 50" in words
+    assert "warning[late-hop] 4 B have been copied from cuda:0 to cuda:1 in each step since about step 50" in words
     scalars = read_scalars(tmp_path)
     assert [step for step, _ in scalars["devwidget/step_seconds"]] == [19, 39, 59, 79, 99, 119]
     assert scalars["devwidget/findings"][-1] == (119, 1.0)
