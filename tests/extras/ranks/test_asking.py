@@ -192,7 +192,7 @@ def test_an_announcement_is_no_answer(job: pathlib.Path):
     assert [rank.note for rank in ranks[:3]] == [
         "its process ended without a final report",
         "its socket refuses connections, but a process with its number exists",
-        "it answers on node7 alone: ask there",
+        "it answers only on node7; query it there",
     ]
 
 
@@ -276,7 +276,7 @@ def test_what_is_no_rank_is_refused(job: pathlib.Path):
     with pytest.raises(DevwidgetError, match="no ranks"):
         devwidget.ranks(job)
     (job / "other.json").write_text("{}")
-    with pytest.raises(DevwidgetError, match="cannot be read"):
+    with pytest.raises(DevwidgetError, match="cannot read"):
         devwidget.ranks([job / "other.json"])
     with pytest.raises(DevwidgetError, match="cannot query ranks from"):
         devwidget.ranks(7)

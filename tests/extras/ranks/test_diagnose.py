@@ -62,7 +62,7 @@ def test_the_exception_that_ended_a_job_is_named_with_its_line(job: pathlib.Path
 def test_a_rank_of_which_nothing_is_known_is_not_well(job: pathlib.Path, capsys: pytest.CaptureFixture[str]):
     leave(job, 0, LastWord("ended"))
     status, lines = told(capsys, str(job))
-    assert (status, lines[-1].startswith("unknown: ranks 1-3; nothing of it is here")) == (1, True)
+    assert (status, lines[-1].startswith("unknown: ranks 1-3; no data")) == (1, True)
 
 
 def test_where_there_is_no_job_it_could_not_be_done(job: pathlib.Path):

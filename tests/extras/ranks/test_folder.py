@@ -47,9 +47,9 @@ def _of_another(path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize(("make", "told"), [
-    (_open_to_others, "other users may enter"),
-    (_link, "is no folder"),
-    (_file, "is no folder|cannot be made"),
+    (_open_to_others, "other users have access"),
+    (_link, "is not a folder"),
+    (_file, "is not a folder|cannot create"),
     pytest.param(_of_another, "belongs to another user", marks=pytest.mark.skipif(os.getuid() != 0, reason="needs root")),
 ])  # fmt: skip
 def test_a_folder_that_others_could_have_prepared_is_refused(tmp_path: pathlib.Path, make, told):
@@ -59,7 +59,7 @@ def test_a_folder_that_others_could_have_prepared_is_refused(tmp_path: pathlib.P
 
 
 def test_a_folder_that_is_not_there_is_refused_when_it_is_asked(tmp_path: pathlib.Path):
-    with pytest.raises(DevwidgetError, match="there is no folder"):
+    with pytest.raises(DevwidgetError, match="there is not a folder"):
         refuse_shared(tmp_path / "none")
 
 

@@ -99,7 +99,7 @@ def test_what_was_heard_before_the_others_waited_accuses_nobody():
         "all_reduce", 6, "default", (0, 1, 2, 3), finished=True))  # fmt: skip
     hung = [replace(waiting(number, "terminated"), state="hung") for number in range(3)]
     (finding,) = found(*hung, Rank("answered", early))
-    assert (finding.severity, finding.headline.endswith("and whether rank 3 has begun it is not known here")) == (
+    assert (finding.severity, finding.headline.endswith("it is unknown whether rank 3 reached it")) == (
         "warning",
         True,
     )

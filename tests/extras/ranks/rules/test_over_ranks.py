@@ -100,20 +100,20 @@ def test_shares_that_differ_by_a_tenth_and_a_mebibyte_are_told():
 @pytest.mark.parametrize(("fields", "headline"), [
     ({"dtype": "bfloat16"}, "`blocks.0.up.weight` differs in dtype: bfloat16 on rank 2, float32 on ranks 0-1, 3"),
     ({"requires_grad": False}, "`blocks.0.up.weight` differs in requires_grad: False on rank 2, True on ranks 0-1, 3"),
-    ({"device": "cpu"}, "`blocks.0.up.weight` differs in device: cpu on rank 2, its own on ranks 0-1, 3"),
+    ({"device": "cpu"}, "`blocks.0.up.weight` differs in device: cpu on rank 2, its own device on ranks 0-1, 3"),
     ({"shape": (3, 3), "local_shape": (3, 3)},
      "`blocks.0.up.weight` differs in shape: [3, 3] on rank 2, [256, 64] on ranks 0-1, 3"),
 ])  # fmt: skip
 def test_a_rank_that_differs_from_the_others_is_named(fields: dict[str, Any], headline: str):
     finding = only(cluster(with_change(copies(), 2, lambda each: changed(each, **fields))))
     assert (finding.kind, finding.severity, finding.headline) == ("ranks-disagree", "warning", headline)
-    assert finding.notes == ("the same of `blocks.1.up.weight`", MAYBE_STAGES)
+    assert finding.notes == ("also `blocks.1.up.weight`", MAYBE_STAGES)
 
 
 def test_copies_that_differ_are_an_error_where_the_mesh_says_that_they_are_copies():
     said = [replace(each, axes=(Axis("dp", 4),), coordinates=(each.rank,)) for each in copies()]
     finding = only(cluster(with_change(said, 2, lambda each: changed(each, dtype="bfloat16"))))
-    assert (finding.severity, finding.notes) == ("error", ("the same of `blocks.1.up.weight`",))
+    assert (finding.severity, finding.notes) == ("error", ("also `blocks.1.up.weight`",))
 
 
 def test_copies_that_differ_are_an_error_where_a_wrapper_has_made_them():
