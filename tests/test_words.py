@@ -11,7 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 NOT_YET: tuple[str, ...] = (
-    "devwidget/extras",
+    "devwidget/extras/__init__.py",
+    "devwidget/extras/cards",
+    "devwidget/extras/formats",
+    "devwidget/extras/jobs",
+    "devwidget/extras/meta",
+    "devwidget/extras/plan",
+    "devwidget/extras/profiles",
     "devwidget/gpus",
     "devwidget/language",
     "devwidget/report",

@@ -59,7 +59,7 @@ def test_a_folder_that_others_could_have_prepared_is_refused(tmp_path: pathlib.P
 
 
 def test_a_folder_that_is_not_there_is_refused_when_it_is_asked(tmp_path: pathlib.Path):
-    with pytest.raises(DevwidgetError, match="there is not a folder"):
+    with pytest.raises(DevwidgetError, match="there is no folder"):
         refuse_shared(tmp_path / "none")
 
 
