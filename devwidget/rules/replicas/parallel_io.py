@@ -35,8 +35,14 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:
         if fault.what == "io":
-            birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-            yield _make_finding(fault, birth)
+            yield _make_finding(fault, fault.birth or _first_birth(fault))
+
+
+def _first_birth(fault: Fault) -> Site | None:
+    for operand in fault.operands:
+        if operand.birth is not None:
+            return operand.birth
+    return None
 
 
 def _make_finding(fault: Fault, birth: Site | None) -> Found:
@@ -152,9 +158,9 @@ def _reduce_handed_on(draft: Draft) -> None:
 
 def _reduce_backward(draft: Draft, where: ast.AST) -> None:
     for node in ast.walk(where):
-        method = node.func if isinstance(node, ast.Call) and not node.args else None
-        if isinstance(method, ast.Attribute) and method.attr == "backward" and isinstance(method.value, ast.Name):
-            draft.append(method.value, ".mean()")
+        match node:
+            case ast.Call(func=ast.Attribute(attr="backward", value=ast.Name() as loss), args=[]):
+                draft.append(loss, ".mean()")
 
 
 def _is_loss_function(code: Code, node: ast.Lambda) -> bool:

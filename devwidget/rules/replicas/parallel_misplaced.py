@@ -146,12 +146,11 @@ def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[
     names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
     for node in ast.walk(code.scope(statement)):
-        method = node.func if isinstance(node, ast.Call) else None
-        if not isinstance(node, ast.Call) or not isinstance(method, ast.Attribute) or not _is_move(node, method):
-            continue
-        below = ast.unparse(method.value) in names and node.lineno > (statement.end_lineno or statement.lineno)
-        if method.value is wrapper or below:
-            found.append((node, method.value))
+        match node:
+            case ast.Call(func=ast.Attribute(value=moved) as method) if _is_move(node, method):
+                below = ast.unparse(moved) in names and node.lineno > (statement.end_lineno or statement.lineno)
+                if moved is wrapper or below:
+                    found.append((node, moved))
     return found
 
 
@@ -162,7 +161,7 @@ def _first_id(draft: Draft, statement: ast.stmt, first: int) -> None:
             if keyword.arg == "device_ids" and isinstance(keyword.value, ast.List) and keyword.value.elts:
                 ids = [draft.code.text(element) for element in keyword.value.elts]
                 if str(first) in ids:
-                    rest = [each for each in ids if each != str(first)]
+                    ids.remove(str(first))
                 else:
-                    rest = ids[1:]
-                draft.replace(keyword.value, f"[{', '.join([str(first), *rest])}]")
+                    del ids[0]
+                draft.replace(keyword.value, f"[{', '.join([str(first), *ids])}]")

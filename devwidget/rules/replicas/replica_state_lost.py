@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.finding import Fix
@@ -71,56 +72,58 @@ def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
 def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
     """`self.calls = 0` in `__init__` and `self.calls += 1` in forward become a buffer and an in-place addition."""
     code = draft.code
-    owner = code.owner(statement)
-    if owner is not None:
-        lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)]
-    else:
-        lines = []
-    begun = [n for n in lines if any(is_self_attribute(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
-    update = _update(code, statement, name)
-    if not update or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
+    owner, update = code.owner(statement), _update(code, statement, name)
+    if owner is None or not update:
+        return
+    begun = [node for node in ast.walk(owner) if _sets_constant(node, name)]
+    if len(begun) != 1 or not isinstance(begun[0].value, ast.Constant) or type(begun[0].value.value) not in (int, float):
         return
     draft.rewrite(begun[0], f"self.register_buffer({name!r}, torch.tensor({code.text(begun[0].value)}))")
     draft.rewrite(statement, f"self.{name}.{update}")
-    if owner is not None:
-        calls = [node for node in ast.walk(owner) if isinstance(node, ast.Call)]
-    else:
-        calls = []
-    for call in calls:
-        if call is not getattr(statement, "value", None) and ast.unparse(call.func) in ("min", "max") and len(call.args) == 2:
-            _clamped(draft, call, name)
+    for node in ast.walk(owner):
+        if node is not getattr(statement, "value", None):
+            _clamp(draft, node, name)
+
+
+def _sets_constant(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
+    """`self.calls = 0`."""
+    match node:
+        case ast.Assign(targets=targets, value=ast.Constant()):
+            return any(is_self_attribute(target, name) for target in targets)
+    return False
 
 
 def _update(code: Code, statement: ast.stmt, name: str) -> str:
     """A statement's change to a number as an in-place method: `add_(1)`; `clamp_(min=n)` for `max(self.longest, n)`."""
-    if isinstance(statement, ast.AugAssign):
-        if isinstance(statement.op, ast.Add):
-            return f"add_({code.text(statement.value)})"
-        return ""
-    value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_self_attribute(value.left, name):
-        return f"add_({code.text(value.right)})"
-    if isinstance(value, ast.Call):
-        bound = {"max": "min", "min": "max"}.get(ast.unparse(value.func), "")
-    else:
-        bound = ""
-    if isinstance(value, ast.Call):
-        others = [each for each in value.args if not is_self_attribute(each, name)]
-    else:
-        others = []
-    alone = bound and isinstance(value, ast.Call) and len(value.args) == 2 and len(others) == 1 and not value.keywords
-    if alone:
-        return f"clamp_({bound}={code.text(others[0])})"
+    match statement:
+        case ast.AugAssign(op=ast.Add(), value=added):
+            return f"add_({code.text(added)})"
+        case ast.Assign(targets=[_], value=ast.BinOp(op=ast.Add(), left=left, right=added)) if is_self_attribute(left, name):
+            return f"add_({code.text(added)})"
+        case ast.Assign(
+            targets=[_], value=ast.Call(func=ast.Name(id="max" | "min" as choice), args=[_, _] as values, keywords=[])
+        ):
+            others = [each for each in values if not is_self_attribute(each, name)]
+            if len(others) == 1:
+                return f"clamp_({_BOUNDS[choice]}={code.text(others[0])})"
     return ""
 
 
-def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
+_BOUNDS = {"max": "min", "min": "max"}
+"""Function of Python -> the bound of `clamp` that does the same."""
+
+
+def _clamp(draft: Draft, node: ast.AST, name: str) -> None:
     """`min(1.0, self.calls / n)` would sync with the GPU: `(self.calls / n).clamp(max=1.0)` does not."""
-    number, other = sorted(call.args, key=lambda a: not isinstance(a, ast.Constant))
-    uses = any(is_self_attribute(node, name) for node in ast.walk(other))
-    if uses and isinstance(number, ast.Constant):
-        bound = "max" if ast.unparse(call.func) == "min" else "min"
-        draft.replace(call, f"({draft.code.text(other)}).clamp({bound}={draft.code.text(number)})")
+    match node:
+        case ast.Call(func=ast.Name(id="max" | "min" as choice), args=[ast.Constant() as number, other]):
+            pass
+        case ast.Call(func=ast.Name(id="max" | "min" as choice), args=[other, ast.Constant() as number]):
+            pass
+        case _:
+            return
+    if any(is_self_attribute(part, name) for part in ast.walk(other)):
+        draft.replace(node, f"({draft.code.text(other)}).clamp({_BOUNDS[choice]}={draft.code.text(number)})")
 
 
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:

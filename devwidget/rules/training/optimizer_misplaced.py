@@ -26,7 +26,7 @@ from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import first_stray, right_device
+from devwidget.rules.wording import right_device, strays_in
 
 
 @rule("optimizer-misplaced", "error", needs=("backward", "optimizer"))
@@ -38,8 +38,8 @@ def check(trace: Trace) -> Iterator[Found]:
                 yield _stray_state(fault, fault.detail, _failed_on(fault, trace))
             case MissingParameters():
                 yield _missing(fault, fault.detail)
-        stray = first_stray(fault) if fault.what == "operands" else None
-        if stray is not None and stray.held is not None and stray.held.how == "optimizer state":
+    for fault, stray in strays_in(trace, "operands"):
+        if stray.held is not None and stray.held.how == "optimizer state":
             yield _of_object(fault, stray, stray.held)
 
 
@@ -64,7 +64,8 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("move the state to its parameters before the step")
     code = f"{stray.expression} = {stray.expression}.to({device})"
-    yield create_there(Case(fault, stray, literal=False)) if "device" not in stray.birth_call else None
+    if "device" not in stray.birth_call:
+        yield create_there(Case(fault, stray, literal=False))
     if stray.expression:
         yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
         yield Fix(words)
@@ -80,13 +81,18 @@ def _is_in_init(stray: Operand) -> bool:
 
 def _failed_on(fault: Fault, trace: Trace) -> list[int]:
     """Numbers of the faults of the same step at such a state: kernels get lists, in which it has no name."""
-    states = {(each.shape, each.dtype, each.device) for each in fault.operands}
-    return [
-        each.number
-        for each in trace.faults
-        if (each.what, each.phase, each.site) == ("operands", "optimizer", fault.site)
-        and any(operand.stray and (operand.shape, operand.dtype, operand.device) in states for operand in each.operands)
-    ]
+    states = {_kind_of_tensor(each) for each in fault.operands}
+    numbers = []
+    for other in trace.faults:
+        if (other.what, other.phase, other.site) != ("operands", "optimizer", fault.site):
+            continue
+        if any(each.stray and _kind_of_tensor(each) in states for each in other.operands):
+            numbers.append(other.number)
+    return numbers
+
+
+def _kind_of_tensor(operand: Operand) -> tuple[object, ...]:
+    return operand.shape, operand.dtype, operand.device
 
 
 def _stray_state(fault: Fault, state: StrayState, kernels: list[int]) -> Found:
@@ -218,17 +224,25 @@ def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
     """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` exists by then."""
-    kind, bound = missing.partition(".")[0], draft.code.bound(statement)
-    built = [
-        ast.unparse(target)
-        for node in ast.walk(draft.code.scope(statement))
-        if isinstance(node, ast.Assign) and any(isinstance(n, ast.Call) and _kind(n) == kind for n in ast.walk(node.value))
-        for target in node.targets
-    ]
+    owner = _name_of_built(draft.code.scope(statement), missing.partition(".")[0])
+    if owner not in draft.code.bound(statement):
+        return
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parameters") and built and built[0] in bound:
-            draft.replace(node, f"[*{draft.code.text(node)}, *{built[0]}.parameters()]")
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parameters"):
+            draft.replace(node, f"[*{draft.code.text(node)}, *{owner}.parameters()]")
             return
+
+
+def _name_of_built(scope: ast.AST, kind: str) -> str:
+    """`head` of `head = ArcFace(8, 2).to(device)`; "" if no line builds one."""
+    for node in ast.walk(scope):
+        if isinstance(node, ast.Assign) and any(_is_call_of(part, kind) for part in ast.walk(node.value)):
+            return ast.unparse(node.targets[0])
+    return ""
+
+
+def _is_call_of(node: ast.AST, kind: str) -> bool:
+    return isinstance(node, ast.Call) and _kind(node) == kind
 
 
 def _kind(call: ast.Call) -> str:
@@ -246,10 +260,13 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
 
 def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
     """Like `_after_the_move`, for state created in the class of an optimizer that one line of the file builds."""
-    named = (n for n in ast.walk(draft.code.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
-    built = [each for each in named if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
+    built = _assignments_of(draft.code.tree, kind)
     if len(built) == 1:
         _after_the_move(draft, built[0], fault)
+
+
+def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
+    return [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and _is_call_of(node.value, kind)]
 
 
 def _is_optimizers(statement: ast.stmt) -> bool:
@@ -276,33 +293,35 @@ def _when(optimizer: str, history: str) -> Message:
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:
     """`opt.state[p] = state` moves the tensors of a restored state to their parameter."""
+    text = draft.code.text
     for node in ast.walk(draft.code.tree):
-        place = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(node, ast.Assign) and isinstance(place, ast.Subscript) and ast.unparse(place.value).endswith(".state"):
-            device, given = f"{draft.code.text(place.slice)}.device", draft.code.text(node.value)
-            moved = f"value.to({device}) if torch.is_tensor(value) and key != 'step' else value"
-            draft.replace(node.value, f"{{key: {moved} for key, value in {given}.items()}}")
+        match node:
+            case ast.Assign(targets=[ast.Subscript(value=states, slice=parameter)], value=state):
+                if ast.unparse(states).endswith(".state"):
+                    moved = f"value.to({text(parameter)}.device) if torch.is_tensor(value) and key != 'step' else value"
+                    draft.replace(state, f"{{key: {moved} for key, value in {text(state)}.items()}}")
 
 
 def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
     """Move the state to its parameters just above `optimizer.step()` or `scaler.step(optimizer)`."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
-            given = node.args[0] if node.args and not _is_closure(draft.code, node.args[0]) else node.func.value
-            owner = draft.code.text(given)
-            draft.insert_above(statement, _state_moved(owner))
-            return
+        match node:
+            case ast.Call(func=ast.Attribute(attr="step", value=owner), args=arguments):
+                if arguments and not _is_closure(draft.code, arguments[0]):
+                    owner = arguments[0]
+                draft.insert_above(statement, _state_moved(draft.code.text(owner)))
+                return
 
 
 def _along_with_the_model(draft: Draft, statement: ast.stmt, kind: str) -> None:
     """Move the state below the line that moves the model, if the one optimizer of the function has a name."""
-    above = (n for n in ast.walk(draft.code.scope(statement)) if isinstance(n, ast.Assign) and n.lineno < statement.lineno)
-    built = [each for each in above if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
-    moves = isinstance(statement, ast.Expr | ast.Assign) and any(
-        isinstance(n, ast.Attribute) and n.attr in PLACING_METHODS for n in draft.code.parts(statement)
-    )
-    if moves and len(built) == 1 and isinstance(built[0].targets[0], ast.Name):
-        draft.insert_below(statement, _state_moved(built[0].targets[0].id))
+    if not isinstance(statement, ast.Expr | ast.Assign):
+        return
+    moves = any(isinstance(part, ast.Attribute) and part.attr in PLACING_METHODS for part in draft.code.parts(statement))
+    assignments = _assignments_of(draft.code.scope(statement), kind)
+    match [each for each in assignments if each.lineno < statement.lineno]:
+        case [ast.Assign(targets=[ast.Name(id=owner), *_])] if moves:
+            draft.insert_below(statement, _state_moved(owner))
 
 
 def _state_moved(owner: str) -> str:
@@ -331,12 +350,12 @@ def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
 def _is_step(draft: Draft, node: ast.Call) -> bool:
     """`{'step': torch.tensor(10.)}` may stay on the CPU."""
     around = draft.code.parents.get(node)
-    if isinstance(around, ast.Dict):
-        keys = dict(zip(map(id, around.values), around.keys, strict=True))
-    else:
-        keys = {}
-    key = keys.get(id(node))
-    return isinstance(key, ast.Constant) and key.value == "step"
+    if not isinstance(around, ast.Dict):
+        return False
+    for key, value in zip(around.keys, around.values, strict=True):
+        if value is node:
+            return isinstance(key, ast.Constant) and key.value == "step"
+    return False
 
 
 def _move_below(draft: Draft, statement: ast.stmt, made: Site) -> None:
@@ -348,15 +367,19 @@ def _move_below(draft: Draft, statement: ast.stmt, made: Site) -> None:
 
 def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
     """The first later statement of the block that uses what a statement assigns; None if it is the next one."""
-    around = code.parents.get(statement)
-    block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
     names = {ast.unparse(target) for target in targets_of(statement)}
-    if statement in block:
-        later = block[block.index(statement) + 1 :]
-    else:
-        later = []
-    user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
-    return user if user is not None and user is not later[0] else None
+    for position, later in enumerate(_statements_below(code, statement)):
+        if any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(later)):
+            return later if position > 0 else None
+    return None
+
+
+def _statements_below(code: Code, statement: ast.stmt) -> list[ast.stmt]:
+    around = code.parents.get(statement)
+    for block in (getattr(around, "body", []), getattr(around, "orelse", [])):
+        if statement in block:
+            return block[block.index(statement) + 1 :]
+    return []
 
 
 def _move_below_last_need(draft: Draft, statement: ast.stmt) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from devwidget.records.fault_details import WrongDtype
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
+from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
@@ -37,10 +38,16 @@ def check(trace: Trace) -> Iterator[Found]:
         yield _make_finding(fault, stray)
     roots: dict[str, str] = {}
     for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that an error with the same birth covers both
-        born, failed = (site.line_id if site is not None else "" for site in (stray.birth, fault.site))
+        born, failed = _line_id(stray.birth), _line_id(fault.site)
         cause = roots.get(born) or born or failed
         roots.setdefault(failed, cause)  # what this op has widened has the same cause
         yield _promotion(fault, stray, cause)
+
+
+def _line_id(site: Site | None) -> str:
+    if site is None:
+        return ""
+    return site.line_id
 
 
 def _promotion(fault: Fault, stray: Operand, cause: str) -> Found:
