@@ -33,10 +33,15 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _make_finding(fault: Fault) -> Found:
     has_kind = _has_kind(fault)
-    variable = _kind(fault).visible_variable
-    visible = Message(
-        "{variable} hides and renumbers devices: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
-    )
+    kind = _kind(fault)
+    notes = []
+    if has_kind and kind.visible_variable and fault.requested.partition(":")[2].isdigit():
+        words = "{variable} hides and renumbers devices: the first visible one is {type}:0"
+        notes.append(Message(words, variable=kind.visible_variable, type=kind.type))
+    if has_kind or _requested_kind(fault) is None:
+        fixes = _list_fixes(fault)
+    else:
+        fixes = _list_portable_fixes(fault)
     return Found(
         fault,
         Message(
@@ -46,8 +51,8 @@ def _make_finding(fault: Fault) -> Found:
         ),
         why=_why(fault),
         birth=fault.birth or fault.site,
-        fixes=_list_fixes(fault) if has_kind or _requested_kind(fault) is None else _list_portable_fixes(fault),
-        notes=(visible,) if fault.requested.partition(":")[2].isdigit() and variable and has_kind else (),
+        fixes=fixes,
+        notes=notes,
         cause=fault.requested,
         operands=(),
     )
@@ -117,21 +122,35 @@ def _choice_of(device: str) -> str:
 def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str) -> None:
     """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a new line that chooses the device."""
     code = draft.code
-    known = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
-    imported = {each.asname or each.name for node in code.tree.body if isinstance(node, ast.Import) for each in node.names}
-    has_torch = "torch" in known | imported or bool(cell_label(code.file))  # a notebook imports it in another cell
-    if not has_torch or kind == "mps":  # `torch.mps` has no such function
+    if kind == "mps" or not _has_torch(code):  # there is no `torch.mps.is_available`
         return
-    if isinstance(statement, ast.Assign) and (literal := _assigned_device(statement.value, requested)) is not None:
-        draft.replace(literal, _choice_of(requested))
-        return
-    here = [node for node in code.parts(statement) if _asks(code, node, requested, kind)]
-    if not here or "device" in known:
+    if isinstance(statement, ast.Assign):
+        literal = _assigned_device(statement.value, requested)
+        if literal is not None:
+            draft.replace(literal, _choice_of(requested))
+            return
+    asks = any(_asks(code, node, requested, kind) for node in code.parts(statement))
+    if not asks or _uses_name(code, "device"):
         return
     draft.insert_above(statement, f"device = {_choice_of(requested if ':' in requested else kind)}")
     for node in ast.walk(code.scope(statement)):
         if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
             _ask_for_device(draft, node)
+
+
+def _has_torch(code: Code) -> bool:
+    """Whether the file can use the name `torch`; a notebook may import it in another cell."""
+    if cell_label(code.file) or _uses_name(code, "torch"):
+        return True
+    for node in code.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if (alias.asname or alias.name) == "torch":
+                return True
+    return False
+
+
+def _uses_name(code: Code, name: str) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(code.tree))
 
 
 def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:
@@ -198,6 +217,9 @@ def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:
     """Replace the wrong name or index in a statement."""
     index = fault.requested.partition(":")[2]
+    methods = {"device", *PLACING_METHODS}
+    if right != "cpu":  # the CPU has no index
+        methods.update(CURRENT_SETTERS)
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Constant) and node.value == fault.requested:
             draft.replace(node, repr(right))
@@ -205,8 +227,7 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
             draft.append(node, " - 1")
         elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
             around = draft.code.parents.get(node)
-            names = ("device", *PLACING_METHODS, *(CURRENT_SETTERS if right != "cpu" else ()))  # the CPU has no number
-            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in names:
+            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in methods:
                 draft.replace(node, "0")
 
 
@@ -220,5 +241,8 @@ def _right_name(fault: Fault) -> str:
 
 def _kind(fault: Fault) -> AcceleratorKind:
     """The accelerator of the machine, else the requested one; CUDA for an unknown name."""
-    kinds = (name.partition(":")[0] for name in (fault.available[0], fault.requested))
-    return next((KINDS[kind] for kind in kinds if kind in KINDS), CUDA)
+    for name in (fault.available[0], fault.requested):
+        kind = KINDS.get(name.partition(":")[0])
+        if kind is not None:
+            return kind
+    return CUDA

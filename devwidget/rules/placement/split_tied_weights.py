@@ -43,8 +43,11 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _is_carried(trace: Trace, fault: Fault) -> bool:
     """Whether `forward` moves its activations to the GPU that the module was on before it was tied."""
-    inside = (c for c in trace.crossings if c.phase == "forward" and c.module is not None and c.number < fault.number)
-    return any(c.target == fault.target and c.site == fault.site for c in inside)
+    for crossing in trace.crossings:
+        inside = crossing.phase == "forward" and crossing.module is not None and crossing.number < fault.number
+        if inside and crossing.target == fault.target and crossing.site == fault.site:
+            return True
+    return False
 
 
 def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
@@ -59,7 +62,7 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
         ),
         why=Message("two tensors with equal values are not tied: the optimizer updates each one separately"),
         birth=stray.birth,
-        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
+        fixes=_list_fixes(fault, held, stray),
     )
 
 
@@ -70,7 +73,7 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
         fault,
         Message("`{path}` is on {device}, because it is the same tensor as {others}", **facts),
         birth=stray.birth,
-        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
+        fixes=_list_fixes(fault, held, stray),
     )
 
 
@@ -79,13 +82,15 @@ def _brought(fault: Fault, stray: Operand) -> Fix | None:
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for node in draft.code.parts(statement):
-            if isinstance(node, ast.Constant) and node.value == str(fault.target):
+            if _is_text(node, str(fault.target)):
                 draft.replace(node, repr(str(stray.device)))
 
     return mended(fault.site, Message("keep the tied modules together, and move the activations to them"), change)
 
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
+    if held.left_behind == "":
+        yield _brought(fault, stray)
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     words = Message("keep the tied modules on the same device, and move the activations between them")
@@ -96,24 +101,38 @@ def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:
     """Move both tied modules to one device; activations go there and come back."""
-    wrong = [n for n in draft.code.parts(statement) if isinstance(n, ast.Constant) and n.value == str(stray.device)]
+    away = str(stray.device)
+    wrong = [part for part in draft.code.parts(statement) if _is_text(part, away)]
     if len(wrong) != 1:
         return
-    if held.module is None:
-        moved = held.name
-    else:
-        moved = f"{held.module}.{held.name}"
-    names = {part.rpartition(".")[0].rpartition(".")[2] for part in (moved, *held.shared)}
-    for node in ast.walk(draft.code.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self_attribute(node.func, node.func.attr):
-            away = [c for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant) and c.value == str(stray.device)]
-            if node.func.attr in names and away:
-                draft.replace(away[0], repr(target))
-                draft.append(node, f".to({str(stray.device)!r})")
+    _move_activations(draft, {path_of(stray), *held.shared}, away, target)
     if isinstance(statement, ast.Assign) and ".weight" in ast.unparse(statement.targets[0]):
-        shared = held.shared[0]
-        inner = [n for n in ast.walk(statement.value) if isinstance(n, ast.Attribute) and ast.unparse(n).endswith(shared)]
-        if inner:
-            draft.replace(statement.value, draft.code.text(inner[0]))
-            return
+        for part in ast.walk(statement.value):
+            if isinstance(part, ast.Attribute) and ast.unparse(part).endswith(held.shared[0]):
+                draft.replace(statement.value, draft.code.text(part))
+                return
     draft.replace(wrong[0], repr(target))
+
+
+def _move_activations(draft: Draft, parameters: set[str], away: str, target: str) -> None:
+    """`self.head(h.to('cuda:1'))` becomes `self.head(h.to('cuda:0')).to('cuda:1')` for the modules of the parameters."""
+    modules = {path.rpartition(".")[0].rpartition(".")[2] for path in parameters}
+    for node in ast.walk(draft.code.tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) as called) if name in modules and is_self_attribute(called, name):
+                device = _find_text(node.args, away)
+                if device is not None:
+                    draft.replace(device, repr(target))
+                    draft.append(node, f".to({away!r})")
+
+
+def _find_text(nodes: list[ast.expr], text: str) -> ast.AST | None:
+    for node in nodes:
+        for part in ast.walk(node):
+            if _is_text(part, text):
+                return part
+    return None
+
+
+def _is_text(node: ast.AST, text: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == text

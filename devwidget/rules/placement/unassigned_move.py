@@ -59,32 +59,36 @@ def _list_fixes(move: Site, subject: str) -> Iterator[Fix | None]:
 def _assign_result(draft: Draft, statement: ast.stmt) -> None:
     """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is assigned."""
     value = getattr(statement, "value", None)
-    method = value.func if isinstance(value, ast.Call) else value
-    if isinstance(method, ast.Attribute):
-        if isinstance(value, ast.Attribute):
-            draft.append(value, "()")
-        loop = draft.code.parents.get(statement)
-        if isinstance(loop, ast.For) and (item := _item(loop, draft.code.text(method.value))):
-            draft.insert_in_front(statement, f"{item} = ")
-        elif isinstance(loop, ast.For) and draft.code.text(loop.target) == draft.code.text(method.value):
-            _all_assigned(draft, loop, statement)
-        elif isinstance(statement, ast.Expr):
-            draft.insert_in_front(statement, f"{draft.code.text(method.value)} = ")
-    elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
+    if isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
         draft.insert_in_front(statement, f"{draft.code.text(value.generators[0].iter)} = ")
+    method = value.func if isinstance(value, ast.Call) else value
+    if not isinstance(method, ast.Attribute):
+        return
+    if isinstance(value, ast.Attribute):
+        draft.append(value, "()")
+    subject = draft.code.text(method.value)
+    loop = draft.code.parents.get(statement)
+    if isinstance(loop, ast.For):
+        item = _item(loop, subject)
+        if item:
+            draft.insert_in_front(statement, f"{item} = ")
+            return
+        if draft.code.text(loop.target) == subject:
+            _all_assigned(draft, loop, statement)
+            return
+    if isinstance(statement, ast.Expr):
+        draft.insert_in_front(statement, f"{subject} = ")
 
 
 def _item(loop: ast.For, name: str) -> str:
     """`t[k]` for the `v` of `for k, v in t.items()`; "" for other loops."""
-    over = loop.iter
-    keyed = isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute) and over.func.attr == "items" and not over.args
-    if isinstance(loop.target, ast.Tuple):
-        names = [ast.unparse(each) for each in loop.target.elts]
-    else:
-        names = []
-    if not keyed or len(names) != 2 or names[1] != name or not isinstance(over, ast.Call):
-        return ""
-    return f"{ast.unparse(over.func.value)}[{names[0]}]"  # type: ignore[attr-defined]
+    match loop:
+        case ast.For(
+            target=ast.Tuple(elts=[key, value]),
+            iter=ast.Call(func=ast.Attribute(attr="items", value=mapping), args=[]),
+        ) if ast.unparse(value) == name:
+            return f"{ast.unparse(mapping)}[{ast.unparse(key)}]"
+    return ""
 
 
 def _all_assigned(draft: Draft, loop: ast.For, statement: ast.stmt) -> None:

@@ -40,13 +40,22 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each misplaced tensor that a module holds without registering it."""
     moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
-        for stray in fault.operands if fault.what in ("operands", "untrained") else ():
-            held = stray.held
-            if stray.from_move and stray.birth in moved:
-                continue  # a line of the step moved it there before it was stored
-            if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
-                yield _make_finding(trace, fault, stray, held)
-                break
+        if fault.what in ("operands", "untrained"):
+            found = _first_unregistered(fault, moved)
+            if found is not None:
+                yield _make_finding(trace, fault, *found)
+
+
+def _first_unregistered(fault: Fault, moved: set[Site | None]) -> tuple[Operand, Held] | None:
+    for operand in fault.operands:
+        held = operand.held
+        if held is None or held.moves_along or not operand.stray:
+            continue
+        if operand.from_move and operand.birth in moved:
+            continue  # a line of the step moved it there before it was stored
+        if held.how in ("attribute", "class attribute"):
+            return operand, held
+    return None
 
 
 def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Found:
@@ -97,19 +106,26 @@ def _birth(stray: Operand, held: Held) -> Site | None:
 def _is_made_again(birth: Site | None, held: Held) -> bool:
     """Whether a method other than `__init__` created the tensor and assigned it to the attribute."""
     at = code_at(birth)
-    scope = at[0].scope(at[1]) if at is not None else None
-    if birth is None or held.assigned is None or not isinstance(scope, ast.FunctionDef) or scope.name == held.assigned.function:
+    if birth is None or at is None or held.assigned is None:
         return False
-    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets_of(node))
-    return any(is_self_attribute(target, held.name) for target in stored)
+    code, statement = at
+    method = code.scope(statement)
+    if not isinstance(method, ast.FunctionDef) or method.name == held.assigned.function:
+        return False
+    return any(_assigns_attribute(node, held.name) for node in ast.walk(method))
+
+
+def _assigns_attribute(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(is_self_attribute(target, name) for target in targets_of(node))
 
 
 def _binds(birth: Site, name: str) -> bool:
     """Whether a line assigns the attribute, or the item that holds the tensor."""
     statement = parsed_statement(birth.text)
-    return statement is not None and any(
-        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets_of(statement)
-    )
+    if statement is None:
+        return False
+    places = (f"self.{name}", f"self.{root_of(name)}")
+    return any(ast.unparse(each) in places for each in targets_of(statement))
 
 
 def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
@@ -128,12 +144,15 @@ def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
         return birth
     if len(items) < 2:
         return None
-    above = [n for n in ast.walk(code.scope(given)) if isinstance(n, ast.Assign) and birth.line < n.lineno < assigned.line]
-    made = [each for each in above if owners <= _names_given(each)]
-    last = max(made, key=lambda each: each.lineno, default=None)
-    if last is not None:
-        return Site(birth.file, last.lineno, code.text(last), birth.function)
-    return None
+    last: ast.Assign | None = None
+    for node in ast.walk(code.scope(given)):
+        if not isinstance(node, ast.Assign) or not birth.line < node.lineno < assigned.line:
+            continue
+        if owners <= _names_given(node) and (last is None or last.lineno < node.lineno):
+            last = node
+    if last is None:
+        return None
+    return Site(birth.file, last.lineno, code.text(last), birth.function)
 
 
 def _names_given(statement: ast.stmt | None) -> set[str]:
@@ -145,15 +164,19 @@ def _names_given(statement: ast.stmt | None) -> set[str]:
 
 def _items(value: ast.expr) -> list[ast.expr | None]:
     """The items of a literal list, tuple or dict; any other expression itself."""
-    return list(value.values if isinstance(value, ast.Dict) else getattr(value, "elts", [value]))
+    match value:
+        case ast.Dict(values=items) | ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return [*items]
+    return [value]
 
 
 def _owner(value: ast.expr | None) -> str:
     """`pe` of `pe.unsqueeze(0)[:5]`."""
-    while isinstance(value, ast.Call | ast.Attribute | ast.Subscript):
-        value = value.func if isinstance(value, ast.Call) else value.value
-    if isinstance(value, ast.Name):
-        return value.id
+    match value:
+        case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
+            return _owner(inner)
+        case ast.Name(id=name):
+            return name
     return ""
 
 
@@ -175,30 +198,34 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     # Modules that are moved at each use are on the right device, but are not trained or saved.
     if fault.what == "operands" and not (held.note and any(registered)):
         yield move_where_used(case)
+    yield from _list_registrations(fault, stray, held)
+
+
+def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+    """Fixes in words that register the attribute, and the move of modules where they are created."""
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
-        yield mended(
-            stray.birth, Message("move it where it is created"), lambda draft, made: _moved_when_made(draft, made, fault)
-        )
-        kind = "ModuleDict" if held.name.startswith((f"{attribute}['", f'{attribute}["')) else "ModuleList"
-        if kind == "ModuleDict" and is_taken(held):
+        words = Message("move it where it is created")
+        yield mended(stray.birth, words, lambda draft, statement: _moved_when_made(draft, statement, fault))
+        is_dict = held.name.startswith((f"{attribute}['", f'{attribute}["'))
+        if is_dict and is_taken(held):
             yield Fix(Message("register them in an nn.ModuleDict under other keys; these are names of its attributes"))
             return
+        kind = "ModuleDict" if is_dict else "ModuleList"
         yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
-        code = f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)"
-        yield Fix(
-            Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute), code
-        )
+        words = Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute)
+        yield Fix(words, f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)")
     else:
         yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), "", "choice")
 
 
 def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Move `teacher = Net().eval()`, a module that another module hides, on its line outside of classes."""
-    value, named = getattr(statement, "value", None), [isinstance(each, ast.Name) for each in targets_of(statement)]
-    if isinstance(value, ast.Call) and named == [True] and draft.code.owner(statement) is None:
-        draft.append(value, f".to({written_device(draft.code, statement, fault.target)})")
+    value = getattr(statement, "value", None)
+    match targets_of(statement):
+        case [ast.Name()] if isinstance(value, ast.Call) and draft.code.owner(statement) is None:
+            draft.append(value, f".to({written_device(draft.code, statement, fault.target)})")
 
 
 def _came_late(fault: Fault, held: Held) -> bool:
@@ -212,12 +239,11 @@ def _is_put_in_after(held: Held) -> bool:
     if at is None:
         return False
     code, went = at
-    for each in ast.walk(code.scope(went)):
-        value = each.value if isinstance(each, ast.Assign) else None
-        into = isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Subscript | ast.Attribute)
-        later = value if into and isinstance(value, ast.Call) and value.lineno > went.lineno else None
-        if later is not None and ast.unparse(later.func).rpartition(".")[2] == held.owner_class:
-            return True
+    for node in ast.walk(code.scope(went)):
+        match node:
+            case ast.Assign(targets=[ast.Subscript() | ast.Attribute(), *_], value=ast.Call() as built):
+                if built.lineno > went.lineno and ast.unparse(built.func).rpartition(".")[2] == held.owner_class:
+                    return True
     return False
 
 

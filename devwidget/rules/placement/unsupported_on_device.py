@@ -18,6 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import first_stray
@@ -46,10 +47,11 @@ def check(trace: Trace) -> Iterator[Found]:
 def _make_finding(fault: Fault) -> Found:
     dtype = fault.detail.dtype if isinstance(fault.detail, NoKernel) else ""
     place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
+    stray = first_stray(fault)
     return Found(
         fault,
         Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
-        birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
+        birth=stray.birth if dtype and stray is not None else None,
         fixes=_list_fixes(fault, dtype),
     )
 
@@ -75,24 +77,39 @@ def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
 
 def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
     """`torch.linalg.inv(x)` becomes `torch.linalg.inv(x.float()).to(x.dtype)`, `histogram(x).hist` likewise."""
+    home = subject
+    if isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp):
+        home = f"({subject})"
     for call in draft.code.alike(statement, fault.expression):
-        if not isinstance(call, ast.Call):
+        if isinstance(call, ast.Call):
+            _move_arguments(draft, call, subject, move)
+            if back:
+                _move_result(draft, statement, call, f".to({home}.{back})")
+
+
+def _move_arguments(draft: Draft, call: ast.Call, subject: str, move: str) -> None:
+    for node in ast.walk(call):
+        if node is call or not isinstance(node, ast.expr) or ast.unparse(node) != subject:
             continue
-        for argument in (n for n in ast.walk(call) if isinstance(n, ast.expr) and n is not call):
-            if ast.unparse(argument) == subject and isinstance(getattr(argument, "ctx", ast.Load()), ast.Load):
-                draft.append(argument, move)
-        whole = draft.code.parents.get(call)
-        if whole is not None:
-            outer = draft.code.parents.get(whole)
-        else:
-            outer = None
-        is_method = isinstance(outer, ast.Call) and outer.func is whole
-        if not back:
-            continue
-        result = whole if isinstance(whole, ast.Attribute) and not is_method else call
-        if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
-            home = subject if not isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp) else f"({subject})"
-            draft.append(result, f".to({home}.{back})")
+        if isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            draft.append(node, move)
+
+
+def _move_result(draft: Draft, statement: ast.stmt, call: ast.Call, move: str) -> None:
+    result = _result_of(draft.code, call)
+    if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
+        draft.append(result, move)
+
+
+def _result_of(code: Code, call: ast.Call) -> ast.expr:
+    """`histogram(x).hist` for `histogram(x)`; the call itself if only a method of its result is called."""
+    field = code.parents.get(call)
+    if not isinstance(field, ast.Attribute):
+        return call
+    outer = code.parents.get(field)
+    if isinstance(outer, ast.Call) and outer.func is field:
+        return call
+    return field
 
 
 def _one_result(statement: ast.stmt, result: ast.AST) -> bool:

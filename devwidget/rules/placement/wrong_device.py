@@ -64,11 +64,12 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) 
 
 def _birth(stray: Operand) -> Site | None:
     """The line that decided the device; for a module that was never moved, the line that built it."""
-    kept = stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.birth_op != "load"
-    held = stray.held if kept and not stray.from_move else None
-    if held is not None and built_at(held) is not None:
-        return held.built
-    return stray.birth
+    held = stray.held
+    if held is None or held.how not in ("parameter", "buffer") or stray.from_move or stray.birth_op == "load":
+        return stray.birth
+    if built_at(held) is None:
+        return stray.birth
+    return held.built
 
 
 def _cause(fault: Fault, stray: Operand) -> str:
@@ -144,7 +145,8 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         return
     if stray.argument == "generator":
         yield _generator(fault, stray)
-        yield _loader(fault) if not stray.expression else None
+        if not stray.expression:
+            yield _loader(fault)
         yield Fix(
             Message("create the generator on the device of the random numbers"),
             f"torch.Generator(device={str(fault.target)!r})",
@@ -159,8 +161,8 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         yield from _move_the_owner(case, stray.held)
     yield from tensor_candidates(case)
     name = stray.expression or stray.source
-    told = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
-    yield Fix(told, f"{name}.to({right_device(fault)})" if name else "")
+    words = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
+    yield Fix(words, f"{name}.to({right_device(fault)})" if name else "")
 
 
 def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
@@ -198,13 +200,12 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
         yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
     if path and not held.left_root:  # not for separate models
         yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
-    other = next((o for o in fault.operands if not o.stray and o.expression.isidentifier()), None)
-    if other is not None:
-        yield Fix(
-            Message("keep the module on {device} and move the data to it", device=case.stray.device),
-            f"{other.expression} = {other.expression}.to({str(case.stray.device)!r})",
-            "choice",
-        )
+    for operand in fault.operands:
+        if operand.expression.isidentifier() and not operand.stray:
+            away = case.stray.device
+            words = Message("keep the module on {device} and move the data to it", device=away)
+            yield Fix(words, f"{operand.expression} = {operand.expression}.to({str(away)!r})", "choice")
+            return
 
 
 def _unpinned(fault: Fault) -> Fix | None:
@@ -230,8 +231,8 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
         owner = _spell_module(case.fault, held.module)
     else:
         owner = held.name.rpartition(".")[0]
-    told = Message("move `{name}`, whose `_apply` also moves its tensors", name=held.owner_class)
-    yield Fix(told, f"{owner}.to({str(case.fault.target)!r})")
+    words = Message("move `{name}`, whose `_apply` also moves its tensors", name=held.owner_class)
+    yield Fix(words, f"{owner}.to({str(case.fault.target)!r})")
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
