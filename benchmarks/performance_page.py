@@ -16,17 +16,16 @@ from watch_cost import SMALL
 from workloads import WORKLOADS
 
 WHY = """
-* A recording opens 28 patches, two modes and the module hooks, and closes them again in whatever order recordings end; that is
-  a third of what a short call costs beyond its operators, and reading the records and judging them is another third.
-  DebugMode patches nothing, and tells no births, no arrivals from NumPy or files, no threads and no DataParallel.
-* Every operator keeps the line of the user, found by a walk up the stack, and the line that decided where its tensors live:
-  `bare, same facts` (`benchmarks/bare_facts.py`) is the least that does so in Python; a goal below it is out of reach.
-  torch.profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
-* `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
-* A training step of one or two milliseconds has no kernel to hide behind: on a virtual GPU and in a recording it costs more
-  than the goal of 5 times plain. `python benchmarks/figure.py small_steps "" ""` prints it, beside a virtual GPU with modes
-  that do nothing, which is near that goal already. The rest is births, memory by what it is for, the log, lines and modules,
-  none of which is the difference alone.
+* A recording opens 28 patches, two modes and the module hooks, and closes them again in any order. That is a third of what a
+  short call costs in addition to its operators; reading and judging the records is another third. DebugMode patches none, and
+  reports no creation lines, no arrivals from NumPy or files, no threads and no DataParallel.
+* Every operator records the line of the user, found by a walk up the stack, and the line that decided where its tensors are.
+  `bare, same facts` (`benchmarks/bare_facts.py`) is the least that does so in Python; less is out of reach. torch.profiler
+  writes events in C++ and evaluates them at the end, so it is cheaper inside and more expensive as a whole.
+* `devwidget.trace` reads what a step may change before it runs, and compares and restores it afterwards.
+* In a training step of one or two milliseconds no kernel hides the cost: on a virtual GPU and in a recording it takes more than
+  the goal of 5 times plain. `python benchmarks/figure.py small_steps "" ""` prints it, next to a virtual GPU with modes that do
+  nothing, which is near that goal already.
 """
 
 CLICKS = {
@@ -95,19 +94,19 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
     parts = (
         "# Performance\n\n`make bench` writes this page: one process for each figure, processor time against plain PyTorch in\n"
         f"the same process, medians, one thread.{rounds}\n\nMeasured on: {machine}.",
-        "## What is written down\n\n" + _told(answers),
-        "## A pass inside an open recording, against plain\n\n" + _recordings(answers, "inside", "forward"),
-        "## A training step inside an open recording, against plain\n\n" + _recordings(answers, "inside", "step"),
-        "## The whole call: set-up, forward, results; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "forward"),
-        "## The whole call around a training step; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "step"),
-        "## A look at a model, milliseconds\n\n" + _looks(answers),
-        "## A training step of a watched run, against plain\n\n" + _watched(answers),
-        "## A training cell of 60 s after `%load_ext devwidget`, against plain\n\n" + _cells(answers),
-        "## What people wait for\n\n" + _waited(answers),
-        "## What is kept\n\n" + _kept(answers),
+        "## What each tool records\n\n" + _told(answers),
+        "## A forward pass inside a recording, relative to plain\n\n" + _recordings(answers, "inside", "forward"),
+        "## A training step inside a recording, relative to plain\n\n" + _recordings(answers, "inside", "step"),
+        "## The whole call of a forward pass: milliseconds more than plain\n\n" + _recordings(answers, "whole", "forward"),
+        "## The whole call of a training step: milliseconds more than plain\n\n" + _recordings(answers, "whole", "step"),
+        "## A snapshot of a model, milliseconds\n\n" + _looks(answers),
+        "## A training step of a watched run, relative to plain\n\n" + _watched(answers),
+        "## A training cell of 60 s after `%load_ext devwidget`, relative to plain\n\n" + _cells(answers),
+        "## Response times\n\n" + _waited(answers),
+        "## Size of traces\n\n" + _kept(answers),
         "## Growth: microseconds for each unit of one whole call\n\n" + _growth(answers),
-        "## Other prices\n\n" + (_others(answers) or "Not measured."),
-        "## Where we are behind, and why\n\n" + behind(answers, len(missing)) + WHY.rstrip(),
+        "## Other costs\n\n" + (_others(answers) or "Not measured."),
+        "## Missed goals, and why\n\n" + behind(answers, len(missing)) + WHY.rstrip(),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -202,7 +201,7 @@ def _cells(answers: Answers) -> str:
     for model, _, answer in of_kind(answers, "cells"):
         lost = answer["watched"] - answer["plain"]
         rows.append([model, f"{lost:.2f}", f"{1 + lost / MINUTE_S:.4f}"])
-    return _table(["model", "seconds that births take", "ratio"], rows)
+    return _table(["model", "seconds more", "ratio"], rows)
 
 
 def _waited(answers: Answers) -> str:
@@ -261,6 +260,6 @@ def _others(answers: Answers) -> str:
         lines.append(
             f"* A training step of {answer['plain_seconds'] * 1e3:.1f} ms, of a small GRU with its Adam, takes {recorded:.1f} "
             f"times as long recorded, {simulated:.1f} times on a virtual\n  GPU, {both:.1f} times both; "
-            f"virtual, beside modes that do nothing, {floor:.1f} times."
+            f"virtual, with modes that do nothing, {floor:.1f} times."
         )
     return "\n".join(lines)
