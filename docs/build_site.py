@@ -67,6 +67,7 @@ def lay_out(folder: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(text, encoding="utf-8")
     shutil.copytree(DOCS / "pictures", source / "pictures")
+    shutil.copy(ROOT / "LICENSE", source)
     for name in ("style.css", "worker_from_file.js"):
         (folder / name).rename(source / name)
     nav = yaml.safe_dump({"nav": navigation()}, sort_keys=False, allow_unicode=True)
