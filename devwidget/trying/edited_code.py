@@ -139,8 +139,7 @@ def runs_in_constructor(place: EditPlace) -> bool:
 
 def _calls_method(init: Function, name: str) -> bool:
     own = init.args.args[0].arg
-    calls = (node.func for node in ast.walk(init) if isinstance(node, ast.Call))
-    return any(is_self_attribute(func, name, own) for func in calls)
+    return any(isinstance(node, ast.Call) and is_self_attribute(node.func, name, own) for node in ast.walk(init))
 
 
 def _first(node: ast.stmt) -> int:

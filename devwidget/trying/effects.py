@@ -48,13 +48,11 @@ def apply_effects(effects: Sequence[Effect], step: Step) -> None:
 
 def _is_made_by(module: nn.Module, effect: Effect) -> bool:
     """Return whether the module is an instance of the edited class."""
-    kinds = (kind for kind in mro_of(type(module)) if class_name(kind) == effect.class_name)
-    return any(_is_of_file(kind, effect.file) for kind in kinds)
+    return any(class_name(kind) == effect.class_name and _is_of_file(kind, effect.file) for kind in mro_of(type(module)))
 
 
 def _is_of_file(kind: type, file: str) -> bool:
-    methods = (each for each in names_of(kind).values() if type(each) is FunctionType)
-    return any(each.__code__.co_filename == file for each in methods)
+    return any(type(each) is FunctionType and each.__code__.co_filename == file for each in names_of(kind).values())
 
 
 def _apply_effect(effect: Effect, module: nn.Module) -> None:

@@ -74,7 +74,10 @@ def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
             plain = plain.coalesce().values()
         else:
             plain = plain.new_zeros(())
-    return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())
+    if not (plain.is_floating_point() or plain.is_complex()):
+        return plain.new_zeros(())
+    length: torch.Tensor = torch.linalg.vector_norm(plain)
+    return length
 
 
 def modules_that_cut(modules: Iterable[nn.Module]) -> list[nn.DataParallel[Any]]:
@@ -136,20 +139,12 @@ class Reference:
                 return Message("it returns {result} instead of {right}", result=_kind_of(b), right=_kind_of(a))
         if not are_equal(mine.output, other.output, self.moves, values=values):
             return Message("its output differs from the output on one device")
-        if values:
-            buffer = _find_unequal(mine.buffers, other.buffers)
-        else:
-            buffer = ""
-        if buffer:
+        if values and (buffer := _find_unequal(mine.buffers, other.buffers)):
             return Message("`{name}` has different values than on one device", name=buffer)
         lost = min(mine.gradients.keys() - other.gradients.keys(), default="")
         if lost:
             return Message("`{name}` gets no gradient", name=lost)
-        if values:
-            gradient = _find_unequal(mine.gradients, other.gradients)
-        else:
-            gradient = ""
-        if gradient:
+        if values and (gradient := _find_unequal(mine.gradients, other.gradients)):
             return Message("the gradient of `{name}` differs from its gradient on one device", name=gradient)
         return ""
 
@@ -245,13 +240,16 @@ def are_equal(
     """Return whether two outputs have equal shapes, dtypes and devices, and equal values if asked. `moves` lists devices that
     may differ.
     """
-    return len(healed) == len(edited) and all(
-        a.shape == b.shape
-        and a.dtype == b.dtype
-        and (a.device == b.device or (str(a.device), str(b.device)) in moves)
-        and (not values or _are_close(a, b.to(a.device)))
-        for a, b in zip(healed, edited, strict=True)
-    )
+    if len(healed) != len(edited):
+        return False
+    for a, b in zip(healed, edited, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        if a.device != b.device and (str(a.device), str(b.device)) not in moves:
+            return False
+        if values and not _are_close(a, b.to(a.device)):
+            return False
+    return True
 
 
 def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:
