@@ -89,7 +89,6 @@ class DeviceId:
         return has_own_memory(self.kind)
 
     def __lt__(self, other: DeviceId) -> bool:
-        """Compare by type and index, devices without an index first."""
         return (self.kind, -1 if self.index is None else self.index) < (other.kind, -1 if other.index is None else other.index)
 
     def __str__(self) -> str:

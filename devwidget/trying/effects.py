@@ -47,7 +47,6 @@ def apply_effects(effects: Sequence[Effect], step: Step) -> None:
 
 
 def _is_made_by(module: nn.Module, effect: Effect) -> bool:
-    """Return whether the module is an instance of the edited class."""
     return any(class_name(kind) == effect.class_name and _is_of_file(kind, effect.file) for kind in mro_of(type(module)))
 
 

@@ -130,7 +130,6 @@ class _FailingLine:
         return home
 
     def write_fault(self, strays: list[Operand]) -> None:
-        """Record the call as a fault."""
         raw = raw_site(self.user)
         fault = fault_at(
             self.context.state.tracker,
@@ -157,6 +156,5 @@ def _operand_expressions(frame: FrameType) -> list[ast.expr]:
 
 
 def _stray(node: ast.expr, device: torch.device) -> Operand:
-    """Describe an operand that no longer exists."""
     text = ast.unparse(node)
     return lost_operand(device_id(device), text, "", stray=True, source=text)

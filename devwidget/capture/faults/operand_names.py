@@ -94,7 +94,6 @@ class Names:
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
-        """Return the line that moved a registered tensor to its device."""
         root = self._state.births.find_root(tensor)
         if root is not None and root.is_move:
             return to_site(root.site)

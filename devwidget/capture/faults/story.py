@@ -134,7 +134,6 @@ def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
 
 
 def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
-    """Return the origin that a recording saw."""
     left_out = next(iter(root.asked), None)
     if asked.aspect == "device" and not root.is_move and left_out is not None:
         partners = tuple(_find_partners(asked, root, left_out.code))
@@ -144,7 +143,6 @@ def _recorded_origin(asked: Asked, root: Birth, site: RawSite) -> Origin:
 
 
 def _promotion_at(root: Birth) -> Promotion | None:
-    """Return the promotion that changed the dtype."""
     before = root.parent
     if before is None or root.is_move or not root.call:
         return None

@@ -74,7 +74,6 @@ class BirthMode(FunctionMode):
         self._site, self._threads = state.tracker.find_site, state.tracker.threads
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Make the call; if it fails, maybe repeat it with other arguments."""
         name = getattr(func, "__name__", "")
         if name in _QUESTIONS:
             return func(*args, **(kwargs or {}))
@@ -130,7 +129,6 @@ class BirthMode(FunctionMode):
                     self._note_birth(call._replace(args=operands), result)
 
     def _note_birth(self, call: TorchCall, result: torch.Tensor) -> None:
-        """Note which line decided the device of a result."""
         state = self._state
         operands = self._read_operands(call, result)
         if operands is None:  # it was written in place, and keeps its birth
@@ -199,7 +197,6 @@ class BirthMode(FunctionMode):
         return parent, data, weights
 
     def _note_move(self, call: TorchCall, result: torch.Tensor, birth: Birth) -> None:
-        """Note a move or a cast that a line of the user requested."""
         if call.site is not None and call.site.code.co_name in MOVES:
             birth.asked = tuple(callers(call.frame, MOVES))
         self._state.attempts.put_birth(call.args[0], birth)

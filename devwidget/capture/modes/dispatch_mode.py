@@ -120,7 +120,6 @@ def _is_carried(source: torch.device, target: torch.device) -> bool:
 
 
 def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a copy is asynchronous."""
     return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
 
 
@@ -142,7 +141,6 @@ class OperatorMode(DispatchMode):
         self._ops, self._op_entry = state.log.ops, state.log.op_entry
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the operator, then record where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _operator_name(func)
         if is_apart:
             return self._run_apart(func, name, args, kwargs)
@@ -194,7 +192,6 @@ class OperatorMode(DispatchMode):
         return self._run_logged(func, name, args, kwargs, is_foreign=True)
 
     def _run_waiting(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator that may sync."""
         out = self._run_logged(func, name, args, kwargs)
         with _DisableTorchFunction():
             device = _find_awaited_device(name, args, kwargs)

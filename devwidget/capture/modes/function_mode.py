@@ -98,7 +98,6 @@ class CallMode(BirthMode):
     """Follows data across devices, and repeats a call with a device fault after moving the misplaced tensors."""
 
     def _run_backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
-        """Run autograd, in which hooks and functions of the user have lines of their own."""
         tracker = self._state.tracker
         with tracker.set_phase("backward"):
             try:
@@ -115,7 +114,6 @@ class CallMode(BirthMode):
         return out
 
     def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
-        """Return the result of the repaired call; NOT_OURS for an unrelated exception."""
         if isinstance(error, torch_internals.StopRecomputation) or _is_tried(func, frame):
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
@@ -146,7 +144,6 @@ class CallMode(BirthMode):
         report_promotion(self._state, call, result)
 
     def _note_transfer(self, birth: Birth, call: TorchCall, result: torch.Tensor) -> None:
-        """Note that a line of the user moved a tensor."""
         source, before = call.args[0], birth.origin
         held = self._find_keeper(source, before, call)
         later = bool(call.kwargs.get("non_blocking")) or any(value is True for value in call.args[1:3])

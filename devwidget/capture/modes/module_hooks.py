@@ -73,7 +73,6 @@ class _ModuleHooks:
         self._state, self._tracker, self._log = state, state.tracker, state.log
 
     def module_begins(self, module: nn.Module, args: Any) -> None:
-        """A module is called."""
         if self._state.is_elsewhere():
             return
         here = self._tracker.here
@@ -83,7 +82,6 @@ class _ModuleHooks:
         self._tracker.enter_module(module, sys._getframe(3), _now(), self._log.number())
 
     def module_ends(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        """A module has returned, or raised."""
         if self._state.is_elsewhere():
             return
         running = self._tracker.leave_module(module)

@@ -168,7 +168,6 @@ class _OptimizerWatch:
         self.missing.mark_trained(parameters_of(optimizer))
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Check an optimizer before it steps."""
         state, frame = self._state, sys._getframe(1)
         if state.is_elsewhere():
             return
@@ -187,7 +186,6 @@ class _OptimizerWatch:
         untrained.check_coverage(state, optimizer, self.missing)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        """Note that it has stepped."""
         if not self._state.is_elsewhere():
             self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
 

@@ -46,7 +46,6 @@ def _note_saving(state: RecordingState, original: Callable[..., Any], self: nn.M
 
 
 def _strip_prefix(key: str) -> str:
-    """Return a key without the `module.` of wrappers."""
     return ".".join(part for part in key.split(".") if part != "module")
 
 

@@ -68,7 +68,6 @@ class EndedFunctionMode(FunctionMode):
     """A function mode that has ended."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make the call."""
         return func(*args, **(kwargs or {}))
 
 
@@ -106,7 +105,6 @@ class DispatchMode:
         self.__class__ = _ended_class(EndedDispatchMode, type(self))
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator."""
         raise NotImplementedError
 
 
@@ -114,7 +112,6 @@ class EndedDispatchMode(DispatchMode):
     """A dispatch mode that has ended."""
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the operator."""
         return redispatch(func, args, kwargs)
 
 

@@ -170,7 +170,6 @@ class Birth(TensorRef):
         self.depth = parent.depth + 1
 
     def __getattr__(self, name: str) -> Any:
-        """Return the default of an unset field."""
         if name in _UNSAID:
             return _UNSAID[name]
         raise AttributeError(name)
@@ -219,7 +218,6 @@ class _Ref(TensorRef):
 
     @classmethod
     def make_ref(cls, holder: torch.Tensor | torch.UntypedStorage, birth: Birth) -> _Ref:
-        """Return a reference with its birth."""
         ref = cls(holder)
         ref.birth = birth
         return ref

@@ -78,7 +78,6 @@ def checksum_tensor(tensor: torch.Tensor) -> int:
 
 
 def _peer_access(source: torch.device, target: torch.device) -> Literal["yes", "no", "unknown"]:
-    """Return the driver's answer on peer access."""
     ask = getattr(torch.cuda, "can_device_access_peer", None)
     if ask is None or source.type != "cuda" or target.type != "cuda":
         return "unknown"

@@ -152,7 +152,6 @@ class Log:
         }
 
     def _list_moves(self) -> tuple[Move, ...]:
-        """Return moves by first time."""
         records = [
             Move(device_id(source), device_id(target), nbytes, shape, format_dtype(dtype), module, phase, to_site(site), cause,
                  entry[2], entry[1], entry[0], tensors)
@@ -161,7 +160,6 @@ class Log:
         return tuple(sorted(records, key=lambda m: m.number))
 
     def _list_ops(self) -> tuple[OpEvent, ...]:
-        """Return operators by first time."""
         sites = {raw: to_site(raw) for raw in {entry.site for entry in self.ops.values()}}
         records = []
         for (name, module, phase, _, inputs, out), entry in self.ops.items():
@@ -171,7 +169,6 @@ class Log:
         return tuple(sorted(records, key=lambda o: o.number))
 
     def _list_modules(self) -> tuple[ModuleEvent, ...]:
-        """Return modules by first call."""
         records = [
             make_record(ModuleEvent, e, path=path, replica=copy, inputs=_device_ids(e.inputs), outputs=_device_ids(e.outputs))
             for (path, copy), e in self._modules.items()

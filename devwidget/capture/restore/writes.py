@@ -64,7 +64,6 @@ class WriteMode(DispatchMode):
         self._storages = storages
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Save, then run the operator."""
         known = _known.get(id(func)) or find_writes(func)
         if known.places:
             self._save_written(known, args, kwargs)

@@ -113,7 +113,6 @@ def _takes_one(function: Callable[..., Any]) -> bool:
 
 
 def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    """Return True if `step` requires a closure."""
     try:
         inspect.signature(optimizer.step).bind()
     except TypeError:

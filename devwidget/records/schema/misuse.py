@@ -26,7 +26,6 @@ class DevwidgetError(Exception):
         super().__init__("\n".join(self._list_parts()))
 
     def __str__(self) -> str:
-        """Return the fact, the reason, and what is right."""
         return "\n".join(map(in_language, self._list_parts()))
 
     def _list_parts(self) -> Iterator[str]:

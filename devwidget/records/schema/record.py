@@ -100,7 +100,6 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 @functools.cache
 def _text_fields(kind: type) -> tuple[str, ...]:
-    """Return the fields that may hold a message, or several."""
     return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))
 
 
