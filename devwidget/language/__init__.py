@@ -1,1 +1,1 @@
-"""WORDS: the language in which reports speak, and the catalogues of translations."""
+"""The language of reports, and the catalogues of translations."""

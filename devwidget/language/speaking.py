@@ -1,4 +1,4 @@
-"""Which language reports speak, and what a message says in it."""
+"""Choose the language of reports and translate messages."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _followers: list[Callable[[], None]] = []
 
 
 def languages() -> tuple[str, ...]:
-    """Languages that there are words in: `en`, in which messages are written, and one for each catalogue."""
+    """Return the available languages: `en`, in which messages are written, and one for each catalogue."""
     return (ENGLISH, *sorted(each.name for each in CATALOGUES.iterdir() if each.is_dir()))
 
 
 def set_language(name: str | None) -> None:
-    """Say reports, findings and the panel in a language from now on; records keep their messages in all of them.
+    """Set the language of reports, findings and panels. Saved records can be shown in any language.
 
     Args:
-        name: `en` or `zh` (Simplified Chinese), also with a country, such as `zh-CN`; None goes by LANGUAGE, LC_ALL,
-            LC_MESSAGES and LANG, as gettext does.
+        name: `en` or `zh` (Simplified Chinese), also with a country, such as `zh-CN`; None reads LANGUAGE, LC_ALL, LC_MESSAGES
+            and LANG, as gettext does.
 
     Raises:
         UnknownNameError: for a language without a catalogue.
@@ -51,19 +51,19 @@ def set_language(name: str | None) -> None:
 
 
 def follow(told: Callable[[], None]) -> None:
-    """Call this, from now on, whenever reports speak another language than before."""
+    """Call this function whenever the language of reports changes."""
     _followers.append(told)
 
 
 def language() -> str:
-    """The language that reports speak now."""
+    """Return the current language of reports."""
     if _chosen:
         return _chosen[0]
     return _by_locale()
 
 
 def said(text: str) -> str:
-    """A message in the language of reports; a text without a translation stays as it is."""
+    """Return a message in the language of reports; a text without a translation is returned unchanged."""
     if language() == ENGLISH:
         return str(text)  # a plain one: what is told is no message any more
     if not isinstance(text, Message):
@@ -75,12 +75,12 @@ def said(text: str) -> str:
 
 
 def say(words: str, /, **facts: object) -> str:
-    """The words of a template in the language of reports."""
+    """Return the filled template in the language of reports."""
     return said(Message(words, **facts))
 
 
 def _closed(words: str, facts: Mapping[str, object]) -> str:
-    """The template with its facts, and no space where two wide letters meet: templates have it for names in Latin ones."""
+    """Return the filled template, without spaces between two wide letters: templates have spaces around Latin names."""
     text, end = "", 0
     for found in _FACT.finditer(words):
         text = _joined(_joined(text, words[end : found.start()]), str(facts[found[1]]))
@@ -97,17 +97,19 @@ def _joined(left: str, right: str) -> str:
 
 
 def is_wide(letter: str) -> bool:
-    """Whether a letter takes two columns of a terminal, as a Chinese one does; "" does not."""
+    """Return whether a letter takes two columns of a terminal, as Chinese letters do; False for ""."""
     return letter != "" and unicodedata.east_asian_width(letter) in "WF"
 
 
 def say_count(one: str, many: str, count: int, shown: str = "") -> str:
-    """The template for one thing or for many, as the language wants it, with `{count}`, or what is shown in its place."""
+    """Return the singular or plural template in the language of reports, filled with `{count}`, or with the text shown in its
+    place.
+    """
     return fill_template(template(one, many, count), {"count": shown or f"{count:,}"})
 
 
 def template(one: str, many: str = "", count: int = 1) -> str:
-    """A template in the language of reports, its facts not filled in; with `many` for so many things."""
+    """Return a template in the language of reports, not filled in. With `many`, return the form for `count`."""
     if language() == ENGLISH:
         if many and count != 1:
             return many
@@ -119,7 +121,7 @@ def template(one: str, many: str = "", count: int = 1) -> str:
 
 
 def both(one: str, many: str) -> tuple[str, str]:
-    """The templates for one thing and for many, as they are: so a catalogue finds them."""
+    """Return the singular and plural templates unchanged, so that a catalogue finds them."""
     return one, many
 
 

@@ -110,6 +110,6 @@ def test_what_is_tried_later_prints_and_warns_nothing(capsys, recwarn):
 
 @pytest.mark.parametrize("ask", [devwidget.trace, devwidget.check])
 def test_another_value_than_the_three_is_refused(ask):
-    with pytest.raises(DevwidgetError, match="says not when fixes are tried") as error:
+    with pytest.raises(DevwidgetError, match="does not say when fixes are verified") as error:
         ask(nn.Linear(2, 2), torch.ones(1, 2), verify="True")
     assert error.value.instead == 'verify="auto", verify=True or verify=False'

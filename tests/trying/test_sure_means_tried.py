@@ -95,7 +95,7 @@ def test_values_that_one_device_cannot_tell_make_no_edit_sure():
     model = nn.DataParallel(Noisy().to("cuda:0"), device_ids=[0, 1])
     (found,) = devwidget.trace(model, torch.randn(6, 4, device="cuda:0")).findings
     assert (found.fixes[0].verified, found.fixes[0].confidence) == (True, "likely")
-    assert "its result was not checked: on one device its values differ" in str(found)
+    assert "its result was not compared: on one device its values differ" in str(found)
 
 
 def test_an_edit_that_doubles_the_gradient_alone_falls_behind(monkeypatch):

@@ -194,7 +194,7 @@ def test_an_edit_after_which_the_host_waits_is_kept_and_not_called_verified():
     (waiting,) = [fix for fix in found.fixes if fix.warns]
     assert (waiting.code, waiting.verified) == ("mask = torch.ones(3, device=x.device)", False)
     assert waiting.warns.startswith("host-sync at line ")
-    assert f"tried: the step runs, with {waiting.warns})" in str(found)
+    assert f"with it the step runs, with {waiting.warns})" in str(found)
 
 
 def nested_model():
