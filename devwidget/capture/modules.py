@@ -107,12 +107,12 @@ def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Te
 
 
 def all_tensors(root: nn.Module) -> list[torch.Tensor]:
-    """Yield every parameter of a tree, then every buffer."""
+    """Return every parameter of a tree, then every buffer."""
     return [tensor for group in TENSOR_GROUPS for _, tensor in named_tensors(root, group)]
 
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Yield parameters and buffers of one module. A DataParallel replica keeps them as plain attributes."""
+    """Return parameters and buffers of one module. A DataParallel replica keeps them as plain attributes."""
     values: dict[str, Any] = {**own_parameters(module), **dict(registered_entries(module, "_buffers"))}
     if own(module).get("_is_replica") is True:
         values |= own(module)
@@ -120,7 +120,7 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
-    """Yield registered parameters, without the tensors that `torch.func.functional_call` swaps in for one call."""
+    """Return registered parameters, without the tensors that `torch.func.functional_call` swaps in for one call."""
     return {name: value for name, value in registered_entries(module, "_parameters") if is_parameter(value)}
 
 

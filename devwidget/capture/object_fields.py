@@ -105,7 +105,7 @@ def field_of(value: object, name: str) -> Any:
 
 
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
-    """Return what a class and its bases below `stop` define, the nearest definition of a name first."""
+    """Yield what a class and its bases below `stop` define, the nearest definition of a name first."""
     seen: set[str] = set()
     for base in mro_of(kind):
         if base is stop:

@@ -204,7 +204,7 @@ def find_first(paths: str) -> Any:
 
 
 def list_absent(table: Mapping[str, str]) -> Iterator[str]:
-    """Return the paths of a table that do not exist."""
+    """Yield the paths of a table that do not exist."""
     for paths in table.values():
         try:
             find_first(paths)

@@ -118,7 +118,7 @@ def children(value: object, most_items: int = sys.maxsize) -> Iterator[tuple[str
 
 
 def _items(value: Any, most: int) -> Iterator[tuple[str, Any]]:
-    """Return the content of a container, copied at once: other threads may change it meanwhile."""
+    """Yield the content of a container, copied at once: other threads may change it meanwhile."""
     items = items_of(value)
     if items is not None:
         for key, part in items[-most:]:
@@ -160,7 +160,7 @@ def _read_cell(cell: CellType) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(value: object) -> Iterator[tuple[str, Any]]:
-    """Return attributes; for a module, its parts as the attributes that they look like."""
+    """Yield attributes; for a module, its parts as the attributes that they look like."""
     is_parent = is_module(value)
     for name, part in fields_of(value):
         if is_parent and name in _GROUPS and is_a(part, dict):

@@ -118,7 +118,7 @@ def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
 
 
 def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
-    """Return attributes that forward wrote into a replica, which is discarded, and that the class reads."""
+    """Record attributes that forward wrote into a replica, which is discarded, and that the class reads."""
     parts = [part for _, part in walk_modules(replica)]
     for (index, name), value in plain_attributes(replica).items():
         old = before.get((index, name), _MISSING)
@@ -263,7 +263,7 @@ def _describe_input(state: RecordingState, tensor: torch.Tensor, caller: FrameTy
 
 
 def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | None) -> torch.Tensor | None:
-    """Return the mean of a vector that backward rejected because each replica returned a number; None for any other error.
+    """Report a vector that backward rejected because each replica returned a number; return its mean to repair that.
 
     Most programs take the mean themselves, as DataParallel intends.
     """

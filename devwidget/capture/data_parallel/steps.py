@@ -243,7 +243,7 @@ class WrapperWatch:
 
     @staticmethod
     def _mark_nodes(key: str, value: object, tensors: Iterable[torch.Tensor]) -> None:
-        """Store the call, or what they computed, on the autograd nodes of a step."""
+        """Store a value on the autograd nodes of some tensors."""
         for node in map(node_of, tensors):
             if node is not None:
                 node.metadata[key] = value

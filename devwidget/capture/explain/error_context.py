@@ -130,7 +130,7 @@ def _parts_of(module: nn.Module) -> list[nn.Module]:
 
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
-    """Return modules that a user frame's code has a name for; `self` counts as unnamed."""
+    """Yield modules that a user frame's code has a name for; `self` counts as unnamed."""
     if not is_users_code(frame.f_code):
         return
     variables = dict(globals_used(frame))

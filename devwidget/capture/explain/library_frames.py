@@ -103,7 +103,7 @@ def lost_state(context: ErrorContext) -> None:
 
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
-    """Return the attributes that the line of a frame reads, and their objects."""
+    """Yield the attributes that the line of a frame reads, and their objects."""
     node, scope = parsed_statement(statements.statement_text(frame.f_code.co_filename, frame.f_lineno)), Scope(frame)
     for part in ast.walk(node) if node is not None else ():
         if isinstance(part, ast.Attribute):
@@ -111,7 +111,7 @@ def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
 
 
 def _wrappers(context: ErrorContext) -> Iterator[tuple[str, Any]]:
-    """Return the DataParallel wrappers of the model, with their paths."""
+    """Yield the DataParallel wrappers of the model, with their paths."""
     for path, module in context.state.tracker.list_modules():
         if is_a(module, nn.DataParallel):
             yield path, module

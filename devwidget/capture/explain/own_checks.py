@@ -74,7 +74,7 @@ def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, 
 
 
 def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Return both sides of the equality that the raising line, or the `if` around it, requires."""
+    """Yield both sides of the equality that the raising line, or the `if` around it, requires."""
     for node in read_file(frame.f_code.co_filename).statements:
         match node:
             case ast.Assert() if _is_at(node, frame.f_lineno):

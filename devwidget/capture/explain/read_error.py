@@ -132,7 +132,7 @@ def _own_check(context: ErrorContext) -> None:
 
 
 def _failed_call(context: ErrorContext) -> None:
-    """Return the innermost call whose arguments explain the exception, checked as in a recording."""
+    """Record the innermost call whose arguments explain the exception, checked as in a recording."""
     for failed in _failed_calls(context, context.below):
         for family in FAMILIES:
             if family.handle_failure(failed) is not NOT_OURS or context.state.log.faults:
@@ -195,7 +195,7 @@ def _call_of(frame: FrameType) -> Call:
 
 
 def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operand]:
-    """Return the tensors that the failing line names, then the arguments of the library call below it."""
+    """Yield the tensors that the failing line names, then the arguments of the library call below it."""
     user, written = context.user, dict[str, str]()
     if user is None:
         return
@@ -212,7 +212,7 @@ def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operan
 
 
 def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Return the tensors of the calls that frames were making; for a layer, its own tensors too."""
+    """Yield the tensors of the calls that frames were making; for a layer, its own tensors too."""
     for frame in (user, *below):
         call = failing_call(frame)
         if call is not None:

@@ -59,7 +59,7 @@ def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:
 
 
 def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """Return a traceback without devwidget's frames.
+    """Yield a traceback without devwidget's frames.
 
     The innermost user frame and the library calls below it stay; everything below a devwidget frame is removed.
     """

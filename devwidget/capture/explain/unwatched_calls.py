@@ -62,7 +62,7 @@ def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence
 
 
 def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[Any, ...]]]:
-    """Yield calls that make a device current, on the user's line or in the `__enter__` that failed."""
+    """Return calls that make a device current, on the user's line or in the `__enter__` that failed."""
     if innermost.f_code.co_name == "__enter__":
         entered = locals_of(innermost).get("self")
         number = getattr(entered, "idx", None)

@@ -186,7 +186,7 @@ class FailedCall:
         return found
 
     def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
-        """Yield the tensors that a library computed from its arguments."""
+        """Return the tensors that a library computed from its arguments."""
         unnamed = []
         for argument, tensor in given:
             is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)

@@ -61,7 +61,7 @@ _names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
 def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()) -> Iterator[torch.Tensor]:
-    """Return tensors saved in the graph of some results, except at and behind known nodes.
+    """Yield tensors saved in the graph of some results, except at and behind known nodes.
 
     Reads `SavedTensor.data`: this runs no hook (a checkpoint would compute its forward again) and skips the check whether the
     tensor was modified.
@@ -103,7 +103,7 @@ def _saved_data(saved: Any) -> Any:
 
 
 def tensors_of_frames(trace: TracebackType | None) -> Iterator[torch.Tensor]:
-    """Return tensors in the variables of a traceback's frames: what remains of a failed forward."""
+    """Yield tensors in the variables of a traceback's frames: what remains of a failed forward."""
     while trace is not None:
         frame: FrameType = trace.tb_frame
         if not is_own(frame.f_code.co_filename):

@@ -85,7 +85,7 @@ class DispatchMode:
         return self
 
     def _insert_mode(self, stack: list[DispatchMode]) -> int:
-        """Put the mode on top of the stack of its thread."""
+        """Return where the mode goes on the stack of its thread: on top."""
         return len(stack)
 
     def __exit__(self, *exc_info: object) -> None:

@@ -150,7 +150,7 @@ def _has_kernels() -> bool:
 
 
 def _choose_key() -> None:
-    """Return the first key without a torch fallback, and the sets of keys around it."""
+    """Choose the first key without a torch fallback, and the sets of keys around it."""
     global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser, _watch_thread
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet

@@ -155,7 +155,7 @@ class ModuleTracker:
         return None
 
     def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """Return every named module that is alive, the innermost running ones first."""
+        """Yield every named module that is alive, the innermost running ones first."""
         seen: set[int] = set()
         running = [r.module for r in reversed(self.here.stack)]
         for module in [*running, *(m for named in list(self._paths.values()) if (m := named()) is not None)]:

@@ -95,7 +95,7 @@ def _are_apart(group: list[_Named]) -> bool:
 
 
 def _find_equal(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
-    """Return pairs with equal values. Each tensor is read once: ten thousand layers have fifty million pairs."""
+    """Yield pairs with equal values. Each tensor is read once: ten thousand layers have fifty million pairs."""
     alike: defaultdict[tuple[float, ...], list[_Named]] = defaultdict(list)
     for each in group:
         flat = each.tensor.detach().flatten()

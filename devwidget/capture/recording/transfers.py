@@ -28,7 +28,7 @@ VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeez
 
 
 def _find_synchronizers() -> Iterator[tuple[Any, str]]:
-    """Return the calls that synchronize. Looked up for each recording: virtual GPUs replace them."""
+    """Yield the calls that synchronize. Looked up for each recording: virtual GPUs replace them."""
     for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
         for name in ("synchronize", "query"):
             if hasattr(owner, name):

@@ -44,7 +44,7 @@ def generator_keeper(kind: type) -> Keeper | None:
 
 
 def global_states() -> Iterator[Kept]:
-    """Return the generators of Python, NumPy and torch on every device."""
+    """Yield the generators of Python, NumPy and torch on every device."""
     yield _keep_global("random", random.getstate, random.setstate)
     numpy = sys.modules.get("numpy")
     if numpy is not None:

@@ -76,7 +76,7 @@ class ReachSearch:
         return self.tensors[before:]
 
     def list_globals(self) -> list[tuple[str, Any]]:
-        """Yield names and values of the global variables that functions use."""
+        """Return names and values of the global variables that functions use."""
         functions = [kept for kept in self.states if kept.keeper is GLOBALS]
         return [(each.name, each.value) for function in functions for each in function.before]
 

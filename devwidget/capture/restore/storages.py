@@ -120,7 +120,7 @@ class SavedStorages:
             raise NotRestored(Message("its storage was freed"))
 
     def find_unseen(self, tensors: Iterable[Kept]) -> Iterator[Any]:
-        """Return tensors that were written although no write was seen. Call it before anything is restored.
+        """Yield tensors that were written although no write was seen. Call it before anything is restored.
 
         Their saved values are not restored either: torch counts a write into a tensor that no watched thread made.
         """

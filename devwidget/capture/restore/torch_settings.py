@@ -51,7 +51,7 @@ def set_switches(values: dict[str, Any]) -> None:
 
 
 def _switches_anywhere() -> Iterator[Switch]:
-    """Return settings that are numbers and texts, which can be sent to another process."""
+    """Yield settings that are numbers and texts, which can be sent to another process."""
     yield Switch("inference mode", torch.is_inference_mode_enabled, _set_inference)
     yield Switch("grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled)
     yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)

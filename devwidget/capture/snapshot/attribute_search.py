@@ -52,7 +52,7 @@ class AttributeSearch:
         self._left, self._most = max(most, MOST_OBJECTS), most
 
     def find_tensors(self, name: str, value: Any, deepest: int = _DEEPEST) -> Iterator[Found]:
-        """Return the tensors in a value, up to a limit. An unregistered module in it contributes its parameters and buffers."""
+        """Yield the tensors in a value, up to a limit. An unregistered module in it contributes its parameters and buffers."""
         most = min(self._most, self._left)
         self.is_full = False
         try:

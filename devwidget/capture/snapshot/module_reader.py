@@ -169,7 +169,7 @@ def _format_also(paths: Iterable[str]) -> str:
 
 
 def _is_recomputed(name: str, registered: dict[str, Any]) -> str:
-    """Return whether a plain attribute is recomputed by the next forward: weight_norm, spectral_norm and pruning."""
+    """Return what an attribute of weight_norm, spectral_norm or pruning is recomputed from; "" for others."""
     candidates = [f"{name}{suffix}" for suffix in ("_g", "_v", "_orig")]
     sources = [each for each in candidates if each in registered]
     if sources:

@@ -17,7 +17,7 @@ from devwidget.records.snapshot import TensorFacts
 def read_optimizer(
     optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str], reader: TensorReader
 ) -> Iterator[TensorFacts]:
-    """Return every state tensor, named `<parameter path>.<state>`. Parameters of other models are named by their group."""
+    """Yield every state tensor, named `<parameter path>.<state>`. Parameters of other models are named by their group."""
     for name, tensor, note in optimizer_tensors(optimizer, parameter_paths):
         yield reader.read_tensor("", name, "optimizer", tensor, note)
 
@@ -38,7 +38,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[in
 
 
 def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
-    """Return tensors in attributes of a user's optimizer, outside of its parameters."""
+    """Yield tensors in attributes of a user's optimizer, outside of its parameters."""
     trained = {id(parameter) for parameter in parameters_of(optimizer)}
     search, fields = AttributeSearch(lambda value: id(value) in trained), dict_of(optimizer)
     for name in search.find_candidates(fields, fields.keys() - {"state", "param_groups", "defaults"}):

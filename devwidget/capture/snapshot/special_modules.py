@@ -76,7 +76,7 @@ def read_special(own: dict[str, Any]) -> Special:
 
 
 def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], reader: TensorReader) -> list[TensorFacts]:
-    """Yield the tensors of the module with their real location."""
+    """Return the tensors of the module with their real location."""
     if own.get("_is_replica") is True:
         kept = items_of(own.get("_former_parameters")) or ()
         read = [reader.read_tensor(path, name, "parameter", tensor) for name, tensor in kept if is_tensor(tensor)] + read

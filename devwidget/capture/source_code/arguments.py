@@ -62,7 +62,7 @@ def _is_written_as(called: Any, code: CodeType) -> bool:
 
 
 def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
-    """Return the user's line that omitted an argument which the called functions pass on.
+    """Yield the user's line that omitted an argument which the called functions pass on.
 
     For example `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; None if the argument was passed.
     """

@@ -53,7 +53,7 @@ def forget_edited_files() -> None:
 
 
 def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite]:
-    """Return where user code called the user's functions of these names, from the innermost on."""
+    """Yield where user code called the user's functions of these names, from the innermost on."""
     for called, above in itertools.pairwise(frames_at_work(frame)):
         if called.f_code.co_name not in names:
             return

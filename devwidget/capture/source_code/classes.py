@@ -18,19 +18,19 @@ MOST_WRAPPERS = 32
 
 
 def functions_of(kind: type) -> Iterator[FunctionType]:
-    """Return the user's functions in a class and its bases, nearest first, including decorated ones."""
+    """Yield the user's functions in a class and its bases, nearest first, including decorated ones."""
     for base in mro_of(kind):
         yield from functions_in(base)
 
 
 def functions_in(kind: type) -> Iterator[FunctionType]:
-    """Return `functions_of` for one class without its bases."""
+    """Yield `functions_of` for one class without its bases."""
     for member in list(names_of(kind).values()):
         yield from list_written(member)
 
 
 def list_written(member: object) -> Iterator[FunctionType]:
-    """Return the user's functions behind a method, a property or a wrapper, the outermost first."""
+    """Yield the user's functions behind a method, a property or a wrapper, the outermost first."""
     outer, seen = _unwrap_member(member), 0
     waiting = [outer] if outer is not None else []
     while waiting and seen < MOST_WRAPPERS:
@@ -41,7 +41,7 @@ def list_written(member: object) -> Iterator[FunctionType]:
 
 
 def _wrapped_by(function: FunctionType) -> list[FunctionType]:
-    """Yield the function wrapped by `functools.wraps`, then functions of the same name in the closure."""
+    """Return the function wrapped by `functools.wraps`, then functions of the same name in the closure."""
     told = _unwrap_member(function.__dict__.get("__wrapped__"))
     cells = [_unwrap_member(value) for value in map(cell_contents, function.__closure__ or ())]
     return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]

@@ -110,13 +110,13 @@ class Scope:
         return list(self.leaves(node))
 
     def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
-        """Return tensors whose device an expression's result shares."""
+        """Yield tensors whose device an expression's result shares."""
         for decider in self.deciders(node):
             if not isinstance(decider, ast.Call):
                 yield decider
 
     def deciders(self, node: ast.expr) -> Iterator[torch.Tensor | ast.Call]:
-        """Return the same, and the torch calls in it, which may include a factory."""
+        """Yield the same, and the torch calls in it, which may include a factory."""
         value = self.value(node)
         if is_tensor(value):
             yield value
@@ -131,7 +131,7 @@ class Scope:
                 yield from self.deciders(right)
 
     def _deciders_of_call(self, node: ast.Call) -> Iterator[torch.Tensor | ast.Call]:
-        """Return what decides a call's device: the object of a method, the weights of a layer, the arguments of a torch
+        """Yield what decides a call's device: the object of a method, the weights of a layer, the arguments of a torch
         function.
         """
         func, name = self.value(node.func), name_of_called(node)

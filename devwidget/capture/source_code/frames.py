@@ -59,7 +59,7 @@ def _is_container(value: Any) -> bool:
 
 
 def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Yield parameters and buffers of a module and its submodules, as code would write them: `.layers[0].weight`."""
+    """Return parameters and buffers of a module and its submodules, as code would write them: `.layers[0].weight`."""
     found = []
     for path, part in sorted(walk_modules(module), key=lambda named: named[0].count(".")):
         for name, tensor in own_tensors(part).items():

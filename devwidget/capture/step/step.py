@@ -35,7 +35,7 @@ class Step:
         return list({id(module): module for root in roots for _, module in walk_modules(root)}.values())
 
     def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
-        """Return the parts of the step in order. Each reads results of the previous ones in `seen`: `out`, `loss`."""
+        """Yield the parts of the step in order. Each reads results of the previous ones in `seen`: `out`, `loss`."""
         seen = {} if seen is None else seen
 
         def forward() -> None:

@@ -74,7 +74,7 @@ class RefusedPickle(Exception):
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Finds the name of a class or a function first for every object that is not a plain value."""
+    """Refuses all objects other than plain values: each begins with the name of a class or a function."""
 
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise RefusedPickle(f"it asks for {module_name[:80]}.{global_name[:80]}")

@@ -91,7 +91,7 @@ def in_row(parts: Iterable[str], between: str = ", ") -> str:
 
 
 def out_of_row(text: str) -> Iterator[str]:
-    """Return the parts of `in_row`; for any other text, the text itself."""
+    """Yield the parts of `in_row`; for any other text, the text itself."""
     if isinstance(text, Message) and text.template in ROWS.values():
         yield from out_of_row(text.facts["first"])
         yield from out_of_row(text.facts["second"])
