@@ -116,9 +116,12 @@ def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
                 yield name, value
 
 
-def find_class_attribute(kind: type, name: str, default: Any = None) -> Any:
-    """Return the stored value of a name in a class or the nearest of its bases."""
-    return next((names_of(base)[name] for base in mro_of(kind) if name in names_of(base)), default)
+def find_class_attribute(kind: type, name: str) -> Any:
+    """Return the stored value of a name in a class or the nearest of its bases; None for nothing."""
+    for base in mro_of(kind):
+        if name in names_of(base):
+            return names_of(base)[name]
+    return None
 
 
 def items_of(value: object) -> list[tuple[Any, Any]] | None:

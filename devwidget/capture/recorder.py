@@ -119,7 +119,7 @@ class Recorder:
             DevwidgetError: if `model` is not a module, or `optimizer` not an optimizer.
         """
         refuse_model(model)
-        if find_class_attribute(type(optimizer), "step") is None:  # whoever has one may be an optimizer written by hand
+        if find_class_attribute(type(optimizer), "step") is None:  # an object with `step` may be an optimizer written by hand
             refuse_optimizer(optimizer)
         self._state.tracker.close_roots()
         self._state.tracker.attach_model(model, name)
@@ -275,7 +275,7 @@ class Recorder:
                 self._meet_last(error)
             self._facts = self._read_trace()
         self._state.let_go()
-        self._state.watching = contextlib.nullcontext  # a method would be a cycle; what stood beside it holds the whole model
+        self._state.watching = contextlib.nullcontext  # a method would be a cycle, and its neighbours hold the whole model
 
     def _meet_last(self, error: BaseException) -> None:
         from devwidget.capture.explain.own_checks import meet_own_check  # with the first exception, not with the import
@@ -295,7 +295,7 @@ class Recorder:
 
     def _enter_modes(self, undo: Undo) -> None:
         switch, state = torch_internals.set_function_state, torch_internals.function_state
-        if switch and state:  # our looking is hidden from function modes: it may be cut short before it lets go
+        if switch and state:  # our reads are hidden from function modes, and may be interrupted before they restore them
             undo.add_step(switch, state())
         self._state.begin_in_thread(undo)
         undo.add_step(leave_modes, self._state)

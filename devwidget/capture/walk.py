@@ -83,7 +83,7 @@ def walk(
     Raises:
         TooManyObjects: if there are more than `most`.
     """
-    seen: dict[int, Any] = {}  # objects too: an id is somebody else's when its object is gone
+    seen: dict[int, Any] = {}  # keeps the objects, because ids are reused
     level = [Place(value, path, None) for path, value in roots]
     for _ in range(deepest + 1):
         below: list[Place] = []

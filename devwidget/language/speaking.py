@@ -65,7 +65,7 @@ def language() -> str:
 def said(text: str) -> str:
     """Return a message in the language of reports; a text without a translation is returned unchanged."""
     if language() == ENGLISH:
-        return str(text)  # a plain one: what is told is no message any more
+        return str(text)  # a plain string: a translated text is no longer a message
     if not isinstance(text, Message):
         if text:
             return template(text)

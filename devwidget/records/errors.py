@@ -102,7 +102,7 @@ def of_worker(text: str) -> tuple[str, str]:
     if not told or caught is None:
         return text, ""
     rows = trace.strip("\n").split("\n")
-    frames = [at for at, row in enumerate(rows) if row[:1].isspace()]  # what stands at the margin after them is the message
+    frames = [at for at, row in enumerate(rows) if row[:1].isspace()]  # the unindented text after them is the message
     return "\n".join(rows[frames[-1] + 1 :] if frames else rows).strip(), caught[1]
 
 

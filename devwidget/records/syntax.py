@@ -52,7 +52,7 @@ def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
     """Return the expression of a text at a line. Columns count in the text without surrounding spaces."""
     text = text.strip()
     node = parsed_statement(text, line)
-    if node is None and "\n" in text:  # a part of something in brackets may go on at the next line
+    if node is None and "\n" in text:  # a part of an expression in brackets may continue on the next line
         node = parsed_statement(f"(\n{text}\n)", line - 1)
     if isinstance(node, ast.Expr):
         return node.value

@@ -102,9 +102,6 @@ class _Trials:
         self._step, self._again, self._left = step, again, MOST_TRIALS
         self._is_asked, self.runs = is_asked, 0
         self._end = clock() + LAST_BEGIN_SECONDS
-        files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
-        kinds = {id(type(each)): type(each) for each in step.list_modules()}
-        self._files, self._roots = files, [step.loss_fn, *kinds.values(), step.model, step.inputs, step.optimizer]
         self._good: dict[int, Fix] = {}
         self.outcomes: dict[Fix, Fix] = {}
         self._failures: dict[Fix, str] = {}
@@ -112,7 +109,10 @@ class _Trials:
 
     @functools.cached_property
     def _live(self) -> LiveFunctions:
-        return find_functions(self._files, self._roots)
+        step = self._step
+        files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
+        kinds = {id(type(each)): type(each) for each in step.list_modules()}
+        return find_functions(files, [step.loss_fn, *kinds.values(), step.model, step.inputs, step.optimizer])
 
     def try_one(self, fix: Fix) -> bool | None:
         """Run the step with one fix, all other findings repaired. Return whether it works; None if unknown.
@@ -160,7 +160,7 @@ class _Trials:
         others = [finding for number, finding in enumerate(self._found) if number not in fixes]
         works = self._attempt(fixes, others, heal=bool(others))
         if works is False and not others and self._attempt(fixes, others, heal=True):
-            return None  # it cures its finding; the step needs a cure that no finding tells of
+            return None  # it fixes its finding; the step needs another fix that no finding has
         return works
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
@@ -196,7 +196,7 @@ class _Trials:
             return None if failure is None else True
         self._failures |= dict.fromkeys(chosen, failure)
         if effects:
-            return None  # an edit did not stand where it will stand
+            return None  # an edit was not where it will be in the file
         return False
 
     def _judge(self, fixes: dict[int, Fix], others: list[Finding], runs: Sequence[Run], is_random: bool) -> str | None:

@@ -90,7 +90,7 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
         pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
     elif direct:
         parts = operands_of(node)
-        if len(parts) == len(args) or isinstance(node, ast.Subscript):  # what is written to an item stands behind it
+        if len(parts) == len(args) or isinstance(node, ast.Subscript):  # a value written to an item follows the item
             pairs += zip(parts, args, strict=False)
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):

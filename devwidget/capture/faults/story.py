@@ -80,7 +80,7 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
         family.append(wrapped)
     for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
         if is_parameter(each) and not is_among(each, family):
-            family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
+            family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which another object may keep
     return family
 
 

@@ -105,7 +105,7 @@ class BirthMode(FunctionMode):
     def _note_call(self, call: TorchCall, out: Any) -> None:
         try:
             if type(out) is not _Size:  # the most frequent question
-                with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+                with _DisableTorchFunction():  # our reads must not call the user's modes and tensor classes
                     if type(out) is _Tensor and call.name not in _MORE:
                         self._note_birth(call, out)
                     else:
@@ -144,7 +144,7 @@ class BirthMode(FunctionMode):
             birth.weights = weights
         else:
             birth = Birth.derive_birth(result, number, parent)
-            if data is None and call.name != "clone":  # as nearly all are: nothing else is said of it
+            if data is None and call.name != "clone":  # the usual case: nothing else is noted
                 state.births.add_birth(result, birth)
                 return
         if data is not None:

@@ -165,7 +165,7 @@ class OperatorMode(DispatchMode):
                 here.nodes.note_node(number, site, here.path)
         inputs = output = asked[1]  # virtual GPUs have found it already
         if inputs is None:
-            with _DisableTorchFunction():  # function modes are active while autograd runs: our looking is no call for them
+            with _DisableTorchFunction():  # function modes are active while autograd runs, and must not see our reads
                 inputs = _find_devices(args)
                 output = first.device if first is not None else None
         elif first is None:
@@ -187,7 +187,7 @@ class OperatorMode(DispatchMode):
         for observer in self._state.observers:
             try:
                 observer.operator_begins(func, name, args, sys._getframe(1))
-            except Exception as error:  # a bug of ours is no business of the user's
+            except Exception as error:  # a bug of devwidget must not reach the user's program
                 self._state.log.log_trouble(error)
         return self._run_logged(func, name, args, kwargs, is_foreign=True)
 
@@ -223,7 +223,7 @@ class OperatorMode(DispatchMode):
             if not _is_later(name, args, kwargs):
                 if out.device.type == "cpu" and is_accelerator(before.device):
                     self._note_wait(name, before.device, sys._getframe(2))
-                self._state.transfers.sending.clear()  # the host waits for it, and for what was sent before
+                self._state.transfers.sending.clear()  # the host syncs with it, and with earlier copies
         if isinstance(before, torch.Tensor) and before.device != out.device:
             for observer in self._state.observers:
                 observer.copy_made(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))

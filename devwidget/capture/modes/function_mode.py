@@ -107,7 +107,9 @@ class CallMode(BirthMode):
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
-        if func.__name__ == "backward" and torch_internals.current_autograd_node() is None:  # a checkpoint's is no step
+        if (
+            func.__name__ == "backward" and torch_internals.current_autograd_node() is None
+        ):  # a checkpoint's backward is not a step
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.note_trained()
@@ -134,7 +136,7 @@ class CallMode(BirthMode):
         if func.__self__ in (own, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
             try:
                 leaves.look_for_gradient(self._state, owner, _find_reader(frame))
-            except Exception as trouble:  # a bug of ours is no business of the user's
+            except Exception as trouble:  # a bug of devwidget must not reach the user's program
                 self._state.log.log_trouble(trouble)
 
     def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:

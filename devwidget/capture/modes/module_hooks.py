@@ -94,7 +94,7 @@ class _ModuleHooks:
             entry.stopped = self._log.number()
         entry.calls += 1
         entry.seconds += _now() - running.started
-        with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+        with _DisableTorchFunction():  # our reads must not call the user's modes and tensor classes
             if len(rest) == 1:  # when forward raises, torch calls an `always_call` hook without the keyword arguments
                 self._note_failure(entry, running, args)
             else:

@@ -29,7 +29,7 @@ def _wrap_question(original: Callable[[Iterable[Any]], bool]) -> Callable[[Itera
         modes = torch_internals.function_modes()
         args = tuple(relevant_args)
         if not modes or any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
-            return bool(original(args))  # also in threads that nobody watches
+            return bool(original(args))  # also in threads that are not watched
         return any(_overrides_function(type(arg)) for arg in args)
 
     return has_torch_function

@@ -114,7 +114,7 @@ def watch_exports(state: object, undo: Undo) -> None:
     """Make torch export as without a recording."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
     if torch_internals.EXPORT in sys.modules and torch_internals.has_name("export"):
-        owners.append(torch_internals.find_target("export"))  # which `export` calls, whoever has imported that
+        owners.append(torch_internals.find_target("export"))  # which `export` calls even if it was imported before
     for owner, name in owners:
         if hasattr(owner, name):
             undo.enter_context(registry.make_patch(owner, name, _wrap_export))

@@ -135,7 +135,7 @@ def _run_backward(state: RecordingState, calls: Calls, original: Any, ctx: Any, 
     forward = ctx.metadata.get(KEY)
     if forward is None:
         return out
-    function = inspect.unwrap(original)  # another recording may stand between
+    function = inspect.unwrap(original)  # another recording may be in between
     if not is_a(out, tuple):
         return _check_gradients(state, function, grads, forward, out, forward.devices[0])
     results = tuple(parts_of(out))

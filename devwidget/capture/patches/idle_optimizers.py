@@ -128,7 +128,7 @@ def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
 
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    with torch_internals.DisableTorchFunction():  # our looking is no call for function modes
+    with torch_internals.DisableTorchFunction():  # function modes must not see our reads
         return any(gradient_of(each) is not None for each in _tensors_of(optimizer))
 
 

@@ -278,7 +278,7 @@ def check_state(
 def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, Any, str, torch.Tensor]]:
     """Return parameter, its entries, name and tensor for each state tensor on another device than its parameter."""
     found = []
-    with torch_internals.DisableTorchFunction():  # our looking is no call for function modes
+    with torch_internals.DisableTorchFunction():  # function modes must not see our reads
         for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
             if not is_tensor(parameter):
                 continue

@@ -41,7 +41,7 @@ class FunctionMode(TorchFunctionMode):
     def leave_mode(self) -> None:
         """End the mode, wherever it is."""
         if not self._take_out(self):
-            # It stands on the stack of another thread, which this one cannot reach: what it is there only forwards from now on.
+            # It is on the stack of another thread, which this one cannot reach: there it only forwards from now on.
             self.__class__ = _ended_class(EndedFunctionMode, type(self))
 
     def leave_after_call(self, frame: FrameType) -> None:

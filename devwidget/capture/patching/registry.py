@@ -162,7 +162,7 @@ class Hub:
 
     def _join_listeners(self) -> Any:
         standing, function = self.original, None
-        if self._function is not None:  # whoever has imported it calls it for ever
+        if self._function is not None:  # code that imported it keeps calling it
             self._function.redirect_to(_plain_function(self._inherited))
         for each in self.listeners:
             if each.wrapper is None:

@@ -108,7 +108,7 @@ def find_call(node: Any) -> WrapperCall | None:
 
     The graph of a replica leads to its copies of the parameters or to its share of the batch, and to nothing gathered.
     """
-    if CALL in node.metadata:  # a step of a call, beside its replicas
+    if CALL in node.metadata:  # a step of a call, outside of its replicas
         return None
     near, seen = deque(before for before, _ in node.next_functions), {node}
     while near and len(seen) < MOST_NODES:

@@ -75,7 +75,7 @@ class RecordingState:
         if self.is_here():
             try:
                 self.comparisons.look_at(frame)
-            except Exception as trouble:  # a bug of ours is no business of the user's
+            except Exception as trouble:  # a bug of devwidget must not reach the user's program
                 self.log.log_trouble(trouble)
 
     def is_here(self) -> bool:

@@ -47,7 +47,7 @@ class AttributeSearch:
 
     def __init__(self, is_registered: Callable[[object], bool], most: int = MOST_IN_ONE) -> None:
         self._is_registered = is_registered
-        self._opened: dict[int, Any] = {}  # objects too: an id is somebody else's when its object is gone
+        self._opened: dict[int, Any] = {}  # keeps the objects, because ids are reused
         self._kinds: dict[int, tuple[type, bool]] = {}
         self._left, self._most = max(most, MOST_OBJECTS), most
 

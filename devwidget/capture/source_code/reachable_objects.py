@@ -72,7 +72,7 @@ def is_of_program(value: Any) -> bool:
 
 def is_users(kind: type) -> bool:
     """Return whether a class was written by the user, so that its definitions are searched."""
-    if module_name(kind) == "__main__":  # whoever runs the program may have put its own module there
+    if module_name(kind) == "__main__":  # the program that runs the script may have put its own module there
         return True
     module = sys.modules.get(module_name(kind))
     if type(module) is ModuleType:

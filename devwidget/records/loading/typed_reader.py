@@ -130,7 +130,7 @@ def _read_text(value: Any) -> str:
 
 
 def _read_truth(value: Any) -> bool:
-    if type(value) is not bool:  # not isinstance: `true` is no number
+    if type(value) is not bool:  # not isinstance: `true` is not a number
         raise Unexpected(Message("true or false"), value)
     return value
 

@@ -34,7 +34,7 @@ class ReadingPlace:
     def iterate_list(self, path: str, items: Iterable[_T]) -> Iterator[_T]:
         """Yield the items of the list at a path."""
         self.move_to(path)
-        # Whoever is told of a failure asks for it.
+        # The index is part of the message of a failure.
         for self._index, item in enumerate(items):
             yield item
         self._index = -1
@@ -107,7 +107,7 @@ _LENGTHS = {b"C": 1, b"U": 1, b"\x8c": 1, b"\x8a": 1, b"X": 4, b"B": 4, b"T": 4,
 _FRAME = b"\x95"
 _LINES = frozenset((b"I", b"L", b"F", b"S", b"V", b"g"))
 _TUPLES = frozenset((b"t", b"\x85", b"\x86", b"\x87"))
-# The end, and those that ask for classes or for objects outside of the file: nobody reads on behind them.
+# The end, and operations for classes or objects outside of the file: reading stops at them.
 _REFUSED_LATER = frozenset((b".", b"c", b"i", b"\x93", b"P", b"Q"))
 
 

@@ -75,7 +75,7 @@ def dumps(record: Any) -> str:
 
 def _note_messages(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> None:
     if isinstance(value, Message):
-        for fact in value.facts.values():  # those inside stand before it
+        for fact in value.facts.values():  # inner messages come first
             _note_messages(fact, messages)
         messages[str(value)] = value.template, value.facts
     elif isinstance(value, tuple):
