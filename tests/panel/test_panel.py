@@ -136,7 +136,7 @@ def test_a_fix_that_cannot_be_tried_says_why(opened):
     panel, _ = opened
     panel.show_trace(offering())
     asked(panel, ask="try", finding=0, fix=0)  # the records are made by hand
-    assert "it was loaded, made in another process or by hand" in panel.view.status["text"]
+    assert "it was loaded, created in another process or by hand" in panel.view.status["text"]
 
 
 def test_a_crash_in_the_users_model_is_shown_and_lost_nowhere(opened):

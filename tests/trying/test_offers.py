@@ -58,7 +58,7 @@ def test_a_trace_from_a_file_says_that_it_cannot(passed):
     model, given = counting(), batch()
     trace = devwidget.trace(model, given)
     assert passed(trace) == trace
-    with pytest.raises(DevwidgetError, match="it was loaded, made in another process or by hand") as error:
+    with pytest.raises(DevwidgetError, match="it was loaded, created in another process or by hand") as error:
         first_fix(passed(trace)).try_it()
     assert error.value.instead == "devwidget.trace(model, batch, verify=True)"
 
