@@ -85,7 +85,7 @@ class DispatchMode:
         return self
 
     def _insert_mode(self, stack: list[DispatchMode]) -> int:
-        """Return where the mode goes on the stack of its thread: on top."""
+        """Return the position of the mode on the stack of its thread: the top."""
         return len(stack)
 
     def __exit__(self, *exc_info: object) -> None:
