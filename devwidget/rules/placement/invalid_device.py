@@ -36,8 +36,13 @@ def _make_finding(fault: Fault) -> Found:
     kind = _kind(fault)
     notes = []
     if has_kind and kind.visible_variable and fault.requested.partition(":")[2].isdigit():
-        words = "{variable} hides and renumbers devices: the first visible one is {type}:0"
-        notes.append(Message(words, variable=kind.visible_variable, type=kind.type))
+        notes.append(
+            Message(
+                "{variable} hides and renumbers devices: the first visible one is {type}:0",
+                variable=kind.visible_variable,
+                type=kind.type,
+            )
+        )
     if has_kind or _requested_kind(fault) is None:
         fixes = _list_fixes(fault)
     else:
