@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter, itemgetter
 from typing import Literal
 
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
 from devwidget.views.parallel import ParallelCall
 from devwidget.views.placement import PlacementTable
+from devwidget.views.sums import group_by, items_once, total, values_once
 
 FEW_BLOCKS, MOST_BLOCKS = 12, 60
 """A picture unfolds by itself up to the first; beyond the second neighbours on one device are joined, whatever they are."""
@@ -78,18 +80,15 @@ class Folding:
     def __init__(
         self,
         table: PlacementTable,
-        trace: Trace | None,
+        trace: Trace,
         *,
         whole: Collection[str] = (),
         opened: Collection[str] = (),
         every: bool = False,
     ) -> None:
         self._table, self._whole, self._opened, self._every = table, whole, opened, every
-        if trace:
-            self._starts = {event.path: event.number for event in trace.modules if event.replica < 0}
-        else:
-            self._starts = {}
-        self._wrong = set(_find_wrong(trace)) if trace else set()
+        self._starts = {event.path: event.number for event in trace.modules if event.replica < 0}
+        self._wrong = _find_wrong(trace)
         self._parts = _list_parts(table)
 
     def choose(self) -> list[Block]:
@@ -101,15 +100,18 @@ class Folding:
         return _join_all(joined)
 
     def _choose_rows(self) -> list[int]:
-        if len(self._table) and self._table.devices[0]:
-            rows = self._split([0], self._must_split)
-        else:
-            rows = []
+        if not len(self._table) or not self._table.devices[0]:
+            return []
+        rows = self._split([0], self._must_split)
         stuck: set[int] = set()
         joined = self._join(rows)
-        while len(joined) < FEW_BLOCKS and (heaviest := self._find_heaviest(rows, joined, stuck)) is not None:
-            more = self._split(rows, lambda row, chosen=heaviest: row == chosen)  # type: ignore[misc]
-            if len(again := self._join(more)) > FEW_BLOCKS:
+        while len(joined) < FEW_BLOCKS:
+            heaviest = self._find_heaviest(rows, joined, stuck)
+            if heaviest is None:
+                break
+            more = self._split(rows, heaviest.__eq__)
+            again = self._join(more)
+            if len(again) > FEW_BLOCKS:
                 stuck.add(heaviest)
             else:
                 rows, joined = more, again
@@ -126,7 +128,10 @@ class Folding:
         while left:
             row = left.pop()
             parts = self._find_parts(row)
-            left.extend(parts[::-1]) if parts and splits(row) else found.append(row)
+            if parts and splits(row):
+                left += reversed(parts)
+            else:
+                found.append(row)
         return found
 
     def _find_parts(self, row: int) -> list[int]:
@@ -137,24 +142,32 @@ class Folding:
     def _find_heaviest(self, rows: list[int], joined: list[Block], stuck: set[int]) -> int | None:
         """The one to unfold next; what is one of many alike, or fails itself, is seen whole."""
         whole = {block.class_name for block in joined if len(block.paths) > 1 or block.path in self._wrong}
-        items = Counter(_list_of(block) for block in joined)
+        items = Counter(map(_list_of, joined))
         names = {block.path for block in joined if block.class_name not in whole and items[_list_of(block)] == 1}
-        open_ = (row for row in rows if row not in stuck and self._table.paths[row] in names and self._find_parts(row))
-        return max(open_, key=lambda row: self._table.bytes[row], default=None)
+
+        def can_unfold(row: int) -> bool:
+            return row not in stuck and self._table.paths[row] in names and bool(self._find_parts(row))
+
+        return max(filter(can_unfold, rows), key=self._table.bytes.__getitem__, default=None)
 
     def _join(self, rows: list[int], opened: Collection[str] = (), *, every: bool = False) -> list[Block]:
         """Blocks as they run; siblings of one kind on one device as one."""
         placed: list[tuple[int, Block]] = []
-        for row in rows:
-            block = self._make_block(row)
-            placed.append((block.start if block.start >= 0 else placed[-1][0] if placed else -1, block))
-        blocks = [block for _, block in sorted(placed, key=lambda each: each[0])]
-        runs = [list(run) for _, run in groupby(blocks, _kind_of)]
-        return [block for run in runs for block in (run if every else _unfold(run, opened))]
+        start = -1
+        for block in map(self._make_block, rows):
+            if block.start >= 0:
+                start = block.start
+            placed.append((start, block))
+        placed.sort(key=itemgetter(0))
+        joined: list[Block] = []
+        for _, group in groupby(map(itemgetter(1), placed), _kind_of):
+            run = list(group)
+            joined += run if every else _unfold(run, opened)
+        return joined
 
     def _make_block(self, row: int) -> Block:
         table, path = self._table, self._table.paths[row]
-        wrong = any(each == path or each.startswith(f"{path}.") for each in self._wrong)
+        wrong = any(f"{each}.".startswith(f"{path}.") for each in self._wrong)
         unfolds = path if self._find_parts(row) else ""
         device, start = table.devices_of(row)[0], self._starts.get(path, -1)
         return Block((path,), table.classes[row], device, table.bytes[row], start, unfolds=unfolds, wrong=wrong)
@@ -173,10 +186,13 @@ def _unfold(run: list[Block], opened: Collection[str]) -> Iterator[Block]:
         yield replace(_merge(run), unfolds=key)
 
 
-def _find_wrong(trace: Trace) -> Iterator[str]:
+def _find_wrong(trace: Trace) -> set[str]:
     """Paths of modules in which something was wrong, each of the blocks in which one line was."""
-    yield from (fault.module for fault in trace.faults if fault.module)
-    yield from (each.module for each in trace.findings if each.severity == "error" and each.module)
+    wrong = {fault.module for fault in trace.faults}
+    for finding in trace.findings:
+        if finding.severity == "error":
+            wrong.add(finding.module)
+    return {module for module in wrong if module}
 
 
 def _list_parts(table: PlacementTable) -> dict[int, list[int]]:
@@ -201,22 +217,20 @@ def _list_of(block: Block) -> str:
 
 
 def _merge(run: list[Block]) -> Block:
-    kinds = {block.class_name for block in run}
-    paths = tuple(path for block in run for path in block.paths)
-    return replace(
-        run[0], paths=paths, class_name=kinds.pop() if len(kinds) == 1 else "", bytes=sum(block.bytes for block in run)
-    )
+    class_name, *others = values_once(run, "class_name")
+    if others:
+        class_name = ""
+    return replace(run[0], paths=items_once(run, "paths"), class_name=class_name, bytes=total(run, "bytes"))
 
 
 def _join_all(blocks: list[Block]) -> list[Block]:
     """Neighbours on one device as one; of a long way to and fro as many together as leave few."""
-    runs = [_merge(list(run)) for _, run in groupby(blocks, lambda each: each.device)]
+    of_device = attrgetter("device")
+    runs = [_merge(list(run)) for _, run in groupby(blocks, of_device)]
     if len(runs) > MOST_BLOCKS:
-        devices = list(dict.fromkeys(block.device for block in runs))
-        size = -(-len(runs) // max(1, MOST_BLOCKS // len(devices)))
-        windows = [runs[at : at + size] for at in range(0, len(runs), size)]
-        parts = ([each for each in window if each.device == device] for window in windows for device in devices)
-        runs = [_merge(part) for part in parts if part]
+        size = -(-len(runs) // max(1, MOST_BLOCKS // len(values_once(runs, "device"))))
+        windows = [group_by(runs[at : at + size], of_device) for at in range(0, len(runs), size)]
+        runs = [_merge(part) for window in windows for part in window.values()]
     return [replace(run, unfolds="") for run in runs]
 
 

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
-from devwidget.records.parallel import DataParallelCall
 from devwidget.records.trace import Trace
 
 
 def with_real_times(trace: Trace) -> Trace:
-    """A trace with the times that say something of speed: virtual GPUs compute on the CPU, and what they took is left out."""
+    """Leave out the times of a trace on virtual GPUs, which compute on the CPU; keep those of other traces."""
     if not trace.virtual_gpus:
         return trace
+    steps = dict.fromkeys(("scatter_seconds", "replicate_seconds", "forward_seconds", "gather_seconds"), 0.0)
     return replace(
         trace,
         seconds=0.0,
-        moves=tuple(replace(each, seconds=0.0) for each in trace.moves),
-        ops=tuple(replace(each, started=0.0) for each in trace.ops),
-        modules=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.modules),
-        replicas=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.replicas),
-        parallel=tuple(map(_drop_times, trace.parallel)),
+        moves=_replace_all(trace.moves, seconds=0.0),
+        ops=_replace_all(trace.ops, started=0.0),
+        modules=_replace_all(trace.modules, seconds=0.0, started=0.0),
+        replicas=_replace_all(trace.replicas, seconds=0.0, started=0.0),
+        parallel=_replace_all(trace.parallel, started=0.0, seconds=0.0, **steps),
     )
 
 
-def _drop_times(call: DataParallelCall) -> DataParallelCall:
-    return replace(
-        call, started=0.0, seconds=0.0, scatter_seconds=0.0, replicate_seconds=0.0, forward_seconds=0.0, gather_seconds=0.0
-    )
+def _replace_all(records: Iterable[Any], **times: float) -> tuple[Any, ...]:
+    return tuple(replace(record, **times) for record in records)
+
+
+def last_place(trace: Trace) -> int:
+    """Find the last place in a trace."""
+    events = itertools.chain(trace.ops, trace.moves, trace.faults, trace.modules)
+    places: list[int] = [0, *map(attrgetter("number"), events), *map(attrgetter("stopped"), trace.modules)]
+    return max(places)
 
 
 class Clock:
@@ -49,11 +56,11 @@ class Clock:
 
     def at(self, place: float) -> float:
         """Seconds at a place."""
-        after = bisect_right(self._places, place)
-        if not self.runs or after == len(self._places):
-            if self.runs:
-                return self._seconds[-1]
+        if not self.runs:
             return 0.0
+        after = bisect_right(self._places, place)
+        if after == len(self._places):
+            return self._seconds[-1]
         if after == 0:
             return self._seconds[0]
         (first, last), (start, end) = self._places[after - 1 : after + 1], self._seconds[after - 1 : after + 1]
@@ -61,11 +68,11 @@ class Clock:
 
 
 def _known_times(trace: Trace) -> Iterator[tuple[float, float]]:
-    yield from ((op.number, op.started) for op in trace.ops if op.started)
+    for op in trace.ops:
+        if op.started:
+            yield op.number, op.started
     for module in trace.modules:
         yield module.number, module.started
         if module.calls == 1 and module.stopped >= 0:
             yield module.stopped, module.started + module.seconds
-    events = [event.number for events in (trace.ops, trace.moves, trace.faults) for event in events]
-    last = max([0, *events, *(max(event.number, event.stopped) for event in trace.modules)])
-    yield last + 1, trace.seconds
+    yield last_place(trace) + 1, trace.seconds

@@ -12,7 +12,7 @@ from devwidget.records.site import Phase
 from devwidget.records.trace import Move, Trace
 from devwidget.views.memory import peak_bytes
 from devwidget.views.placement import device_order
-from devwidget.views.sums import total
+from devwidget.views.sums import group_by, total
 
 
 class _Line(NamedTuple):
@@ -27,8 +27,8 @@ class _Line(NamedTuple):
 
 
 def compare_traces(before: Trace, after: Trace) -> Comparison:
-    """What the second trace has more, less, or otherwise than the first."""
-    old, new = {_finding_cause(each) for each in before.findings}, {_finding_cause(each) for each in after.findings}
+    """Compare two traces: findings, hops by line, peaks."""
+    old, new = set(map(_finding_cause, before.findings)), set(map(_finding_cause, after.findings))
     return Comparison(
         fixed=tuple(each for each in before.findings if _finding_cause(each) not in new),
         new=tuple(each for each in after.findings if _finding_cause(each) not in old),
@@ -50,28 +50,25 @@ def _finding_cause(finding: Finding) -> object:
 
 def _hop_changes(before: Trace, after: Trace) -> tuple[HopChange, ...]:
     old, new = _sum_lines(before.moves), _sum_lines(after.moves)
-    changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    changes = [_hop_change(key, old.get(key, (0, 0)), new.get(key, (0, 0))) for key in changed]
+    changes = []
+    for line in {**old, **new}:
+        (count, size), (count_after, size_after) = old.get(line, (0, 0)), new.get(line, (0, 0))
+        if (count, size) != (count_after, size_after):
+            changes.append(HopChange(*line, count, count_after, size, size_after))
     return tuple(sorted(changes, key=lambda each: -max(each.before_bytes, each.after_bytes)))
-
-
-def _hop_change(line: _Line, before: tuple[int, int], after: tuple[int, int]) -> HopChange:
-    return HopChange(line.source, line.target, line.cause, line.phase, line.module, line.text, before[0], after[0], before[1],
-                     after[1])  # fmt: skip
 
 
 def _sum_lines(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
     """Crossings and bytes of each line."""
-    sums: dict[_Line, tuple[int, int]] = {}
-    for move in moves:
-        if move.site is not None:
-            text = " ".join(move.site.text.split())
-        else:
-            text = ""
-        key = _Line(move.source, move.target, move.cause, move.phase, move.module, text)
-        count, size = sums.get(key, (0, 0))
-        sums[key] = count + move.count, size + move.all_bytes
-    return sums
+    groups = group_by(moves, _line_of)
+    return {line: (total(group, "count"), total(group, "all_bytes")) for line, group in groups.items()}
+
+
+def _line_of(move: Move) -> _Line:
+    text = ""
+    if move.site is not None:
+        text = " ".join(move.site.text.split())
+    return _Line(move.source, move.target, move.cause, move.phase, move.module, text)
 
 
 def _peak_changes(before: Trace, after: Trace) -> tuple[PeakChange, ...]:

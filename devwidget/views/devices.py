@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import ROLES, DeviceMemory, MemoryCurve
+from devwidget.records.memory import ROLES, DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Fault, Move, Operand, Trace
 from devwidget.views.blocks import Block, Folding, What
 from devwidget.views.hops import with_forward_copies
-from devwidget.views.memory import memory_bars
+from devwidget.views.memory import find_curve, list_parts, memory_bars, refused_bytes, sum_parts
 from devwidget.views.parallel import ParallelCall, parallel_calls
 from devwidget.views.placement import PlacementTable, device_order
-from devwidget.views.sums import total, values_once
+from devwidget.views.sums import group_by, total, values_once
 
 Kind = Literal["copy", "gradient", "healed", "stopped"]
-_STEPS = ("scatter", "replicate", "gather", "reduce")
+_STEPS = {"scatter": "input_bytes", "replicate": "parameter_bytes", "gather": "output_bytes", "reduce": "gradient_bytes"}
+"""Step of DataParallel -> what it moves for each replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class DeviceColumn:
     @property
     def taken(self) -> int:
         """Bytes of all parts."""
-        return sum(size for _, size in self.parts)
+        return sum_parts(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +89,26 @@ class Picture:
 def make_picture(
     snapshot: Snapshot, table: PlacementTable, trace: Trace | None = None, *, opened: Collection[str] = (), every: bool = False
 ) -> Picture:
-    """The picture of a model, and of one step of it.
+    """Lay out a model, and one step of it, on its devices.
 
     Args:
         table: of the snapshot.
         opened: what a reader has unfolded, by `Block.unfolds`.
         every: each block by itself, equal ones too.
     """
-    calls = [call for call in parallel_calls(trace) if call.replicas] if trace is not None else []
-    folding = Folding(table, trace, whole={call.wrapper for call in calls}, opened=opened, every=every)
+    trace = trace or Trace()
+    calls = [call for call in parallel_calls(trace) if call.replicas]
+    folding = Folding(table, trace, whole=set(values_once(calls, "wrapper")), opened=opened, every=every)
     sketch = Sketch()
     for block in folding.choose():
         sketch.add(block)
     for call in calls:
         _add_call(sketch, call)
-    if trace is not None:
-        moves = [move for move in trace.moves if move.source != move.target]
-        if calls:
-            moves = [move for move in moves if move.cause not in _STEPS]
-        _add_moves(sketch, moves, trace.faults)
-        _add_stops(sketch, trace.faults)
+    moves = [move for move in trace.moves if move.source != move.target]
+    if calls:
+        moves = [move for move in moves if move.cause not in _STEPS]
+    _add_moves(sketch, moves, trace.faults)
+    _add_stops(sketch, trace.faults)
     return sketch.finish(_find_columns(snapshot, trace))
 
 
@@ -123,20 +125,28 @@ class Sketch:
 
     def add(self, block: Block, row: int | None = None) -> int:
         """A block in a row of its own, the last or before another; return its number."""
+        number = len(self.blocks)
         self.blocks.append(block)
         if block.what in ("module", "visit"):
             for path in block.paths:
-                self.owners.setdefault(path, []).append(len(self.blocks) - 1)
-        self.rows.insert(len(self.rows) if row is None else row, [len(self.blocks) - 1])
-        return len(self.blocks) - 1
+                self.owners.setdefault(path, []).append(number)
+        if row is None:
+            row = len(self.rows)
+        self.rows.insert(row, [number])
+        return number
 
     def add_before(self, block: Block, target: int) -> int:
-        """A tensor above the block that it goes to, beside others that do; in the last row if that block is not there yet."""
-        row = self.row_of(target) if target >= 0 else len(self.rows)
-        above = [self.blocks[at] for at in self.rows[row - 1]] if row else []
+        """A tensor above the block that it goes to, next to others that do; in the last row if that block is not there yet."""
+        row = len(self.rows)
+        if target >= 0:
+            row = self.row_of(target)
+        above = self.rows[row - 1] if row else []
+        can_join = bool(above)
+        for at in above:
+            can_join &= self.blocks[at].what == "tensor" and self.blocks[at].device != block.device
         number = self.add(block, row)
-        if above and all(each.what == "tensor" and each.device != block.device for each in above):
-            self.rows[row - 1] += self.rows.pop(row)
+        if can_join:
+            above += self.rows.pop(row)
         return number
 
     def row_of(self, number: int) -> int:
@@ -147,7 +157,9 @@ class Sketch:
         """The blocks that hold a module, its visits among them."""
         while module and module not in self.owners:
             module = module.rpartition(".")[0]
-        return self.owners.get(module, []) if module is not None else []
+        if module is None:
+            return []
+        return self.owners.get(module, [])
 
     def find_target(self, device: DeviceId, module: str | None, number: int) -> int:
         """The block inside which something arrives, else the next that begins on the device, else one inside; -1 for none."""
@@ -174,18 +186,18 @@ class Sketch:
         return -1
 
     def _in_order(self) -> list[int]:
-        return [at for row in self.rows for at in row]
+        return list(chain.from_iterable(self.rows))
 
     def finish(self, columns: list[DeviceColumn]) -> Picture:
         """The picture; a device that is used and of which nothing is known has a column too."""
         used = values_once(self.blocks, "device")
-        known = set(values_once(columns, "device"))
-        columns += [DeviceColumn(device, 0, ()) for device in used if device not in known]
-        shown = [
-            replace(each, is_idle=each.device not in used)
-            for each in columns
-            if each.device in used or each.device.is_accelerator
-        ]
+        known = values_once(columns, "device")
+        columns = columns + [DeviceColumn(device, 0, ()) for device in used if device not in known]
+        shown = []
+        for column in columns:
+            is_idle = column.device not in used
+            if column.device.is_accelerator or not is_idle:
+                shown.append(replace(column, is_idle=is_idle))
         shown.sort(key=lambda each: (each.device.kind != "cpu", device_order(each.device)))
         blocks = list(self.blocks)
         for row, numbers in enumerate(self.rows):
@@ -194,71 +206,63 @@ class Sketch:
         return Picture(tuple(shown), tuple(blocks), tuple(self.ways), self.elsewhere)
 
 
-def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[DeviceColumn]:
-    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
-    ends = {device: curve.end for device, curve in curves.items()}
-    for memory in snapshot.memory:
-        ends[memory.device] = memory
-    return [_make_column(memory, curves.get(device), trace) for device, memory in ends.items()]
+def _find_columns(snapshot: Snapshot, trace: Trace) -> list[DeviceColumn]:
+    ends = {curve.device: curve.end for curve in trace.memory}
+    ends |= {memory.device: memory for memory in snapshot.memory}
+    return [_make_column(memory, trace) for memory in ends.values()]
 
 
-def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> DeviceColumn:
-    refused, peak = 0, None
-    if curve is not None and curve.refused:
-        refused = curve.refused[0].allocated + curve.refused[0].bytes
-    if curve is not None and curve.source == "allocator":
-        peak = curve.peak
-    if peak is not None:
-        parts = tuple((role, size) for role in ROLES if (size := getattr(peak, role)))
-        return DeviceColumn(memory.device, memory.total, parts, refused, is_peak=True)
-    (bar,) = memory_bars([memory], trace, with_cpu=True) or (None,)
-    parts = tuple(part for part in bar.parts if part[0] != "free") if bar is not None else ()
-    return DeviceColumn(memory.device, memory.total, parts, refused)
+def _make_column(memory: DeviceMemory, trace: Trace) -> DeviceColumn:
+    curve = find_curve(trace, memory.device)
+    refused = refused_bytes(curve)
+    if curve is not None and curve.source == "allocator" and curve.peak is not None:
+        return DeviceColumn(memory.device, memory.total, list_parts(curve.peak, ROLES), refused, is_peak=True)
+    parts = dict[str, int]()
+    for bar in memory_bars([memory], trace, with_cpu=True):
+        parts = dict(bar.parts)
+        parts.pop("free", 0)
+    return DeviceColumn(memory.device, memory.total, tuple(parts.items()), refused)
 
 
 def _add_call(sketch: Sketch, call: ParallelCall) -> None:
     """One call of DataParallel in the place of its module: the batch, the module, its replicas, outputs and gradients."""
-    module = next((at for at, block in enumerate(sketch.blocks) if block.paths == (call.wrapper,)), None)
-    row = sketch.row_of(module) if module is not None else len(sketch.rows)
-    if module is None:
-        module = sketch.add(Block((call.wrapper,), "", call.source, 0), row)
+    module = _find_wrapper(sketch, call)
+    row = sketch.row_of(module)
     sketch.blocks[module] = replace(sketch.blocks[module], class_name=call.call.class_name, call=call)
-    batch_on = call.batch_on[0] if call.batch_on else call.source
-    batch = sketch.add(_part_of(call, "batch", batch_on, total(call.replicas, "input_bytes"), call.samples), row)
+    batch = sketch.add(_part_of(call, "batch", call.batch_on, total(call.replicas, "input_bytes"), call.samples), row)
     numbers = []
     for each in call.replicas:
         part = _part_of(call, "replica", each.device, each.parameter_bytes, each.samples, each.number)
         numbers.append(sketch.add(part, row + 2))
     sketch.rows[row + 2 : row + 2 + len(numbers)] = [numbers]
-    ways = _Ways(sketch, call, numbers)
-    ways.add("scatter", batch, "input_bytes")
-    ways.add("replicate", module, "parameter_bytes")
+    _add_ways(sketch, call, numbers, "scatter", batch)
+    _add_ways(sketch, call, numbers, "replicate", module)
     if call.gather_point is not None:
         outputs = sketch.add(_part_of(call, "outputs", call.gather_point, call.gathered_bytes), row + 3)
-        ways.add("gather", outputs, "output_bytes", back=True)
+        _add_ways(sketch, call, numbers, "gather", outputs)
     if call.reduced_bytes:
         most = max(each.gradient_bytes for each in call.replicas)
         gradients = sketch.add(_part_of(call, "gradients", call.source, most), row + 4)
-        ways.add("reduce", gradients, "gradient_bytes", back=True)
+        _add_ways(sketch, call, numbers, "reduce", gradients)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """Between the replicas of a call and another block."""
+def _find_wrapper(sketch: Sketch, call: ParallelCall) -> int:
+    for at, block in enumerate(sketch.blocks):
+        if block.paths == (call.wrapper,):
+            return at
+    return sketch.add(Block((call.wrapper,), "", call.source, 0))
 
-    sketch: Sketch
-    call: ParallelCall
-    numbers: list[int]
 
-    def add(self, step: str, other: int, size_of: str, *, back: bool = False) -> None:
-        """Ways of one step for the replicas on other devices."""
-        kind: Kind = "gradient" if step == "reduce" else "copy"
-        for at, replica in zip(self.numbers, self.call.replicas, strict=True):
-            moved = getattr(replica, size_of)
-            if moved and self.sketch.blocks[other].device != replica.device:
-                ends = (at, other) if back else (other, at)
-                way = Way(*ends, kind, moved, step=step, call=self.call, number=replica.number)
-                self.sketch.ways.append(way)
+def _add_ways(sketch: Sketch, call: ParallelCall, numbers: list[int], step: str, other: int) -> None:
+    """Ways of one step between another block and the replicas on other devices, from them where results come back."""
+    kind: Kind = "gradient" if step == "reduce" else "copy"
+    for at, replica in zip(numbers, call.replicas, strict=True):
+        moved = getattr(replica, _STEPS[step])
+        if moved and sketch.blocks[other].device != replica.device:
+            source, target = (other, at)
+            if step in ("gather", "reduce"):
+                source, target = (at, other)
+            sketch.ways.append(Way(source, target, kind, moved, step=step, call=call, number=replica.number))
 
 
 def _part_of(call: ParallelCall, what: What, device: DeviceId, size: int, samples: int = 0, number: int = -1) -> Block:
@@ -272,20 +276,21 @@ def _add_moves(sketch: Sketch, moves: list[Move], faults: tuple[Fault, ...]) -> 
     for move in there:
         if move.cause == "hook":
             _add_visit(sketch, move)
-    found: dict[tuple[object, object, Kind], list[Move]] = {}
-    for move in there:
-        kind: Kind = "healed" if move.cause == "healed" else "copy"
-        target = sketch.find_target(move.target, move.module, move.number)
-        source = sketch.find_source(move.source, move.number, target)
-        found.setdefault((source if source >= 0 else move.source, target if target >= 0 else move.target, kind), []).append(
-            move
-        )
+    found = group_by(there, lambda move: _ends_of(sketch, move))
     ways = dict[int, tuple[int, int]]()
     for (start, end, kind), group in found.items():
-        source, target = place_ends(sketch, start, end, group, _name_strays(faults, group[0]) if kind == "healed" else "")
+        source, target = place_ends(sketch, start, end, group, _name_strays(faults, group[0]))
         ways |= {id(move): (target, source) for move in group}
         sketch.ways.append(_way_of(source, target, kind, group))
     _add_backward(sketch, moves, ways)
+
+
+def _ends_of(sketch: Sketch, move: Move) -> tuple[int | DeviceId, int | DeviceId, Kind]:
+    """The blocks that a move leaves and reaches, or the devices where no block is, and its kind."""
+    target = sketch.find_target(move.target, move.module, move.number)
+    source = sketch.find_source(move.source, move.number, target)
+    kind: Kind = "healed" if move.cause == "healed" else "copy"
+    return move.source if source < 0 else source, move.target if target < 0 else target, kind
 
 
 def place_ends(sketch: Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
@@ -312,9 +317,11 @@ def _way_of(source: int, target: int, kind: Kind, moves: list[Move]) -> Way:
 
 
 def _name_strays(faults: Iterable[Fault], move: Move) -> str:
-    """What the user's code calls a tensor that the trace has moved; "" if no fault tells."""
+    """What the user's code calls a tensor that the trace has moved; "" for other moves, and if no fault knows."""
     for fault in faults:
-        for stray in fault.operands if fault.module == move.module else ():
+        if move.cause != "healed" or fault.module != move.module:
+            continue
+        for stray in fault.operands:
             if stray.stray and (stray.shape, stray.device) == (move.shape, move.source):
                 return stray.name
     return ""
@@ -331,15 +338,13 @@ def _add_visit(sketch: Sketch, move: Move) -> None:
 
 def _add_backward(sketch: Sketch, moves: list[Move], ways: dict[int, tuple[int, int]]) -> None:
     """What crosses in backward, with and without a way of the forward pass."""
-    found: dict[tuple[int, int], list[Move]] = {}
-    elsewhere: list[Move] = []
-    for move, copy in with_forward_copies(moves):
-        if move.phase == "backward":
-            way = ways.get(id(copy))
-            (elsewhere if way is None else found.setdefault(way, [])).append(move)
-    for (source, target), group in found.items():
-        sketch.ways.append(_way_of(source, target, "gradient", group))
-    sketch.elsewhere = tuple(elsewhere)
+    pairs = [pair for pair in with_forward_copies(moves) if pair[0].phase == "backward"]
+    for ends, group in group_by(pairs, lambda pair: ways.get(id(pair[1]))).items():
+        back = [move for move, _ in group]
+        if ends is None:
+            sketch.elsewhere = tuple(back)
+        else:
+            sketch.ways.append(_way_of(ends[0], ends[1], "gradient", back))
 
 
 def _add_stops(sketch: Sketch, faults: Iterable[Fault]) -> None:
@@ -348,7 +353,9 @@ def _add_stops(sketch: Sketch, faults: Iterable[Fault]) -> None:
         if fault.healed or fault.target is None or fault.module is None:
             continue
         target = sketch.find_target(fault.target, fault.module, fault.number)
-        for stray in fault.operands if target >= 0 else ():
+        if target < 0:
+            continue
+        for stray in fault.operands:
             if stray.stray and stray.device != fault.target:
                 sketch.ways.append(_make_stop(sketch, fault, stray, target))
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Cause, Move, Wait
-from devwidget.views.sums import total, values_once
+from devwidget.views.sums import group_by, total, values_once
 
 T = TypeVar("T")
 
@@ -21,17 +21,17 @@ def with_forward_lines(moves: Iterable[Move]) -> list[Move]:
 
 
 def with_forward_copies(moves: Iterable[Move]) -> list[tuple[Move, Move | None]]:
-    """Each move, and the copy of the forward pass that it undoes, if it is one of backward and that is known.
+    """Return each move, and for one of backward the forward copy that it undoes, if that is known.
 
-    Autograd runs last in, first out, on whatever line called `backward`, which is the same for all of them.
+    Autograd runs last in, first out, and all its moves are on the line that called `backward`.
     """
     found, copies = [], dict[object, list[Move]]()
     for move in moves:
-        alike, copy = (move.shape, move.dtype), None
+        copy = None
         if move.phase in ("forward", "loss"):
-            copies.setdefault((move.source, move.target, *alike), []).append(move)
+            copies.setdefault((move.source, move.target, move.shape, move.dtype), []).append(move)
         elif move.phase == "backward" and move.cause == "explicit":
-            undone = copies.get((move.target, move.source, *alike))
+            undone = copies.get((move.target, move.source, move.shape, move.dtype))
             if undone and undone[-1].count == move.count:  # else it is the gradients of several lines together
                 copy = undone.pop()
         found.append((move, copy))
@@ -68,22 +68,23 @@ class Hop:
 
 
 def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
-    """One Hop for each line, cause and direction, most bytes first."""
-    groups: dict[object, list[Move]] = {}
-    for move in with_forward_lines(moves):
-        line = move.site.place if move.site else None
-        groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
-    hops = [_merge_group(group) for group in groups.values()]
-    return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))
+    """Return one Hop for each line, cause and direction, most bytes first."""
+    groups = group_by(with_forward_lines(moves), _hop_key)
+    return tuple(sorted(map(_merge_group, groups.values()), key=lambda hop: (-hop.bytes, hop.number)))
+
+
+def _hop_key(move: Move) -> Hashable:
+    return move.site and move.site.place, move.cause, move.phase, move.source, move.target
 
 
 def join_by_line(found: Iterable[T], line_of: Callable[[T], Hashable]) -> tuple[tuple[T, ...], ...]:
-    """What belongs to one line together, for a table that has one row for it; in the order of the first of each."""
-    groups: dict[Hashable, list[T]] = {}
-    for each in found:
-        line = line_of(each)
-        groups.setdefault(line.place if isinstance(line, Site) else line, []).append(each)
-    return tuple(map(tuple, groups.values()))
+    """Group records by line, for a table with one row for each line; in the order of the first of each."""
+
+    def place_of(record: T) -> Hashable:
+        line = line_of(record)
+        return line.place if isinstance(line, Site) else line
+
+    return tuple(map(tuple, group_by(found, place_of).values()))
 
 
 def _merge_group(group: list[Move]) -> Hop:
@@ -128,14 +129,8 @@ class WaitingLine:
 
 
 def group_waits(waits: Iterable[Wait]) -> tuple[WaitingLine, ...]:
-    """One for each line and device, most waits first."""
-    groups: dict[object, list[Wait]] = {}
-    for wait in waits:
-        if wait.site:
-            line = (wait.site.file, wait.site.line)
-        else:
-            line = None
-        groups.setdefault((line, wait.device, wait.called, wait.meant), []).append(wait)
+    """Return one record for each line and device, most waits first."""
+    groups = group_by(waits, lambda wait: (wait.site and wait.site.line_id, wait.device, wait.called, wait.meant))
     return tuple(sorted(map(_merge_waits, groups.values()), key=lambda line: -line.count))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from devwidget.memory import Held as Held
 from devwidget.memory import categorize_memory as categorize_memory
@@ -26,7 +25,7 @@ class MemoryBar:
     """One device's bar.
 
     Attributes:
-        device, name, virtual: which device.
+        device: which device.
         parts: `(part, bytes)` in the order of `BAR_PARTS`, empty ones left out.
         total: bytes of the device; of the parts when unknown.
         known_total: whether the device told its size.
@@ -35,8 +34,6 @@ class MemoryBar:
     """
 
     device: DeviceId
-    name: str
-    virtual: bool
     parts: tuple[tuple[str, int], ...]
     total: int
     known_total: bool
@@ -46,12 +43,12 @@ class MemoryBar:
     @property
     def used(self) -> int:
         """Bytes that are not free."""
-        return sum(size for part, size in self.parts if part != "free")
+        return sum_parts(self.parts, "free")
 
     @property
     def in_use(self) -> int:
         """Bytes of live tensors."""
-        return sum(size for part, size in self.parts if part not in _LATE)
+        return sum_parts(self.parts, *_LATE)
 
     @property
     def reserved(self) -> int:
@@ -78,6 +75,28 @@ class MemorySeries:
     phases: tuple[tuple[str, int], ...]
 
 
+def sum_parts(parts: Iterable[tuple[str, int]], *without: str) -> int:
+    """Add up the bytes of parts, except those named."""
+    return sum(size for part, size in parts if part not in without)
+
+
+def list_parts(record: object, names: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """List the attributes that are not 0, as `(name, bytes)` in the order of the names."""
+    return tuple(filter(itemgetter(1), zip(names, attrgetter(*names)(record), strict=True)))
+
+
+def find_curve(trace: Trace, device: DeviceId) -> MemoryCurve | None:
+    """Find the memory of one device along a trace."""
+    return next((curve for curve in trace.memory if curve.device == device), None)
+
+
+def refused_bytes(curve: MemoryCurve | None) -> int:
+    """Return what the first allocation that did not fit would have come to; 0 if all did."""
+    if curve is None or not curve.refused:
+        return 0
+    return curve.refused[0].allocated + curve.refused[0].bytes
+
+
 def memory_bars(
     memory: Iterable[DeviceMemory],
     trace: Trace | None = None,
@@ -85,88 +104,87 @@ def memory_bars(
     with_cpu: bool = False,
     before: Iterable[DeviceMemory] | None = None,
 ) -> tuple[MemoryBar, ...]:
-    """Bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else.
+    """Return bars of the accelerators; of the cpu, where it holds anything, if asked for or if there is nothing else.
 
     Args:
-        before: while a cell runs: what there was when it began. Tensors beyond that may be activations of its step.
+        before: while a cell runs, the memory when it began: tensors beyond that may be activations of its step.
     """
     devices = sorted(memory, key=lambda each: device_order(each.device))
     accelerators = [each for each in devices if each.device.is_accelerator]
     if accelerators and not with_cpu:
         devices = accelerators
-    outside = {each.device: each.activations for each in before} if before is not None else None
-    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
+    outside = None
+    if before is not None:
+        outside = {each.device: each.activations for each in before}
     bars = []
     for each in devices:
-        bar = _make_bar(each, curves.get(each.device), outside)
+        bar = _make_bar(each, find_curve(trace or Trace(), each.device), outside)
         if each.device.kind != "meta" and (bar.total or each.device.is_accelerator):
             bars.append(bar)
     return tuple(bars)
 
 
 def _make_bar(memory: DeviceMemory, curve: MemoryCurve | None, before: dict[DeviceId, int] | None) -> MemoryBar:
-    sizes = {category: getattr(memory, category) for category in CATEGORIES}
-    unknown, running = sizes.pop("activations"), 0
+    running = 0
     if before is not None:
-        running = max(0, unknown - before.get(memory.device, 0))
-    sizes |= {"running": running, "outside": unknown - running}
-    parts = _list_parts(sizes, BAR_PARTS)
-    refused = curve.refused[0].allocated + curve.refused[0].bytes if curve is not None and curve.refused else 0
+        running = max(0, memory.activations - before.get(memory.device, 0))
+    sizes = dict(list_parts(memory, CATEGORIES)) | {"running": running, "outside": memory.activations - running}
+    parts = tuple((part, sizes[part]) for part in BAR_PARTS if sizes.get(part))
     return MemoryBar(
         device=memory.device,
-        name=memory.name,
-        virtual=memory.virtual,
         parts=parts,
-        total=memory.total or sum(size for _, size in parts),
+        total=memory.total or sum_parts(parts),
         known_total=bool(memory.total),
-        peak=_allocated_peak(curve) if curve is not None else 0,
-        refused=refused,
+        peak=_allocated_peak(curve),
+        refused=refused_bytes(curve),
     )
-
-
-def _list_parts(sizes: Mapping[str, int], order: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Those that are not empty, in an order."""
-    return tuple((part, sizes[part]) for part in order if sizes.get(part))
 
 
 def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
     """The highest allocation of each device that has an allocator, over a trace that allocated something there."""
-    peaks = {curve.device: _allocated_peak(curve) for curve in trace.memory}
-    return {device: peak for device, peak in peaks.items() if peak}
+    peaks = ((curve.device, _allocated_peak(curve)) for curve in trace.memory)
+    return dict(filter(itemgetter(1), peaks))
 
 
-def _allocated_peak(curve: MemoryCurve) -> int:
-    """0 where no allocator was asked, and where nothing was allocated in the trace."""
-    has_changes = len(values_once(curve.points, "allocated")) > 1
-    if curve.source == "allocator" and curve.peak is not None and has_changes:
+def _allocated_peak(curve: MemoryCurve | None) -> int:
+    """Return 0 where there is no allocator to ask, and where nothing was allocated in the trace."""
+    if curve is None or curve.source != "allocator" or curve.peak is None:
+        return 0
+    if len(values_once(curve.points, "allocated")) > 1:
         return curve.peak.allocated
     return 0
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
     """The devices that held anything during the trace; a phase begins with the first point in it on any of them."""
-    used = [(curve, peak) for curve in trace.memory if (peak := curve.peak) is not None and (peak.allocated or curve.refused)]
-    used.sort(key=lambda pair: device_order(pair[0].device))
+    used = [curve for curve in trace.memory if curve.peak is not None and (curve.peak.allocated or curve.refused)]
+    used.sort(key=lambda curve: device_order(curve.device))
     placed: list[tuple[int, str]] = []
-    for curve, _ in used:
-        placed += zip(_point_positions(curve), [point.phase for point in curve.points], strict=True)
-    placed.sort(key=lambda pair: pair[0])
-    phases = tuple((phase, next(run)[0]) for phase, run in groupby(placed, key=lambda pair: pair[1]))
-    return tuple(MemorySeries(curve, peak, _point_positions(curve), _curve_parts(curve), phases) for curve, peak in used)
+    for curve in used:
+        placed += zip(_point_positions(curve), map(attrgetter("phase"), curve.points), strict=True)
+    phases: list[tuple[str, int]] = []
+    for position, phase in sorted(placed, key=itemgetter(0)):
+        if not phases or phases[-1][0] != phase:
+            phases.append((phase, position))
+    return tuple(_make_series(curve, tuple(phases)) for curve in used)
+
+
+def _make_series(curve: MemoryCurve, phases: tuple[tuple[str, int], ...]) -> MemorySeries:
+    assert curve.peak is not None
+    parts = []
+    for role in ROLES:
+        sizes = tuple(map(attrgetter(role), curve.points))
+        if any(sizes):
+            parts.append((role, sizes))
+    return MemorySeries(curve, curve.peak, _point_positions(curve), tuple(parts), phases)
 
 
 def _point_positions(curve: MemoryCurve) -> tuple[int, ...]:
     if curve.source == "allocator":
-        return tuple(point.number for point in curve.points)
+        return tuple(map(attrgetter("number"), curve.points))
     return tuple(range(len(curve.points)))
-
-
-def _curve_parts(curve: MemoryCurve) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    parts = ((role, tuple(map(attrgetter(role), curve.points))) for role in ROLES)
-    return tuple((role, values) for role, values in parts if any(values))
 
 
 def point_parts(point: MemoryPoint) -> tuple[tuple[str, int], ...]:
     """What a point is made of, largest first."""
-    parts = _list_parts({role: getattr(point, role) for role in ROLES}, ROLES)
-    return tuple(sorted(parts, key=lambda part: -part[1]))
+    return tuple(sorted(list_parts(point, ROLES), key=itemgetter(1), reverse=True))

@@ -97,18 +97,15 @@ def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, Row
 def _findings_by_row(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
     """Row -> numbers of findings. An attribute named by a path such as `attention.mask` has a row of its own."""
     rows: dict[int, list[int]] = {}
-    faults = {fault.number: fault for fault in trace.faults}
+    strays = {fault.number: [path for path in _stray_paths(fault) if path in index] for fault in trace.faults}
     for number, finding in enumerate(trace.findings):
-        first = -1
-        strays = [path for name in finding.explains if name in faults for path in _stray_paths(faults[name]) if path in index]
-        for path in (finding.module, *finding.also, *strays):
-            if path is None:
-                continue
-            row = nearest_row(index, path)
-            first = row if first < 0 else first
-            if number not in rows.setdefault(row, []):
-                rows[row].append(number)
-        result.rows_of_findings.append(first)
+        paths = [finding.module, *finding.also]
+        for name in finding.explains:
+            paths += strays.get(name, ())
+        found = [nearest_row(index, path) for path in paths if path is not None]
+        for row in dict.fromkeys(found):
+            rows.setdefault(row, []).append(number)
+        result.rows_of_findings.append(found[0] if found else -1)
     return rows
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
 from devwidget.records.trace import Trace
-from devwidget.views.sums import total
+from devwidget.views.sums import group_by, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,18 @@ class ParallelCall:
     @property
     def gather_point(self) -> DeviceId | None:
         """Where the outputs were collected, or were to be collected when that failed; None without outputs."""
-        made = any(replica.outputs for replica in self.replicas)
-        return self.gathered_on or (self.call.output_device if made else None)
+        for replica in self.replicas:
+            if replica.gathered_on or replica.outputs:
+                return self.gathered_on or self.call.output_device
+        return None
 
     @property
-    def batch_on(self) -> tuple[DeviceId, ...]:
-        """Where the batch came from."""
-        return tuple(dict.fromkeys(piece.source for replica in self.replicas for piece in replica.inputs))
+    def batch_on(self) -> DeviceId:
+        """Where the batch came from; the first device if no input of a replica is known."""
+        for replica in self.replicas:
+            if replica.inputs:
+                return replica.inputs[0].source
+        return self.source
 
     @property
     def samples(self) -> int:
@@ -102,32 +107,37 @@ class ParallelCall:
 
     def peak_on(self, device: DeviceId) -> int:
         """The highest allocation of a device: by the end of the step where that is known, else by the gather; 0 unknown."""
-        known = self.memory[device].peak if device in self.memory else 0
-        return max([known, *(replica.peak_bytes for replica in self.replicas if replica.device == device)])
+        peaks = [replica.peak_bytes for replica in self.replicas if replica.device == device]
+        if device in self.memory:
+            peaks.append(self.memory[device].peak)
+        return max(peaks, default=0)
 
 
 def parallel_calls(trace: Trace) -> tuple[ParallelCall, ...]:
-    """One entry for each wrapper that ran, in the order of their first call."""
-    last = {call.wrapper: call for call in trace.parallel}
-    times = Counter(call.wrapper for call in trace.parallel)
-    memory = _last_memory(trace)
-    replicas = {wrapper: tuple(each for each in trace.replicas if each.call == call.number) for wrapper, call in last.items()}
-    return tuple(ParallelCall(last[name], replicas[name], times[name], trace.error, memory) for name in last)
-
-
-def _last_memory(trace: Trace) -> dict[DeviceId, DeviceMemory]:
-    """Each device as it was last; the allocator's peak only grows along a trace."""
-    return {curve.device: curve.end for curve in trace.memory}
+    """Return one entry for each wrapper that ran, in the order of their first call."""
+    memory = {curve.device: curve.end for curve in trace.memory}
+    found = []
+    for calls in group_by(trace.parallel, attrgetter("wrapper")).values():
+        last = calls[-1]
+        replicas = tuple(each for each in trace.replicas if each.call == last.number)
+        found.append(ParallelCall(last, replicas, len(calls), trace.error, memory))
+    return tuple(found)
 
 
 def whole_outputs(replicas: Iterable[Replica], dim: int) -> tuple[Piece, ...]:
-    """Each output as it was gathered along `dim`, the largest first; numbers are gathered as a vector."""
+    """Return each output as it was gathered along `dim`, the largest first; scalars are gathered as a vector."""
     wholes: dict[str, Piece] = {}
-    for piece in (piece for replica in replicas for piece in replica.outputs):
-        before = wholes.get(piece.name)
-        size = piece.bytes + (before.bytes if before else 0)
-        shape = list(piece.shape or (0,))
-        if -len(shape) <= dim < len(shape):  # torch gathers numbers along axis 0 alone
-            shape[dim] = piece.stop
-        wholes[piece.name] = Piece(piece.name, tuple(shape), piece.dtype, size, 0, piece.stop, piece.source)
+    for replica in replicas:
+        for piece in replica.outputs:
+            wholes[piece.name] = _append_piece(wholes.get(piece.name), piece, dim)
     return tuple(sorted(wholes.values(), key=lambda piece: -piece.bytes))
+
+
+def _append_piece(before: Piece | None, piece: Piece, dim: int) -> Piece:
+    size = piece.bytes
+    if before is not None:
+        size += before.bytes
+    shape = list(piece.shape or (0,))
+    if -len(shape) <= dim < len(shape):  # torch gathers scalars along axis 0
+        shape[dim] = piece.stop
+    return Piece(piece.name, tuple(shape), piece.dtype, size, 0, piece.stop, piece.source)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import in_row
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
+from devwidget.views.sums import group_by, values_once
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 SHARDS = ("FSDP2", "FSDP")
@@ -61,11 +62,10 @@ def find_spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
 
 def whole_bytes(tensor: TensorFacts) -> int:
     """Bytes of a tensor with all its shards, wherever they are."""
-    found = re.search(r"\d{1,4}", tensor.dtype)
-    bits = int(found[0]) if found else 8
     if tensor.shape is None:
         return 0
-    return math.prod(tensor.shape) * bits // 8
+    bits = re.search(r"\d{1,4}", tensor.dtype)
+    return math.prod(tensor.shape) * int(bits[0] if bits else 8) // 8
 
 
 def is_sharded(tensor: TensorFacts) -> bool:
@@ -73,36 +73,42 @@ def is_sharded(tensor: TensorFacts) -> bool:
     return bool(tensor.placements)
 
 
-def _is_registered(tensor: TensorFacts) -> bool:
-    return tensor.role in ("parameter", "buffer")
+def _registered(modules: Iterable[ModuleFacts]) -> Iterator[TensorFacts]:
+    """The parameters and buffers of modules."""
+    for module in modules:
+        for tensor in module.tensors:
+            if tensor.role in ("parameter", "buffer"):
+                yield tensor
 
 
 def _modules_below(modules: Iterable[ModuleFacts], path: str) -> list[ModuleFacts]:
     return [module for module in modules if not path or module.path == path or module.path.startswith(f"{path}.")]
 
 
-def _make_share(name: str, modules: Iterable[ModuleFacts], note: str = "", parts: int = -1) -> Share:
-    modules = list(modules)
-    tensors = [tensor for module in modules for tensor in module.tensors if _is_registered(tensor) and not tensor.tied_to]
+def _make_share(name: str, modules: Sequence[ModuleFacts], note: str = "") -> Share:
     here: dict[DeviceId, int] = {}
-    for tensor in tensors:
+    whole = 0
+    for tensor in _registered(modules):
+        if tensor.tied_to:
+            continue
+        whole += whole_bytes(tensor)
         if tensor.bytes:
             here[tensor.device] = here.get(tensor.device, 0) + tensor.bytes
-    return Share(name, len(modules) if parts < 0 else parts, tuple(sorted(here.items())), sum(map(whole_bytes, tensors)), note)
+    return Share(name, len(modules), tuple(sorted(here.items())), whole, note)
 
 
 def _find_wrappers(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for module in modules:
         if module.wrapper in WRAPPERS:
             inside = _modules_below(modules, module.path)
-            keys = sum(_is_registered(tensor) for each in inside for tensor in each.tensors)
+            keys = sum(1 for _ in _registered(inside))
             yield Spread(module.wrapper, module.path, module.note, keys, (_make_share(module.path, inside),))
 
 
 def _find_shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for kind in SHARDS:
-        if any(module.wrapper == kind for module in modules):
-            units = _find_units(modules, kind)
+        units = _find_units(modules, kind)
+        if units:
             shares = tuple(_make_share(own[0].path, own, _cut_of(own)) for own in units)
             yield Spread(kind, units[0][0].path, units[0][0].note, 0, shares)
 
@@ -112,46 +118,45 @@ def _find_units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[Module
     found: dict[int, list[ModuleFacts]] = {}
     nearest: list[int] = []
     for place, module in enumerate(modules):
+        unit = -1
         if module.wrapper == kind:
             unit = place
         elif module.parent >= 0:
             unit = nearest[module.parent]
-        else:
-            unit = -1
         nearest.append(unit)
-        if unit >= 0:
-            found.setdefault(unit, []).append(module)
+        found.setdefault(unit, []).append(module)
+    found.pop(-1, None)
     return list(found.values())
 
 
 def _cut_of(modules: Iterable[ModuleFacts]) -> str:
-    return next((tensor.placements for module in modules for tensor in module.tensors if is_sharded(tensor)), "")
+    """How the first DTensor is placed; "" without any."""
+    for module in modules:
+        for tensor in module.tensors:
+            if is_sharded(tensor):
+                return tensor.placements
+    return ""
 
 
 def _find_tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     if any(module.wrapper in SHARDS for module in modules):
         return
-    cut = [module for module in modules if any(map(is_sharded, module.tensors))]
+    cut = [module for module in modules if _cut_of([module])]
     if cut:
-        yield Spread(
-            "tensor parallel", cut[0].path, "", 0, tuple(_make_share(each.path, [each], _cut_of([each])) for each in cut)
-        )
+        shares = tuple(_make_share(each.path, [each], _cut_of([each])) for each in cut)
+        yield Spread("tensor parallel", cut[0].path, "", 0, shares)
 
 
 def _find_offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
-    hooked = [module for module in modules if module.wrapper == "accelerate" and any(map(_is_registered, module.tensors))]
-    if not hooked:
-        return
-    groups: dict[str, list[ModuleFacts]] = {}
-    for module in hooked:
-        groups.setdefault(_hook_words(module), []).append(module)
-    shares = tuple(_make_share(note, modules) for note, modules in groups.items())
-    yield Spread("accelerate", hooked[0].path, "", 0, shares)
+    hooked = [module for module in modules if module.wrapper == "accelerate" and any(_registered([module]))]
+    if hooked:
+        shares = tuple(_make_share(note, group) for note, group in group_by(hooked, _hook_words).items())
+        yield Spread("accelerate", hooked[0].path, "", 0, shares)
 
 
 def _hook_words(module: ModuleFacts) -> str:
     """Where a hook runs its module, and where the weights are meanwhile."""
-    return in_row((module.runs, *dict.fromkeys(tensor.kept for tensor in module.tensors if tensor.kept)))
+    return in_row((module.runs, *filter(None, values_once(module.tensors, "kept"))))
 
 
 def _find_device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:

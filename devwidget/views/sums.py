@@ -1,11 +1,13 @@
-"""What records have together: the sum of an attribute, and its values, each once."""
+"""Sums, distinct values and groups of records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def total(records: Iterable[Any], name: str) -> int:
@@ -21,3 +23,11 @@ def values_once(records: Iterable[Any], name: str) -> tuple[Any, ...]:
 def items_once(records: Iterable[Any], name: str) -> tuple[Any, ...]:
     """The items of an attribute that is a tuple, of all records in their order, each once."""
     return tuple(dict.fromkeys(chain.from_iterable(map(attrgetter(name), records))))
+
+
+def group_by(records: Iterable[T], key_of: Callable[[T], Hashable]) -> dict[Any, list[T]]:
+    """Group records by a key, in the order of the first record of each."""
+    groups: dict[Hashable, list[T]] = {}
+    for record in records:
+        groups.setdefault(key_of(record), []).append(record)
+    return groups

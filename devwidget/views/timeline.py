@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve, Refusal
 from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
+from devwidget.views.clock import last_place
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
-from devwidget.views.sums import total, values_once
+from devwidget.views.sums import group_by, total, values_once
 
 MOST_BOXES = 20_000
 """Deeper modules than so many are left out."""
@@ -127,19 +128,22 @@ class Timeline:
 
 
 def make_timeline(trace: Trace) -> Timeline:
-    """The order of a trace drawn on lanes: positions are places in the trace, which are the same at every run."""
+    """Draw the order of a trace on lanes; positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest_first(events)
     forward = _find_boxes(chosen, trace.ops)
     boxes = _stack_boxes([*forward, *_find_gradients(trace, forward)])
-    crosses, refusals = _find_crosses(trace), _find_refusals(trace)
+    crosses = tuple(_find_crosses(trace))
     arrows = tuple(_join_cross(arrow, crosses) for arrow in _find_arrows(trace))
+    refusals = []
+    for curve in trace.memory:
+        for refused in curve.refused:
+            refusals.append(RefusalMark(float(refused.number), curve, refused))
     used = {*values_once(boxes, "lane"), *values_once(crosses, "lane"), *values_once(refusals, "curve.device")}
     used |= {*values_once(arrows, "source"), *values_once(arrows, "target")}
     lanes = tuple(sorted(used - {None}, key=device_order))
-    shown = [*values_once(boxes, "start"), *(mark.at for marks in (arrows, crosses, refusals) for mark in marks)]
-    bands = _find_bands(trace, sorted(shown))
-    return Timeline(lanes, boxes, arrows, crosses, bands, refusals, len(events) - len(chosen))
+    bands = _find_bands(trace, sorted({*values_once(boxes, "start"), *values_once((*arrows, *crosses, *refusals), "at")}))
+    return Timeline(lanes, boxes, arrows, crosses, bands, tuple(refusals), len(events) - len(chosen))
 
 
 def _shallowest_first(events: list[ModuleEvent]) -> list[ModuleEvent]:
@@ -198,25 +202,25 @@ class _Operators:
         return [each for each in self._computed[first:last] if _is_inside(each[1], event)]
 
     def list_own_accelerators(self, event: ModuleEvent) -> set[DeviceId]:
-        """Where a module itself computed, and no part of it, but for the cpu."""
+        """The accelerators on which a module itself computed, and no part of it."""
         return {lane for _, module, lane in self._list_inside(event) if module == event.path and lane.is_accelerator}
 
     def list_parts(self, event: ModuleEvent) -> tuple[list[_Part], set[DeviceId]]:
         """The devices of a call, each from where another one paused to where its data is copied on; where it ended."""
-        ran = [(number, lane) for number, _, lane in self._list_inside(event)]
+        ran = self._list_inside(event)
         if not ran:  # as in a replica, too, which run side by side
             whole = (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
             return [(whole, float(event.number), _stop_of(event))], {whole}
         parts: list[_Part] = []
-        for lane in dict.fromkeys(lane for _, lane in ran):
-            own = [at for at, (_, device) in enumerate(ran) if device == lane]
+        for lane, own in group_by(range(len(ran)), lambda at: ran[at][2]).items():
+            first, last = own[0], own[-1]
             start, stop = float(event.number), _stop_of(event)
-            if own[0] > 0:
-                start = float(ran[own[0] - 1][0] + 1)
-            if own[-1] + 1 < len(ran):
-                stop = self._next_copy(ran[own[-1]][0], ran[own[-1] + 1][0])
+            if first > 0:
+                start = float(ran[first - 1][0] + 1)
+            if last + 1 < len(ran):
+                stop = self._next_copy(ran[last][0], ran[last + 1][0])
             parts.append((lane, start, stop))
-        return parts, {ran[-1][1]}
+        return parts, {ran[-1][2]}
 
     def _next_copy(self, last: int, following: int) -> float:
         """The first copy after a place, if it comes before the following operator."""
@@ -229,24 +233,31 @@ class _Operators:
 def _find_gradients(trace: Trace, forward: list[Box]) -> Iterator[Box]:
     """Boxes of backward: while memory of a device was allocated for the gradients of a module, or of what it contains."""
     known = {box.path: box.class_name for box in forward if box.lane is not None}
-    numbers = sorted(point.number for curve in trace.memory for point in curve.points if point.phase == "backward")
-    for curve in trace.memory:
+    points = {curve.device: _backward_points(curve) for curve in trace.memory}
+    numbers = sorted(number for own in points.values() for number, _ in own)
+    for device, own in points.items():
         began: dict[str, int] = {}  # of the modules whose gradients are computed, from the outermost inwards
         stop = 0
-        own = [(point.number, point.module) for point in curve.points if point.phase == "backward"]
         for number, module in [*own, (0, None)]:
             running = [path for path in _outer_paths(module) if path in known]
-            for path in [path for path in began if path not in running]:
-                yield _gradient_box(path, known[path], curve.device, began.pop(path), stop)
+            for path in [*began]:
+                if path not in running:
+                    yield _gradient_box(path, known[path], device, began.pop(path), stop)
             for path in running:
                 began.setdefault(path, number)
-            stop = next(iter(numbers[bisect_right(numbers, number) :][:1]), number + 1)  # where any device goes on
+            after = bisect_right(numbers, number)
+            stop = numbers[after] if after < len(numbers) else number + 1  # where any device continues
+
+
+def _backward_points(curve: MemoryCurve) -> list[tuple[int, str | None]]:
+    return [(point.number, point.module) for point in curve.points if point.phase == "backward"]
 
 
 def _outer_paths(path: str | None) -> list[str]:
-    """A module and what it is in, from the outermost inwards, without the root; () outside the model."""
-    names = path.split(".") if path else []
-    return [".".join(names[: end + 1]) for end in range(len(names))]
+    """A module and what it is in, from the outermost inwards, without the root; [] outside the model."""
+    if not path:
+        return []
+    return list(itertools.accumulate(path.split("."), "{}.{}".format))
 
 
 def _gradient_box(path: str, class_name: str, lane: DeviceId, start: int, stop: int) -> Box:
@@ -303,15 +314,13 @@ def _stack_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     return tuple(stacked)
 
 
-def _find_arrows(trace: Trace) -> tuple[Arrow, ...]:
-    near = max(1.0, (_last_place(trace) + 1) * TELL_APART)
-    groups: dict[object, list[Move]] = {}
-    for move in trace.moves:
-        if move.source != move.target:
-            key = (move.source, move.target, move.cause, move.module, int(move.number / near))
-            groups.setdefault(key, []).append(move)
+def _find_arrows(trace: Trace) -> Iterator[Arrow]:
+    near = max(1.0, (last_place(trace) + 1) * TELL_APART)
     hops = {number: place for place, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
-    return tuple(_make_arrow(moves, hops) for moves in groups.values())
+    crossing = [move for move in trace.moves if move.source != move.target]
+    groups = group_by(crossing, lambda move: (move.source, move.target, move.cause, move.module, move.number // near))
+    for moves in groups.values():
+        yield _make_arrow(moves, hops)
 
 
 def _make_arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
@@ -330,20 +339,18 @@ def _join_cross(arrow: Arrow, crosses: tuple[Cross, ...]) -> Arrow:
     return replace(arrow, cross=min(own, key=lambda at: abs(crosses[at].at - arrow.at), default=-1))
 
 
-def _find_refusals(trace: Trace) -> tuple[RefusalMark, ...]:
-    return tuple(RefusalMark(float(each.number), curve, each) for curve in trace.memory for each in curve.refused)
-
-
-def _find_crosses(trace: Trace) -> tuple[Cross, ...]:
+def _find_crosses(trace: Trace) -> Iterator[Cross]:
     findings = {number: place for place, finding in enumerate(trace.findings) for number in finding.explains}
-    return tuple(
-        _make_cross(fault, fault.target, trace, findings.get(fault.number, -1)) for fault in trace.faults if fault.target
-    )
+    for fault in trace.faults:
+        if fault.target:
+            yield _make_cross(fault, fault.target, trace, findings.get(fault.number, -1))
 
 
 def _make_cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
-    """With its own words where no finding tells of it."""
-    headline = trace.findings[finding].headline if finding >= 0 else fault.error or f"`{fault.call}` failed"
+    """With its own words where no finding explains it."""
+    headline = fault.error or f"`{fault.call}` failed"
+    if finding >= 0:
+        headline = trace.findings[finding].headline
     return Cross(float(fault.number), lane, fault.module, headline, finding)
 
 
@@ -353,18 +360,17 @@ def _find_bands(trace: Trace, shown: list[float]) -> tuple[Band, ...]:
     Args:
         shown: where something is drawn, in order.
     """
-    seen = sorted((each.number, each.phase) for events in (trace.ops, trace.moves, trace.faults) for each in events)
-    runs = [(phase, next(run)[0]) for phase, run in itertools.groupby(seen, key=lambda each: each[1])]
+    events = (trace.ops, trace.moves, trace.faults)
+    starts: list[tuple[Phase, int]] = []
+    for number, phase in sorted((each.number, each.phase) for own in events for each in own):
+        if not starts or starts[-1][0] != phase:
+            starts.append((phase, number))
+    ends = [*(start for _, start in starts), last_place(trace) + 1]
     bands = []
-    for at, (phase, start) in enumerate(runs):
-        stop = runs[at + 1][1] if at + 1 < len(runs) else _last_place(trace) + 1
+    for (phase, start), stop in zip(starts, ends[1:], strict=True):
         if phase in _STEP:
             ran = sum(op.count for op in trace.ops if start <= op.number < stop)
             bands.append(Band(phase, start, stop, ran, bisect_left(shown, start) == bisect_left(shown, stop)))
-    return tuple(bands) if len(bands) <= MOST_BANDS else ()
-
-
-def _last_place(trace: Trace) -> int:
-    """The last place in the trace."""
-    ends = [max(event.number, event.stopped) for event in trace.modules]
-    return max([0, *ends, *(each.number for events in (trace.ops, trace.moves, trace.faults) for each in events)])
+    if len(bands) > MOST_BANDS:
+        return ()
+    return tuple(bands)

@@ -56,7 +56,8 @@ class LineUsage:
         self.shape = self.shape or op.shape
         self.operators += op.count
         self.seconds += op.seconds
-        self.backward_seconds += op.seconds if op.phase == "backward" else 0.0
+        if op.phase == "backward":
+            self.backward_seconds += op.seconds
 
 
 def list_modules(trace: Trace) -> list[ModuleUsage]:
@@ -89,13 +90,18 @@ def list_lines(trace: Trace) -> list[LineUsage]:
 def _list_shares(curves: Iterable[MemoryCurve]) -> Iterator[tuple[MemoryCurve, PeakShare, str]]:
     """Each share with its curve, and what it counts as."""
     for curve in curves:
-        yield from ((curve, share, share.role) for share in curve.shares)
-        yield from ((curve, share, KEPT) for share in curve.kept)
+        for share in curve.shares:
+            yield curve, share, share.role
+        for share in curve.kept:
+            yield curve, share, KEPT
 
 
 def _find_replica(rows: list[ModuleUsage], device: DeviceId) -> ModuleUsage:
     """That which ran on the device, of several replicas of one module."""
-    return next((row for row in rows if row.event is not None and device in (*row.event.inputs, *row.event.outputs)), rows[0])
+    for row in rows:
+        if row.event is not None and device in (*row.event.inputs, *row.event.outputs):
+            return row
+    return rows[0]
 
 
 def _find_line(rows: dict[object, LineUsage], device: DeviceId | None, site: Site | None) -> LineUsage:
