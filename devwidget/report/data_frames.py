@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.finding import Finding
-from devwidget.records.memory import CATEGORIES, ROLES
-from devwidget.records.parallel import Piece
+from devwidget.records.memory import CATEGORIES, ROLES, MemoryCurve, MemoryPoint
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
@@ -18,7 +17,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.views.placement import join_path, tabulate_snapshot
-from devwidget.views.usage import KEPT, LineUsage, list_lines, list_modules
+from devwidget.views.usage import KEPT, LineUsage, ModuleUsage, list_lines, list_modules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,15 +42,18 @@ def make_frame(record: Any, part: object = "") -> pd.DataFrame:
 
 
 def _tensor_columns(snapshot: Snapshot) -> Columns:
-    rows = [(module.path, tensor) for module in snapshot.modules for tensor in module.tensors]
-    rows += [("", tensor) for tensor in snapshot.optimizer]
-    names = ("name", "device", "role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes",
-             "tied_to", "note", "grad_device")  # fmt: skip
-    return {
-        "path": [join_path(path, tensor.name) for path, tensor in rows],
-        "module": [path if tensor.role != "optimizer" else None for path, tensor in rows],
-        **attribute_columns([tensor for _, tensor in rows], *names),
-    }
+    columns: Columns = {"path": [], "module": []}
+    tensors = []
+    for module in snapshot.modules:
+        for tensor in module.tensors:
+            columns["path"].append(join_path(module.path, tensor.name))
+            columns["module"].append(module.path)
+            tensors.append(tensor)
+    for tensor in snapshot.optimizer:
+        columns["path"].append(tensor.name)
+        columns["module"].append(None)
+        tensors.append(tensor)
+    return columns | attribute_columns(tensors, *_TENSOR)
 
 
 def _module_columns(snapshot: Snapshot) -> Columns:
@@ -59,19 +61,19 @@ def _module_columns(snapshot: Snapshot) -> Columns:
     rows = [row for row, tensor in enumerate(table.tensors) if tensor is None]
 
     def pick(column: list[Any]) -> list[Any]:
-        return [column[row] for row in rows]
+        return list(map(column.__getitem__, rows))
 
     return {
         "path": pick(table.paths),
         "class": pick(table.classes),
         "depth": pick(table.depths),
-        "devices": [device_list(table.devices_of(row)) for row in rows],
-        "dtypes": [", ".join(table.dtypes_of(row)) for row in rows],
+        "devices": list(map(device_list, map(table.devices_of, rows))),
+        "dtypes": list(map(", ".join, map(table.dtypes_of, rows))),
         "parameters": pick(table.parameters),
         "bytes": pick(table.bytes),
         "own_bytes": pick(table.own_bytes),
         "grad_bytes": pick(table.gradients),
-        **attribute_columns([snapshot.modules[at] for at in pick(table.modules)], "training", "defined"),
+        **attribute_columns(map(snapshot.modules.__getitem__, pick(table.modules)), "training", "defined"),
         "note": pick(table.notes),
     }
 
@@ -82,12 +84,7 @@ def _device_columns(snapshot: Snapshot) -> Columns:
 
 def _records_columns(records: str, *names: str) -> Callable[[Any], Columns]:
     """Attributes of the records that are themselves an attribute, and where each of them was."""
-
-    def make(trace: Trace) -> Columns:
-        rows = getattr(trace, records)
-        return attribute_columns(rows, *names) | site_columns(map(attrgetter("site"), rows))
-
-    return make
+    return lambda record: attribute_columns(getattr(record, records), *names) | site_columns(getattr(record, records))
 
 
 _BYTE_COLUMNS = {
@@ -107,51 +104,56 @@ _BYTE_COLUMNS = {
 """Role -> its column in the tables by module and by line; they add up to `peak_bytes`."""
 
 
-def _byte_columns(rows: list[dict[str, int]]) -> Columns:
+def _byte_columns(rows: Iterable[ModuleUsage | LineUsage]) -> Columns:
     columns: Columns = {name: [] for name in ("peak_bytes", "kept_bytes", *_BYTE_COLUMNS.values())}
     for row in rows:
-        columns["kept_bytes"].append(row.get(KEPT, 0))
+        peak = 0
         for role, name in _BYTE_COLUMNS.items():
-            columns[name].append(row.get(role, 0))
-        columns["peak_bytes"].append(sum(columns[name][-1] for name in _BYTE_COLUMNS.values()))
+            size = row.bytes.get(role, 0)
+            columns[name].append(size)
+            peak += size
+        columns["peak_bytes"].append(peak)
+        columns["kept_bytes"].append(row.bytes.get(KEPT, 0))
     return columns
 
 
 _MODULE = ("number", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica", "input_shapes",
            "output_shapes")  # fmt: skip
 _NOT_CALLED = ModuleEvent("", "", (), (), 0, 0.0)
+_REPLICA = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
+            "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
+_COLLECTIVE = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
+_TENSOR = ("name", "device", "role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes",
+           "tied_to", "note", "grad_device")  # fmt: skip
 
 
 def _called_columns(trace: Trace) -> Columns:
     rows = list_modules(trace)
     columns = attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
-    number = columns.pop("number")
-    return (
-        {"number": number, "path": [row.path for row in rows]} | columns | _byte_columns(list(map(attrgetter("bytes"), rows)))
-    )
+    return {"number": columns.pop("number")} | attribute_columns(rows, "path") | columns | _byte_columns(rows)
 
 
 def _line_columns(trace: Trace) -> Columns:
     rows = list_lines(trace)
-    columns = attribute_columns(rows, "device") | site_columns(map(attrgetter("site"), rows))
-    columns["library"] = list(map(_library_place, rows))
+    columns = attribute_columns(rows, "device") | site_columns(rows) | {"library": []}
+    for row in rows:
+        library = row.site and row.site.library
+        columns["library"].append(library and f"{library.file}:{library.line}")
     columns |= attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
-    return columns | _byte_columns(list(map(attrgetter("bytes"), rows)))
-
-
-def _library_place(row: LineUsage) -> str | None:
-    library = row.site.library if row.site is not None else None
-    return f"{library.file}:{library.line}" if library is not None else None
+    return columns | _byte_columns(rows)
 
 
 def _memory_columns(trace: Trace) -> Columns:
-    points = [(curve, point) for curve in trace.memory for point in curve.points]
-    curves, reached = zip(*points, strict=True) if points else ((), ())
+    curves: list[MemoryCurve] = []
+    points: list[MemoryPoint] = []
+    for curve in trace.memory:
+        curves += [curve] * len(curve.points)
+        points += curve.points
     return {
         **attribute_columns(map(attrgetter("end"), curves), "device", "name", "virtual", "total"),
         **attribute_columns(curves, "source"),
-        **attribute_columns(reached, "number", "phase", "module", "allocated", *ROLES),
-        **site_columns(map(attrgetter("site"), reached)),
+        **attribute_columns(points, "number", "phase", "module", "allocated", *ROLES),
+        **site_columns(points),
     }
 
 
@@ -169,50 +171,46 @@ def _first_fix(finding: Finding) -> str:
 
 
 def _replica_columns(trace: Trace) -> Columns:
-    names = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
-             "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
-    columns = attribute_columns(trace.replicas, *names)
-    columns["inputs"] = [_piece_list(replica.inputs) for replica in trace.replicas]
-    columns["outputs"] = [_piece_list(replica.outputs) for replica in trace.replicas]
+    columns = attribute_columns(trace.replicas, *_REPLICA) | {"inputs": [], "outputs": []}
+    for replica in trace.replicas:
+        columns["inputs"].append(", ".join(map(piece_words, replica.inputs)))
+        columns["outputs"].append(", ".join(map(piece_words, replica.outputs)))
     return columns
 
 
 def _collective_columns(trace: Trace) -> Columns:
-    names = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
-    columns = attribute_columns(trace.collectives, *names)
-    columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
-    columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
-    return columns | site_columns(map(attrgetter("site"), trace.collectives))
-
-
-def _piece_list(pieces: Iterable[Piece]) -> str:
-    return ", ".join(map(piece_words, pieces))
+    groups = [trace.groups[call.group] for call in trace.collectives]
+    columns = attribute_columns(trace.collectives, *_COLLECTIVE)
+    columns["group"] = list(map(attrgetter("label"), groups))
+    columns["ranks"] = list(map(attrgetter("ranks"), groups))
+    return columns | site_columns(trace.collectives)
 
 
 def attribute_columns(records: Iterable[Any], *names: str) -> Columns:
     """One column for each attribute, one row for each record."""
     records = list(records)
-    return {name: [as_text(getattr(record, name)) for record in records] for name in names}
+    return {name: list(map(as_text, map(attrgetter(name), records))) for name in names}
 
 
-def site_columns(sites: Iterable[Site | None]) -> Columns:
-    """File, line and text of each place."""
+def site_columns(records: Iterable[Any]) -> Columns:
+    """File, line and text of the `site` of each record."""
     columns: Columns = {"file": [], "line": [], "source_line": []}
-    for site in sites:
-        columns["file"].append(getattr(site, "file", None))
-        columns["line"].append(getattr(site, "line", None))
-        columns["source_line"].append(getattr(site, "text", None))
+    for record in records:
+        columns["file"].append(getattr(record.site, "file", None))
+        columns["line"].append(getattr(record.site, "line", None))
+        columns["source_line"].append(getattr(record.site, "text", None))
     return columns
 
 
 def as_text(value: Any) -> Any:
-    """Devices and places as text; a tuple of devices as one text; the rest as it is."""
-    if isinstance(value, DeviceId):
-        return str(value)
-    if isinstance(value, Site):
-        return site_words(value)
-    if isinstance(value, tuple) and all(isinstance(each, DeviceId) for each in value) and value:
-        return device_list(value)
+    """Devices and places as text; a tuple of devices as one text; other values unchanged."""
+    match value:
+        case DeviceId():
+            return str(value)
+        case Site():
+            return site_words(value)
+        case (DeviceId(), *_):
+            return device_list(value)
     return value
 
 

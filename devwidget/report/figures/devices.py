@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from devwidget.language.speaking import said
@@ -28,6 +31,7 @@ from devwidget.report.text.device_words import (
 )
 from devwidget.views.blocks import Block
 from devwidget.views.devices import DeviceColumn, Kind, Picture, Way
+from devwidget.views.sums import group_by, total, values_once
 
 WIDTHS = (640, 820, 1120)
 """Pixels for which a picture is drawn: a page shows the widest one that it has room for."""
@@ -89,9 +93,7 @@ class _KeyEntry:
     @property
     def start(self) -> float:
         """Pixels up to the words."""
-        if self.kind is not None:
-            return 30.0
-        return _WALL + 5
+        return 30.0 if self.kind is not None else _WALL + 5
 
     @property
     def wide(self) -> float:
@@ -119,11 +121,12 @@ class _Drawing:
         ribbons = [Ribbon(boxes[way.source], boxes[way.target], way.kind == "gradient", way.step) for way in picture.ways]
         lanes = choose_lanes(ribbons)
         tops, y = [], _HEAD
-        for row in range(max((block.row for block in picture.blocks), default=-1) + 2):
+        for row in range(max(map(attrgetter("row"), picture.blocks), default=-1) + 2):
             y += lanes.height_of(row) or _GAP
             tops.append(y)
             y += _BOX
-        edges = tuple((left + wide, left + wide + gutter) for left, wide in zip(lefts, widths, strict=True))
+        rights = tuple(map(operator.add, lefts, widths))
+        edges = tuple((right, right + gutter) for right in rights)
         page = Page(tuple(tops), _BOX, edges)
         routes = tuple(route_ribbon(ribbon, at, lanes, page) for at, ribbon in enumerate(ribbons))
         return cls(picture, lefts, widths, boxes, routes, page)
@@ -141,13 +144,14 @@ class _Drawing:
     @property
     def key(self) -> list[_KeyEntry]:
         """What the ribbons and the walls that are drawn mean, those of walls on lines of their own."""
-        kinds = {way.kind for way in self.picture.ways}
+        kinds = values_once(self.picture.ways, "kind")
         ribbons = [_KeyEntry(said(words), kind=kind) for kind, words in _KEY.items() if kind in kinds]
-        walled = [column for column in self.picture.columns if _has_wall(column)]
-        parts = {part for column in walled for part, size in column.parts if size >= _SEEN * column.capacity}
+        parts = set[str]()
+        for column in filter(_has_wall, self.picture.columns):
+            parts.update(part for part, size in column.parts if size >= _SEEN * column.capacity)
         walls = [_KeyEntry(part_name(part), part=part) for part in CATEGORY_HUES if part in parts]
         placed: list[_KeyEntry] = []
-        for entries in (ribbons, walls):
+        for entries in filter(None, (ribbons, walls)):
             x, line = 1.0, placed[-1].line + 1 if placed else 0
             for entry in entries:
                 if x > 1 and x + entry.wide > self.width:
@@ -159,21 +163,22 @@ class _Drawing:
     @property
     def tall(self) -> float:
         """Below what says what is what."""
-        return self.height + (22 + 17 * self.key[-1].line if self.key else 0)
+        if not self.key:
+            return self.height
+        return self.height + 22 + 17 * self.key[-1].line
 
     def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
         order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
         wide, tall = f"{self.width:.0f}", f"{self.tall:.0f}"
         most = f"max-width: {self.width * 1.12:.0f}px"
-        style = f"color-scheme: light dark; width: 100%; {most}; height: auto; font-family: {SANS_FONT}"
         look = {
             "class": "dw-devices",
             "aria-label": picture_words(self.picture),
             "font-size": "12",
             "fill": INK,
             "role": "img",
-            "style": style,
+            "style": f"color-scheme: light dark; width: 100%; {most}; height: auto; font-family: {SANS_FONT}",
             "width": wide,
             "height": tall,
             "viewBox": f"0 0 {wide} {tall}",
@@ -182,9 +187,9 @@ class _Drawing:
             "devices.svg",
             drawing=self,
             look=look | dict(place),
-            columns=[self._lay_column(at, column) for at, column in enumerate(self.picture.columns)],
-            ways=[self._lay_way(at) for at in order],
-            blocks=[self._lay_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)],
+            columns=list(map(self._lay_column, self.picture.columns, self.lefts, self.widths)),
+            ways=list(map(self._lay_way, order)),
+            blocks=list(map(self._lay_block, self.picture.blocks, self.boxes)),
             labels=list(self._lay_labels(order)),
             lay_key=lambda entry, y: _lay_ribbon(((entry.x, y), (entry.x + 24, y)), None, entry.kind, 2.5),
             BOX=_BOX,
@@ -192,11 +197,10 @@ class _Drawing:
             **COLOURS,
         )
 
-    def _lay_column(self, at: int, column: DeviceColumn) -> Laid:
-        left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
-        x = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide)
+    def _lay_column(self, column: DeviceColumn, left: float, wide: float) -> Laid:
+        bottom = self.height - 1
+        x = left + _inset(column.device, wide)
         room = wide - (x - left)
-        words = (form for form in taken_words(column, self.picture.blocks) if columns_of(form) * SMALL <= room - 3)
         letters = max(1, int((wide - _WALL - 8) / SMALL))
         return {
             "device": str(column.device),
@@ -207,7 +211,7 @@ class _Drawing:
             "x": x,
             "hue": device_hue(column.device),
             "is_round": column.device.is_accelerator,
-            "taken": next(words, ""),
+            "taken": _longest_that_fits(taken_words(column, self.picture.blocks), room - 3),
             "refused": column.refused,
             "is_idle": column.is_idle,
             "idle_lines": [cut_line(line, letters) for line in idle_words()],
@@ -220,10 +224,10 @@ class _Drawing:
         """The left wall is the memory of a device, filled from below; all walls have one scale."""
         if not _has_wall(column):
             return {"wall": 0.0}
-        whole = (bottom - 1) * column.capacity / max(each.capacity for each in self.picture.columns)
+        whole = (bottom - 1) * column.capacity / max(map(attrgetter("capacity"), self.picture.columns))
         parts, y = [], bottom
         for part, size in column.parts:
-            tall = max(1.0 if size else 0.0, whole * size / column.capacity)
+            tall = max(min(size, 1.0), whole * size / column.capacity)
             y = max(y - tall, 1.0)
             words = f"{part_name(part)}: {format_bytes(size)}, {size / column.capacity:.0%}"
             parts.append((y, tall, CATEGORY_HUES[part], words))
@@ -233,62 +237,77 @@ class _Drawing:
         hue, is_tensor = device_hue(block.device), block.what == "tensor"
         is_round = block.what in ("tensor", "batch", "outputs")
         right = box.x + box.width - (3 if box.width < 60 else 7)
-        has_cross = block.wrong and not is_tensor
+        cross, edge = None, hue
+        if block.wrong and is_tensor:
+            edge = WRONG
+        elif block.wrong:
+            cross = right - 5
+            right -= 16
         return {
             "title": block_title(block),
             "box": box,
             "y": self.page.tops[box.row],
             "hue": hue,
-            "edge": WRONG if block.wrong and is_tensor else hue,
+            "edge": edge,
             "radius": 13 if is_round else 3,
             "is_module": block.what == "module",
             "is_dashed": block.what != "module" and not block.wrong,
             "is_run": bool(block.unfolds) and len(block.paths) > 1,
-            "cross": right - 5 if has_cross else None,
-            "texts": list(_lay_names(block, box, right - 16 if has_cross else right, is_round=is_round)),
+            "cross": cross,
+            "texts": list(_lay_names(block, box, right, is_round=is_round)),
             "data": _data(module=block.path, unfolds=block.unfolds, what=block.what),
         }
 
     def _lay_way(self, at: int) -> Laid:
         way, route = self.picture.ways[at], self.routes[at]
-        blocks = self.picture.blocks
+        source, target = self.picture.blocks[way.source], self.picture.blocks[way.target]
+        number = module = ""
+        if way.moves:
+            number = str(way.moves[0].number)
+        if way.call is not None:
+            module = way.call.wrapper
+        facts = {"kind": way.kind, "number": number, "way": str(at), "step": way.step}
         return {
             "title": way_title(way, self.picture),
             "line": _lay_ribbon(route.points, route.rises, way.kind, self._thickness(way)),
             "reach": round_path(route.points),
-            "data": _data(
-                kind=way.kind,
-                number=str(way.moves[0].number) if way.moves else "",
-                way=str(at),
-                step=way.step,
-                source=str(blocks[way.source].device),
-                target=str(blocks[way.target].device),
-                module=way.call.wrapper if way.call is not None else "",
-            ),
+            "data": _data(**facts, source=str(source.device), target=str(target.device), module=module),
         }
 
     def _thickness(self, way: Way) -> float:
-        most = max((each.bytes for each in self.picture.ways), default=0) or 1
-        return _THIN + (_THICK if len(self.picture.columns) < 5 else 3.0) * math.sqrt(way.bytes / most)
+        most = max(map(attrgetter("bytes"), self.picture.ways), default=0) or 1
+        thick = _THICK if len(self.picture.columns) < 5 else 3.0
+        return _THIN + thick * math.sqrt(way.bytes / most)
 
     def _lay_labels(self, order: list[int]) -> Iterator[Text]:
-        """The bytes beside each head, but for those that would leave their column or cover another."""
-        heads: dict[Point, list[int]] = {}
-        for at in reversed(order):
-            heads.setdefault(self.routes[at].points[-1], []).append(at)
-        taken = [(x - 7, x + 7, _level(self.routes[members[0]])) for (x, _), members in heads.items()]
+        """The bytes next to each head, except those that would leave their column or cover another."""
+        heads = group_by(reversed(order), lambda at: self.routes[at].points[-1])
+        taken = []
         for (x, _), members in heads.items():
-            way, route = self.picture.ways[members[0]], self.routes[members[0]]
-            words, level = format_bytes(sum(self.picture.ways[at].bytes for at in members)), _level(route)
-            wide, box = columns_of(words) * SMALL, self.boxes[way.target]
+            taken.append((x - 7, x + 7, _level(self.routes[members[0]])))
+        for (x, _), members in heads.items():
+            ways, route = [self.picture.ways[at] for at in members], self.routes[members[0]]
+            words, level, box = format_bytes(total(ways, "bytes")), _level(route), self.boxes[ways[0].target]
+            wide = columns_of(words) * SMALL
             start = x + 9 if route.to_right else x - 9 - wide
-            fits = box.x - 2 <= start and start + wide <= box.x + box.width + 2
-            if fits and not any(level == other and start < last and first < start + wide for first, last, other in taken):
-                taken.append((start, start + wide, level))
-                look = {"fill": SOFT_INK}
-                if way.kind in ("healed", "stopped"):
-                    look = {"fill": WRONG, "font-weight": "600"}
-                yield start, level, words, {"font-size": "11", **look}
+            if start < box.x - 2 or start + wide > box.x + box.width + 2 or _is_taken(taken, start, start + wide, level):
+                continue
+            taken.append((start, start + wide, level))
+            look = {"font-size": "11", "fill": SOFT_INK}
+            if ways[0].kind in ("healed", "stopped"):
+                look |= {"fill": WRONG, "font-weight": "600"}
+            yield start, level, words, look
+
+
+def _longest_that_fits(forms: Sequence[str], room: float) -> str:
+    for form in forms:
+        if columns_of(form) * SMALL <= room:
+            return form
+    return ""
+
+
+def _is_taken(taken: list[tuple[float, float, float]], start: float, end: float, level: float) -> bool:
+    return any(level == other and start < last and first < end for first, last, other in taken)
 
 
 def _lay_device(device: DeviceId, room: float) -> Laid:
@@ -317,10 +336,7 @@ def _order_of(way: Way) -> tuple[int, int]:
 
 def _place_columns(picture: Picture, width: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """Left edge and width of each column, and the gutter between them."""
-    shares = [
-        0.5 if column.is_idle else 0.75 if _holds_tensors_only(column.device, picture.blocks) else 1.0
-        for column in picture.columns
-    ]
+    shares = [_column_share(column, picture.blocks) for column in picture.columns]
     low, high = _GUTTERS
     gutter = max(low, min(high, width * 0.2 / max(1, len(shares) - 1)))
     room = (width - 2 - gutter * (len(shares) - 1)) / sum(shares)
@@ -329,21 +345,29 @@ def _place_columns(picture: Picture, width: int) -> tuple[tuple[float, ...], tup
     return lefts, widths, gutter
 
 
-def _holds_tensors_only(device: DeviceId, blocks: tuple[Block, ...]) -> bool:
-    return all(block.what in ("tensor", "batch") for block in blocks if block.device == device)
+def _column_share(column: DeviceColumn, blocks: tuple[Block, ...]) -> float:
+    if column.is_idle:
+        return 0.5
+    if {block.what for block in blocks if block.device == column.device} <= {"tensor", "batch"}:
+        return 0.75
+    return 1.0
 
 
 def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tuple[float, ...]) -> RibbonBox:
-    pad = _pad(widths[column])
-    wall = (_WALL if block.device.is_accelerator else 0) + pad
-    return RibbonBox(block.row, column, lefts[column] + wall, widths[column] - wall - pad)
+    inset = _inset(block.device, widths[column])
+    return RibbonBox(block.row, column, lefts[column] + inset, widths[column] - inset - _pad(widths[column]))
+
+
+def _inset(device: DeviceId, column: float) -> float:
+    """Pixels left of the boxes of a column, with the wall of an accelerator."""
+    if device.is_accelerator:
+        return _WALL + _pad(column)
+    return _pad(column)
 
 
 def _pad(column: float) -> float:
-    """Pixels beside the boxes of a column."""
-    if column > 100:
-        return 9.0
-    return 5.0
+    """Pixels next to the boxes of a column."""
+    return 9.0 if column > 100 else 5.0
 
 
 def _lay_names(block: Block, box: RibbonBox, right: float, *, is_round: bool) -> Iterator[tuple[float, str, dict[str, str]]]:
@@ -351,7 +375,8 @@ def _lay_names(block: Block, box: RibbonBox, right: float, *, is_round: bool) ->
     x = box.x + (12 if is_round else 9) - (3 if box.width < 60 else 0)
     size, kind, room = some_bytes(block.bytes), block_kind(block), right - x
     size_wide = columns_of(size) * SMALL + 8 if size else 0.0
-    name = _shorten(block_name(block), int((room - (size_wide if box.width > 150 else 0)) / MONO))
+    name_room = room - size_wide if box.width > 150 else room
+    name = _shorten(block_name(block), int(name_room / MONO))
     yield x, name, {"font-family": MONO_FONT}
     name_wide = columns_of(name) * MONO
     left = room - name_wide
@@ -364,13 +389,14 @@ def _lay_names(block: Block, box: RibbonBox, right: float, *, is_round: bool) ->
 
 def _shorten(path: str, letters: int) -> str:
     """As much of the end of a path as has room; of a tensor's type the beginning."""
-    if columns_of(path) <= letters:
-        return path
-    if "[" in path:
+    if columns_of(path) <= letters or "[" in path:
         return cut_line(path, max(1, letters))
-    starts = [at + 1 for at, letter in enumerate(path) if letter in ". " and path[at - 1 : at] != ","]
-    ends = [path[at:] for at in starts]
-    return next((end for end in ends if columns_of(end) <= letters), cut_line(ends[-1] if ends else path, max(1, letters)))
+    end = path
+    for start in re.finditer(r"\.|(?<!,) ", path):
+        end = path[start.end() :]
+        if columns_of(end) <= letters:
+            return end
+    return cut_line(end, max(1, letters))
 
 
 def _lay_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: float) -> Laid:
@@ -378,22 +404,21 @@ def _lay_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: 
     (x, tip), size = points[-1], 5 + thick
     far, half = size * 0.9, size * 0.62
     if rises is None:
-        base = x - far, tip
-        head, cross = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z", (x - 5, tip)
+        base, cross = (x - far, tip), (x - 5, tip)
+        head = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z"
     else:
         sign = 1 if rises else -1
-        base = x, tip + sign * far
-        head, cross = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z", (x, tip + sign * 5)
-    is_wrong, is_hollow = kind in ("healed", "stopped"), kind == "gradient"
-    return {
-        "path": round_path([*points[:-1], base]),
-        "thick": max(thick, 3.2) if is_hollow else thick,
-        "hue": WRONG if is_wrong else HOP_HUE,
-        "is_wrong": is_wrong,
-        "is_hollow": is_hollow,
-        "head": head,
-        "cross": cross if kind == "stopped" else None,
-    }
+        base, cross = (x, tip + sign * far), (x, tip + sign * 5)
+        head = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z"
+    laid: Laid = {"path": round_path([*points[:-1], base]), "head": head, "thick": thick, "hue": HOP_HUE, "cross": None}
+    laid |= {"is_wrong": kind in ("healed", "stopped"), "is_hollow": kind == "gradient"}
+    if laid["is_wrong"]:
+        laid["hue"] = WRONG
+    if laid["is_hollow"]:
+        laid["thick"] = max(thick, 3.2)
+    if kind == "stopped":
+        laid["cross"] = cross
+    return laid
 
 
 def _data(**facts: str) -> dict[str, str]:

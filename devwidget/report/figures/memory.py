@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from devwidget.language.speaking import say
 from devwidget.records.memory import ROLES, MemoryPoint
@@ -20,10 +21,10 @@ from devwidget.report.figures.frame import (
 from devwidget.report.style.palette import CATEGORY_HUES, INK, WRONG, device_hue, fade
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import code_word, module_words, part_name, row_words, site_words
+from devwidget.report.style.words import code_word, module_words, part_name, parts_words, row_words, site_words
 from devwidget.report.text.memory_words import peak_words, refusal_words
 from devwidget.report.text.snapshot_text import in_use_words, reserved_words
-from devwidget.views.memory import BAR_PARTS, MemoryBar, MemorySeries, point_parts
+from devwidget.views.memory import BAR_PARTS, MemoryBar, MemorySeries, point_parts, refused_bytes
 
 _SLIVER = 0.3
 """Share of the largest device below which bars to its full size say too little."""
@@ -38,32 +39,34 @@ def memory_figure(bars: tuple[MemoryBar, ...]) -> Figure:
 
     Every bar goes to the end of its device. Where all would be slivers, the axis is broken behind what is in use.
     """
-    cut, largest = _find_break(bars), max((float(bar.total) for bar in bars), default=0.0) or 1.0
-    labels = [_bar_label(bar) for bar in bars]
-    data = [
-        _draw_part(part, bars, labels, cut, largest) for part in BAR_PARTS if any(dict(bar.parts).get(part) for bar in bars)
-    ]
-    peaks = [(label, bar) for label, bar in zip(labels, bars, strict=True) if bar.peak]
-    if peaks:
-        data.append(_draw_peaks(peaks))
+    cut, largest = _find_break(bars), max(map(attrgetter("total"), bars), default=0) or 1
+    labels = list(map(_bar_label, bars))
+    used = set[str]().union(*(dict(bar.parts) for bar in bars))
+    data = [_draw_part(part, bars, labels, cut, largest) for part in BAR_PARTS if part in used]
     layout = base_layout(34 + _PITCH * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
-    reach = max([largest, *(bar.refused for bar in bars)])
+    reach = max([largest, *map(attrgetter("refused"), bars)])
     layout |= {"barmode": "stack", "bargap": 1 - _BAR / _PITCH, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
     layout |= {"showlegend": False, "shapes": [], "annotations": []}
+    peaks = []
     for at, (label, bar) in enumerate(zip(labels, bars, strict=True)):
         layout["shapes"] += _draw_ends(bar, at, cut, largest)
         if cut:
             layout["annotations"].append(_draw_break(label, cut))
+        if bar.peak:
+            peaks.append((label, bar.peak))
+    if peaks:
+        data.append(_draw_peaks(*zip(*peaks, strict=True)))
     words = row_words(map(_bar_words, bars), "; ")
     return make_figure(data, layout, words) | {"legend": legend_entries([trace["meta"] for trace in data])}
 
 
 def _find_break(bars: tuple[MemoryBar, ...]) -> float:
     """Where the axis is broken: somewhat behind all that is in use, where that is a sliver; 0 for nowhere."""
-    largest = max((bar.total for bar in bars), default=0)
-    used = max((max(bar.used, bar.peak) for bar in bars), default=0)
-    is_full = any(bar.refused for bar in bars)  # what was refused lies behind the end, to the same scale
-    if used and used < _SLIVER * largest and not is_full:
+    largest = used = refused = 0
+    for bar in bars:
+        largest, used = max(largest, bar.total), max(used, bar.used, bar.peak)
+        refused = max(refused, bar.refused)
+    if used < _SLIVER * largest and not refused:  # what was refused is drawn behind the end, to the same scale
         return used * 1.25
     return 0.0
 
@@ -106,21 +109,28 @@ def _draw_break(label: str, cut: float) -> Figure:
 
 
 def _bar_label(bar: MemoryBar) -> str:
-    below = reserved_words(bar)
-    return f"<b>{plotly_text(str(bar.device))}</b>  {in_use_words(bar)} " + (f"<br>{below} " if below else "")
+    label = f"<b>{plotly_text(str(bar.device))}</b>  {in_use_words(bar)} "
+    if below := reserved_words(bar):
+        label += f"<br>{below} "
+    return label
 
 
 def _bar_words(bar: MemoryBar) -> str:
-    parts = row_words(f"{part_name(part)} {format_bytes(size)}" for part, size in bar.parts)
-    return f"{bar.device}: {parts}" + (", " + say("peak {size}", size=format_bytes(bar.peak)) if bar.peak else "")
+    words = f"{bar.device}: {parts_words(bar.parts)}"
+    if bar.peak:
+        words += ", " + say("peak {size}", size=format_bytes(bar.peak))
+    return words
 
 
 def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: float, largest: float) -> Figure:
     drawn, facts = [], []
     for bar in bars:
         size = dict(bar.parts).get(part, 0)
-        drawn.append(_place_on_axis(bar.used + size, cut, largest) - bar.used if part == "free" else size)
-        share = f"{100 * size / bar.total:.1f} %" if bar.total else ""
+        if part == "free":
+            drawn.append(_place_on_axis(bar.used + size, cut, largest) - bar.used)
+        else:
+            drawn.append(size)
+        share = f"{100 * size / max(bar.total, 1):.1f} %"
         facts.append([plotly_text(str(bar.device)), format_bytes(size), share])
     return {
         "type": "bar",
@@ -135,18 +145,11 @@ def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: f
     }
 
 
-def _draw_peaks(peaks: list[tuple[str, MemoryBar]]) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": say("peak"),
-        "x": [bar.peak for _, bar in peaks],
-        "y": [label for label, _ in peaks],
-        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": INK}},
-        "customdata": [format_bytes(bar.peak) for _, bar in peaks],
-        "hovertemplate": say("peak {size}", size="%{customdata}") + "<extra></extra>",
-        "meta": "peak",
-    }
+def _draw_peaks(labels: tuple[str, ...], peaks: tuple[int, ...]) -> Figure:
+    marker = {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": INK}}
+    hover: Figure = {"customdata": list(map(format_bytes, peaks))}
+    hover["hovertemplate"] = say("peak {size}", size="%{customdata}") + "<extra></extra>"
+    return _draw_marks(say("peak"), "peak", list(peaks), list(labels), marker) | hover
 
 
 _GAP = 26
@@ -175,37 +178,44 @@ def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
     layout |= {"showlegend": False, "hovermode": "x", "shapes": [], "annotations": []}
     data: list[Figure] = []
     top, has_line = max(map(_find_top, series)), any(map(_is_near, series))
+    shown = set[str]()
     for each, spot in zip(series, spots, strict=True):
-        data += _draw_marks(each, spot)
+        shown.update(dict(each.parts))
+        data += _draw_series(each, spot)
         layout |= _plot_axes(each, spot, top)
         layout["shapes"] += [*_draw_borders(each, spot), *_draw_refused(each, spot)]
-        layout["shapes"] += _draw_capacity(each, spot) if has_line else []
+        if has_line:
+            layout["shapes"] += _draw_capacity(each, spot)
         layout["annotations"] += _phase_names(each, spot)
     layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
-    shown = {role for each in series for role, _ in each.parts}
-    names = [[part_name(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
-    return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, [say("peak"), INK]]}
+    legend = legend_entries([role for role in ROLES if role in shown])
+    return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*legend, [say("peak"), INK]]}
 
 
 def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
     """Where the plots stand, from top to bottom, with a gap for the names of the phases."""
     first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
     last += 1 + (last - first) // 50
-    share = 1 / len(series)
-    return [
-        _Spot(str(at + 1) if at else "", (max(1 - (at + 1 - gap) * share, 0), 1 - at * share), first, last)
-        for at in range(len(series))
-    ]
+    spots, top = [], 1.0
+    for at in range(len(series)):
+        bottom = 1 - (at + 1) / len(series)
+        spots.append(_Spot(str(at + 1) if at else "", (max(bottom + gap / len(series), 0), top), first, last))
+        top = bottom
+    return spots
 
 
-def _draw_marks(series: MemorySeries, spot: _Spot) -> list[Figure]:
+def _draw_series(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
     steps = spot.axes | {"x": [*series.positions, spot.last], "line": {"shape": "hv"}}
-    areas = [_draw_area(role, sizes, steps) for role, sizes in series.parts]
+    for role, sizes in series.parts:
+        yield _draw_area(role, sizes, steps)
+    yield _draw_outline(series, steps)
+    yield spot.axes | _draw_peak(series)
     if series.curve.refused:
-        refused = [_draw_refusals(series, spot.axes)]
-    else:
-        refused = []
-    return [*areas, _draw_outline(series, steps), _draw_peak(series, spot.axes), *refused]
+        yield spot.axes | _draw_refusals(series)
+
+
+def _draw_marks(name: str, meta: str, x: list[int], y: list[Any], marker: Figure) -> Figure:
+    return {"type": "scatter", "mode": "markers", "name": name, "x": x, "y": y, "marker": marker, "meta": meta}
 
 
 def _draw_area(role: str, sizes: tuple[int, ...], steps: Figure) -> Figure:
@@ -237,37 +247,26 @@ def _draw_outline(series: MemorySeries, steps: Figure) -> Figure:
 
 def _hover_words(series: MemorySeries, point: MemoryPoint) -> str:
     where = row_words((code_word(point.phase), plotly_text(module_words(point.module)), plotly_text(site_words(point.site))))
-    parts = "".join(f"<br>{part_name(role)} {format_bytes(size)}" for role, size in point_parts(point))
-    return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
+    words = f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}"
+    for part in point_parts(point):
+        words += f"<br>{parts_words([part])}"
+    return words
 
 
-def _draw_peak(series: MemorySeries, axes: Figure) -> Figure:
-    return axes | {
-        "type": "scatter",
-        "mode": "markers",
-        "name": say("peak"),
-        "x": [series.positions[series.curve.points.index(series.peak)]],
-        "y": [series.peak.allocated],
-        "marker": {"symbol": "triangle-down", "size": 10, "color": INK, "line": {"width": 1, "color": "#fff"}},
-        "cliponaxis": False,
-        "hoverinfo": "skip",
-        "meta": "peak",
-    }
+def _draw_peak(series: MemorySeries) -> Figure:
+    at = series.positions[series.curve.points.index(series.peak)]
+    marker = {"symbol": "triangle-down", "size": 10, "color": INK, "line": {"width": 1, "color": "#fff"}}
+    marks = _draw_marks(say("peak"), "peak", [at], [series.peak.allocated], marker)
+    return marks | {"cliponaxis": False, "hoverinfo": "skip"}
 
 
-def _draw_refusals(series: MemorySeries, axes: Figure) -> Figure:
+def _draw_refusals(series: MemorySeries) -> Figure:
     refused = series.curve.refused[0]
-    return axes | {
-        "type": "scatter",
-        "mode": "markers",
-        "name": say("did not fit"),
-        "x": [refused.number],
-        "y": [refused.allocated + refused.bytes],
-        "marker": {"symbol": "x", "size": 10, "color": WRONG, "line": {"width": 1, "color": "#fff"}},
+    marker = {"symbol": "x", "size": 10, "color": WRONG, "line": {"width": 1, "color": "#fff"}}
+    return _draw_marks(say("did not fit"), "refused", [refused.number], [refused_bytes(series.curve)], marker) | {
         "cliponaxis": False,
         "customdata": [[plotly_text(refusal_words(series.curve, refused)), refused.module]],
         "hovertemplate": "%{customdata[0]}<extra></extra>",
-        "meta": "refused",
     }
 
 
@@ -286,8 +285,7 @@ def _plot_axes(series: MemorySeries, spot: _Spot, top: float) -> Figure:
 
 def _find_top(series: MemorySeries) -> float:
     """The capacity where it is near, and room for the mark of the peak."""
-    wanted = [refused.allocated + refused.bytes for refused in series.curve.refused[:1]]
-    reach = max(series.peak.allocated, *wanted, 1) * 1.12
+    reach = max(series.peak.allocated, refused_bytes(series.curve), 1) * 1.12
     if _is_near(series):
         return max(reach, series.curve.total * 1.05)
     return reach
@@ -297,40 +295,36 @@ def _is_near(series: MemorySeries) -> bool:
     return bool(series.curve.total) and (bool(series.curve.refused) or series.peak.allocated > 0.5 * series.curve.total)
 
 
-def _draw_capacity(series: MemorySeries, spot: _Spot) -> list[Figure]:
-    if not series.curve.total:
-        return []
-    line = {"type": "line", "xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}"}
+def _draw_capacity(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
     total = series.curve.total
-    return [line | {"y0": total, "y1": total, "line": {"width": 2, "color": INK}, "name": "capacity"}]
+    if total:
+        place = {"xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}", "y0": total, "y1": total}
+        yield place | {"type": "line", "line": {"width": 2, "color": INK}, "name": "capacity"}
 
 
-def _draw_refused(series: MemorySeries, spot: _Spot) -> list[Figure]:
+def _draw_refused(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
     """What did not fit, as large as it was asked for, on what was there already."""
-    box = {"type": "rect", "xref": f"x{spot.axis}", "yref": f"y{spot.axis}", "x1": spot.last, "name": "refused"}
-    box |= {"fillcolor": fade(WRONG, 0.16), "line": {"width": 1, "dash": "dot", "color": WRONG}}
-    return [
-        box | {"x0": each.number, "y0": each.allocated, "y1": each.allocated + each.bytes} for each in series.curve.refused[:1]
-    ]
+    for each in series.curve.refused[:1]:
+        box = {"type": "rect", "xref": f"x{spot.axis}", "yref": f"y{spot.axis}", "x0": each.number, "x1": spot.last}
+        box |= {"y0": each.allocated, "y1": each.allocated + each.bytes, "name": "refused"}
+        yield box | {"fillcolor": fade(WRONG, 0.16), "line": {"width": 1, "dash": "dot", "color": WRONG}}
 
 
-def _draw_borders(series: MemorySeries, spot: _Spot) -> list[Figure]:
+def _draw_borders(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
     """A thin line where a phase begins; none in a long loop, where they would be a grid."""
     if len(series.phases) > _MOST_BANDS:
-        return []
+        return
     line = {"type": "line", "xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y0": 0, "y1": 1, "layer": "below"}
-    line |= {"line": {"width": 1, "dash": "dot", "color": GRID}}
-    return [line | {"x0": start, "x1": start} for _, start in series.phases[1:]]
+    for _, start in series.phases[1:]:
+        yield line | {"x0": start, "x1": start, "line": {"width": 1, "dash": "dot", "color": GRID}}
 
 
-def _phase_names(series: MemorySeries, spot: _Spot) -> list[Figure]:
+def _phase_names(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
     if len(series.phases) > _MOST_BANDS:
-        return []
-    ends = [*(start for _, start in series.phases[1:]), spot.last]
+        return
     name = {"xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y": 1, "showarrow": False, "font": {"size": 11}}
     name |= {"xanchor": "left", "yanchor": "bottom"}
-    return [
-        name | {"x": start, "text": code_word(phase)}
-        for (phase, start), end in zip(series.phases, ends, strict=True)
-        if end - start > 0.08 * (spot.last - spot.first)
-    ]
+    ends = [*(start for _, start in series.phases), spot.last]
+    for (phase, start), end in zip(series.phases, ends[1:], strict=True):
+        if end - start > 0.08 * (spot.last - spot.first):
+            yield name | {"x": start, "text": code_word(phase)}

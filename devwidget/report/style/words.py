@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import itertools
 import pathlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -13,29 +13,32 @@ from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
 from devwidget.records.runs import Runs, format_runs
-from devwidget.records.schema.message import Message, change_facts
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, file_label
 from devwidget.report.style.safe_text import columns_of, safe_text
+from devwidget.report.style.units import format_bytes
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
 
 
 def dtype_words(dtype: str) -> str:
     """`float32` -> `f32`."""
-    found = re.fullmatch(r"(u?int|float)(\d+)(.*)", dtype)
-    return _SHORT.get(dtype) or (
-        f"{found[1].replace('float', 'f').replace('int', 'i')}{found[2]}{found[3]}" if found else dtype
-    )
+    found = re.fullmatch(r"(u?i|f)(?:nt|loat)(\d+.*)", dtype)
+    if found:
+        return found[1] + found[2]
+    return _SHORT.get(dtype, dtype)
 
 
 def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
     """`f32[8, 512]`; `f32[?]` while the shape is unknown."""
-    return f"{dtype_words(dtype)}[{'?' if shape is None else ', '.join(map(str, shape))}]"
+    if shape is None:
+        return f"{dtype_words(dtype)}[?]"
+    return f"{dtype_words(dtype)}[{', '.join(map(str, shape))}]"
 
 
 def examples_words(examples: Sequence[tuple[str, tuple[int, ...]]], most: int, more: str = "…") -> str:
     """`f32[8, 512], i64[8], …`: the first tensors of several."""
-    words = [tensor_words(*example) for example in examples[:most]]
+    words = list(itertools.starmap(tensor_words, examples[:most]))
     if len(examples) > most:
         words.append(more)
     return ", ".join(words)
@@ -77,10 +80,15 @@ def and_more(first: str, others: int) -> str:
     return first
 
 
+def modules_words(modules: Sequence[str | None]) -> str:
+    """`layers.0 and 3 more`."""
+    return and_more(module_words(modules[0]), len(modules) - 1)
+
+
 def row_words(parts: Iterable[str], between: str = ", ") -> str:
     """Parts behind each other, with the comma or semicolon of the language between them; empty ones are left out."""
     mark = template(f"{{first}}{between}{{second}}").removeprefix("{first}").removesuffix("{second}")
-    return mark.join(part for part in parts if part)
+    return mark.join(filter(None, parts))
 
 
 def device_list(devices: Iterable[DeviceId]) -> str:
@@ -89,31 +97,22 @@ def device_list(devices: Iterable[DeviceId]) -> str:
 
 
 def first_line(site: Site | None) -> str:
-    """The source at a place on one line, of the library where one stands there; "" if it is not at hand."""
+    """The source at a place on one line, that of the library where it has called one; "" if it is not at hand."""
     if site:
         return " ".join((site.library or site).text.split())
     return ""
 
 
+def place_words(site: Site | None) -> str:
+    """`train.py:41  y = self.head(h)`: a place and its source, as far as they are known."""
+    return "  ".join(filter(None, (site_words(site), first_line(site))))
+
+
 def translate_finding(finding: Finding) -> Finding:
-    """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
-    names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
-
-    def name_places(text: str) -> str:
-        for old, new in names.items():
-            text = text.replace(old, new)
-        return text
-
-    def translate_text(text: str) -> str:
-        return said(change_facts(text, name_places))
-
+    """The finding in the language of reports."""
     fixes = tuple(dataclasses.replace(fix, summary=said(fix.summary)) for fix in finding.fixes)
-    headline, why, notes = (
-        translate_text(finding.headline),
-        translate_text(finding.why),
-        tuple(map(translate_text, finding.notes)),
-    )
-    return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
+    notes = tuple(map(said, finding.notes))
+    return dataclasses.replace(finding, headline=said(finding.headline), why=said(finding.why), notes=notes, fixes=fixes)
 
 
 def label_line(label: str, text: str) -> str:
@@ -174,6 +173,11 @@ def part_name(part: str) -> str:
     return said(_NAMES.get(part, part))
 
 
+def parts_words(parts: Iterable[tuple[str, int]]) -> str:
+    """`parameters 1.00 MiB, cache 2.0 KiB`."""
+    return row_words(f"{part_name(part)} {format_bytes(size)}" for part, size in parts)
+
+
 _WIDEST = 60
 _LEAST_LAST = 12
 """Columns that are left for the last cell where others are cut for it."""
@@ -187,20 +191,22 @@ def align_columns(
     The last column is not padded, and every other cell is cut at 60 characters. Where lines may have `widest` columns, the
     longest cells are cut further, and then the last one.
     """
-    safe = [[safe_text(cell) for cell in row] for row in rows]
+    safe = [list(map(safe_text, row)) for row in rows]
     for most in (_WIDEST, *range(_WIDEST - 4, 11, -4)):
         cut = [[*(shorten_text(cell, most) for cell in row[:-1]), row[-1]] for row in safe]
-        widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
-        room = widest - len(indent) - sum(width + 2 for width in widths[:-1])
+        widths = [max(map(columns_of, column)) for column in zip(*cut, strict=True)]
+        room = widest - len(indent) - sum(widths[:-1]) - 2 * len(widths[:-1])
         if not widest or min(widths[-1], _LEAST_LAST) <= room:
             break
     for row in cut:
-        cells = [
-            " " * (width - columns_of(cell)) + cell if at in right else cell + " " * (width - columns_of(cell))
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        line = (indent + "  ".join(cells)).rstrip()
-        yield cut_line(line, widest) if widest else line
+        line = indent
+        for at, (cell, width) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (width - columns_of(cell))
+            line += f"{gap}{cell}  " if at in right else f"{cell}{gap}  "
+        line = line.rstrip()
+        if widest:
+            line = cut_line(line, widest)
+        yield line
 
 
 def cut_line(text: str, most: int) -> str:
@@ -234,12 +240,10 @@ def shorten_text(text: str, most: int) -> str:
 
 
 def path_of(file: str, root: str | pathlib.Path) -> str:
-    """`src/model.py` for a file below `root`, the whole path for another, "" for a cell of a notebook."""
+    """`src/model.py` for a file below `root`, the full path for another, "" for a cell of a notebook."""
     if cell_label(file) or file.startswith("<"):
         return ""
-    path, folder = os.path.realpath(file), os.path.realpath(root)
-    if os.path.splitdrive(path)[0] == os.path.splitdrive(folder)[0]:
-        inside = os.path.commonpath([path, folder]) == folder
-    else:
-        inside = False
-    return pathlib.Path(os.path.relpath(path, folder) if inside else path).as_posix()
+    path, folder = pathlib.Path(file).resolve(), pathlib.Path(root).resolve()
+    if path.is_relative_to(folder):
+        path = path.relative_to(folder)
+    return path.as_posix()

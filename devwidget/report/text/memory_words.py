@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -11,10 +12,20 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import and_more, code_word, first_line, module_words, part_name, row_words, site_words
+from devwidget.report.style.words import (
+    code_word,
+    first_line,
+    module_words,
+    modules_words,
+    part_name,
+    parts_words,
+    row_words,
+    site_words,
+)
 from devwidget.report.text.draw_text import line_table
 from devwidget.views.hops import join_by_line
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
+from devwidget.views.sums import total, values_once
 
 Card = dict[str, Any]
 _MOST_HOLDINGS = 4
@@ -34,15 +45,19 @@ MODEL_ONLY = Message(
 
 def memory_cards(trace: Trace) -> Card:
     """The peaks as rows of a table, what did not fit, and what is not known."""
+    cards: Card = {"peaks": [], "refused": [], "holdings": [], "notes": []}
     series = memory_series(trace)
-    notes = []
     if not series:
-        notes = [said(NO_ALLOCATOR)]
+        cards["notes"].append(said(NO_ALLOCATOR))
     elif _model_only(series):
-        notes = [said(MODEL_ONLY)]
-    refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
-    holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
-    return {"peaks": [_peak_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
+        cards["notes"].append(said(MODEL_ONLY))
+    for each in series:
+        cards["peaks"].append(_peak_card(each))
+        for refused in each.curve.refused[:3]:
+            cards["refused"].append(refusal_words(each.curve, refused))
+        for holding in each.curve.holdings[:_MOST_HOLDINGS]:
+            cards["holdings"].append(holding_card(each.curve, holding))
+    return cards
 
 
 def _model_only(series: Iterable[MemorySeries]) -> bool:
@@ -50,14 +65,12 @@ def _model_only(series: Iterable[MemorySeries]) -> bool:
 
 
 def _peak_card(series: MemorySeries) -> Card:
-    peak, total = series.peak, series.curve.total
-    return {
-        "device": str(series.curve.device),
-        "peak": format_bytes(peak.allocated),
-        "of": row_words((format_bytes(total), _share_words(peak.allocated / total))) if total else "",
-        "parts": row_words(f"{part_name(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
-        **_where_card(peak),
-    }
+    peak, capacity = series.peak, series.curve.total
+    share = ""
+    if capacity:
+        share = row_words((format_bytes(capacity), _share_words(peak.allocated / capacity)))
+    card = {"device": str(series.curve.device), "peak": format_bytes(peak.allocated), "of": share}
+    return card | {"parts": parts_words(point_parts(peak)), **_where_card(peak)}
 
 
 def holding_card(curve: MemoryCurve, holding: Holding) -> Card:
@@ -100,7 +113,9 @@ def _in_words(at: MemoryPoint | Refusal) -> str:
     where = say("in {phase}", phase=code_word(at.phase))
     if at.module is not None:
         where = say("in {phase} of {module}", phase=code_word(at.phase), module=module_words(at.module))
-    return where + (f", {site_words(at.site)}" if at.site else "")
+    if at.site:
+        where += f", {site_words(at.site)}"
+    return where
 
 
 def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
@@ -127,24 +142,29 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
 
 
 def memory_parts(trace: Trace, *, with_lines: bool = True) -> Iterator[Part]:
-    """Tables of memory, `with_lines` what lived at the peak, and what did not fit; nothing where no allocator was asked."""
+    """Tables of memory, `with_lines` what was live at the peak, and what did not fit; nothing without an allocator to ask."""
     cards, series = memory_cards(trace), memory_series(trace)
     if not series or _model_only(series):
         return
-    names = ("device", "peak", "of", "phase", "module", "place", "parts")
-    yield line_table(say("memory at its peak"), [[card[name] for name in names] for card in cards["peaks"]], (1, 2))
-    yield from (Sentence(f"  {text}") for text in (*cards["notes"], *cards["refused"]))
+    cells = itemgetter("device", "peak", "of", "phase", "module", "place", "parts")
+    yield line_table(say("memory at its peak"), list(map(cells, cards["peaks"])), (1, 2))
+    for text in (*cards["notes"], *cards["refused"]):
+        yield Sentence(f"  {text}")
     fullest = max(series, key=lambda each: each.peak.allocated).curve
     if fullest.holdings and with_lines:
         title = say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
         lines = join_by_line(fullest.holdings, lambda each: each.site or each)
-        largest = sorted((_join_holdings(line) for line in lines), key=lambda each: -each[0])
-        yield line_table(title, [(str(fullest.device), format_bytes(size), *cells) for size, cells in largest], (1,))
+        largest = sorted(lines, key=lambda line: -total(line, "bytes"))
+        yield line_table(title, [(str(fullest.device), *_line_cells(line)) for line in largest], (1,))
 
 
-def _join_holdings(line: Sequence[Holding]) -> tuple[int, tuple[str, ...]]:
-    """Bytes, and what they are for, of what one line had allocated in several modules, parts of the step and roles."""
-    roles, phases, modules = (dict.fromkeys(each) for each in zip(*((h.role, h.phase, h.module) for h in line), strict=True))
-    module = and_more(module_words(line[0].module), len(modules) - 1)
-    words = row_words(map(part_name, roles)), row_words(map(code_word, phases)), module
-    return sum(each.bytes for each in line), (*words, site_words(line[0].site), first_line(line[0].site))
+def _line_cells(line: Sequence[Holding]) -> tuple[str, ...]:
+    """What one line had allocated, in several modules, phases and roles."""
+    return (
+        format_bytes(total(line, "bytes")),
+        row_words(map(part_name, values_once(line, "role"))),
+        row_words(map(code_word, values_once(line, "phase"))),
+        modules_words(values_once(line, "module")),
+        site_words(line[0].site),
+        first_line(line[0].site),
+    )

@@ -16,15 +16,14 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
         met = find_meetings(cluster.traced)
     else:
         met = ()
-    calls, labels, times, sites = [], [], [], []
+    calls, labels, times = [], [], []
     for meeting in met:
         calls.append(meeting.call)
         labels.append(meeting.group.label)
         times.append(meeting.times)
-        sites.append(meeting.call.site)
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by") | {"group": labels}
     columns |= attribute_columns(met, "ranks") | {"groups": times, "differs": list(map(difference_words, met))}
-    return columns | site_columns(sites)
+    return columns | site_columns(calls)
 
 
 def _of_each_rank(cluster: Cluster) -> Columns:
