@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -26,14 +27,13 @@ def timeline_columns(lanes: Timeline, clock: Clock | None = None) -> Columns:
         clock: where things are by time is under `time`.
     """
     classes = _find_modules(lanes)
-    lane: dict[DeviceId | None, int] = {None: -1} | {device: at for at, device in enumerate(lanes.lanes)}
-    number: dict[str | None, int] = {None: -1} | {path: at for at, path in enumerate(classes)}
+    lane: dict[DeviceId | None, int] = {None: -1} | _number_items(lanes.lanes)
+    number: dict[str | None, int] = {None: -1} | _number_items(classes)
     arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
-    largest, healed = max((arrow.bytes for arrow in arrows), default=0), {arrow.cross for arrow in arrows}
     columns: Columns = {
         "words": _count_words(lanes),
         "lanes": list(map(str, lanes.lanes)),
-        "modules": [list(each) for each in classes.items()],
+        "modules": list(map(list, classes.items())),
         "lane": [],
         "level": [],
         "module": [],
@@ -47,19 +47,12 @@ def timeline_columns(lanes: Timeline, clock: Clock | None = None) -> Columns:
         "left_out": lanes.left_out,
         "time": _places(lanes, arrows, clock.at) if clock else None,
     }
-    for at, box in enumerate(lanes.boxes):
-        columns["lane"].append(lane[box.lane])
-        columns["level"].append(box.level)
-        columns["module"].append(number[box.path])
-        if box.is_gradient:
-            columns["gradients"].append(at)
-        if box.failed:
-            columns["failed"].append(at)
-        if words := _box_words(box):
-            columns["facts"][str(at)] = words
+    _add_boxes(columns, lanes.boxes, lane, number)
+    largest = max(map(attrgetter("bytes"), arrows), default=0)
     for arrow in arrows:
         facts = _arrow_facts(arrow, largest)
         columns["arrows"].append([lane[arrow.source], lane[arrow.target], number[arrow.module], *facts])
+    healed = values_once(arrows, "cross")
     for at, cross in enumerate(lanes.crosses):
         row = [lane[cross.lane], number[cross.module], said(cross.headline), cross.finding, at in healed]
         columns["crosses"].append(row)
@@ -69,14 +62,35 @@ def timeline_columns(lanes: Timeline, clock: Clock | None = None) -> Columns:
     return columns | _places(lanes, arrows, float)
 
 
+def _number_items(items: Iterable[Any]) -> dict[Any, int]:
+    return {item: at for at, item in enumerate(items)}
+
+
+def _add_boxes(columns: Columns, boxes: Iterable[Box], lane: dict[DeviceId | None, int], number: dict[str | None, int]) -> None:
+    for at, box in enumerate(boxes):
+        columns["lane"].append(lane[box.lane])
+        columns["level"].append(box.level)
+        columns["module"].append(number[box.path])
+        if box.is_gradient:
+            columns["gradients"].append(at)
+        if box.failed:
+            columns["failed"].append(at)
+        if words := _box_words(box):
+            columns["facts"][str(at)] = words
+
+
 def _places(lanes: Timeline, arrows: Iterable[Arrow], at: Callable[[float], float]) -> Columns:
     """Where everything is, on one axis."""
+
+    def places_of(records: Iterable[Any], name: str = "at") -> list[float]:
+        return list(map(at, map(attrgetter(name), records)))
+
     return {
-        "start": [round(at(box.start), 7) for box in lanes.boxes],
-        "stop": [round(at(box.stop), 7) for box in lanes.boxes],
-        "arrowsAt": [at(arrow.at) for arrow in arrows],
-        "crossesAt": [at(cross.at) for cross in lanes.crosses],
-        "refusalsAt": [at(refused.at) for refused in lanes.refusals],
+        "start": [round(place, 7) for place in places_of(lanes.boxes, "start")],
+        "stop": [round(place, 7) for place in places_of(lanes.boxes, "stop")],
+        "arrowsAt": places_of(arrows),
+        "crossesAt": places_of(lanes.crosses),
+        "refusalsAt": places_of(lanes.refusals),
         "spans": [[at(band.start), at(band.stop)] for band in lanes.bands],
     }
 
@@ -92,10 +106,9 @@ def _find_modules(lanes: Timeline) -> dict[str, str]:
 
 
 def _count_words(lanes: Timeline) -> str:
-    hops = total(lanes.arrows, "count")
-    calls = len({(box.path, box.replica) for box in lanes.boxes if not box.is_gradient})  # on each of its devices a box
-    parts = ((calls, "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
-    return row_words(count_words(number, noun) for number, noun in parts)
+    calls = {(box.path, box.replica) for box in lanes.boxes if not box.is_gradient}  # each has a box on each of its devices
+    hops = count_words(total(lanes.arrows, "count"), "hop")
+    return row_words((count_words(len(calls), "module call"), hops, count_words(len(lanes.lanes), "device")))
 
 
 def _box_words(box: Box) -> str:
@@ -116,10 +129,7 @@ def _box_words(box: Box) -> str:
 
 def _arrow_facts(arrow: Arrow, largest: int) -> tuple[Any, ...]:
     """Its line, how often, bytes, how wide from 0 to 1 on a scale of square roots, its fault, and whether the trace made it."""
-    if largest:
-        weight = round(math.sqrt(arrow.bytes / largest), 3)
-    else:
-        weight = 0
+    weight = round(math.sqrt(arrow.bytes / max(largest, 1)), 3)
     return arrow.hop, arrow.count, format_bytes(arrow.bytes), weight, arrow.cross, arrow.cause == "healed"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from devwidget.language.speaking import both, said, say, say_count
@@ -13,11 +13,11 @@ from devwidget.records.trace import Fault, Trace
 from devwidget.report.page.edit_rows import edit_rows
 from devwidget.report.style.units import format_bytes, format_count, some_seconds
 from devwidget.report.style.words import (
-    and_more,
     code_word,
     examples_words,
     first_line,
     module_words,
+    modules_words,
     site_words,
     tensor_words,
     translate_finding,
@@ -25,10 +25,10 @@ from devwidget.report.style.words import (
 from devwidget.report.text.finding_text import birth_words, confidence_words, finding_text, further_places, where_words
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
-from devwidget.views.hops import Hop, group_hops, group_waits
+from devwidget.views.hops import group_hops, group_waits
 from devwidget.views.memory import MemoryBar
 from devwidget.views.placement import PlacementTable
-from devwidget.views.sums import total
+from devwidget.views.sums import group_by, total
 
 Card = dict[str, Any]
 
@@ -41,42 +41,51 @@ def finding_card(
     Args:
         row: of the module tree to jump to, -1 for none.
         at: where it is on the timeline, by order and by time.
-        faults: those that it explains, which know what stood in the wrong place.
+        faults: those that it explains, which know the misplaced tensors.
     """
     finding = translate_finding(finding)
-    return {
+    card: Card = {
         "kind": finding.kind,
         "severity": finding.severity,
         "headline": finding.headline,
-        "module": module_words(finding.module) if where_words(finding) else "",
-        "class": class_name if finding.module is not None else "",
+        "module": "",
+        "class": "",
         "row": row,
         "at": at,
         "place": site_words(finding.fault or finding.birth),
         "why": finding.why,
         "operands": _operand_cards(finding, faults),
         "fault": _source_card(finding.fault),
-        "birth": _source_card(finding.birth) if finding.birth != finding.fault else None,
+        "birth": None,
         "birthWords": birth_words(finding),
         "notes": [*finding.notes, *further_places(finding)],
-        "fixes": [fix_card(fix) for fix in finding.fixes],
+        "fixes": list(map(fix_card, finding.fixes)),
         "text": finding_text(finding, class_name),
     }
+    if where_words(finding):
+        card["module"] = module_words(finding.module)
+    if finding.module is not None:
+        card["class"] = class_name
+    if finding.birth != finding.fault:
+        card["birth"] = _source_card(finding.birth)
+    return card
 
 
 def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
-    """The tensors that met; those in the wrong place first, and told so."""
-    strays = [operand for fault in faults for operand in fault.operands if operand.stray]
+    """The tensors involved, misplaced ones first and marked."""
+    ends = set()
+    for fault in faults:
+        ends |= {(each.name, str(each.device)) for each in fault.operands if each.stray}
     cards = []
     for text in finding.operands:
-        is_stray = any(text.startswith(f"{each.name} ") and text.endswith(f" {each.device}") for each in strays)
-        cards.append({"text": text, "device": text.rpartition(" ")[2], "culprit": is_stray})
+        device = text.rpartition(" ")[2]
+        is_misplaced = any(text.startswith(f"{name} ") and device == place for name, place in ends)
+        cards.append({"text": text, "device": device, "culprit": is_misplaced})
     return sorted(cards, key=lambda card: not card["culprit"])
 
 
 def fix_card(fix: Fix) -> Card:
-    """A repair, its edits as rows of a difference."""
-    edits = [{"place": site_words(e.site), "file": e.file, "rows": edit_rows(e), "text": e.text} for e in fix.edits]
+    """A fix, its edits as rows of a difference."""
     words, state = confidence_words(fix), "words"
     if fix.verified:
         words, state = words + say(": the step ran with this edit"), "tried"
@@ -84,30 +93,32 @@ def fix_card(fix: Fix) -> Card:
         state = "fails"
     elif fix.edits:
         state = "untried"
+    edits = []
+    for edit in fix.edits:
+        edits.append({"place": site_words(edit.site), "file": edit.file, "rows": edit_rows(edit), "text": edit.text})
     offered = bool(fix.edits and fix.not_tried and not fix.runs)
     return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered, "state": state}
 
 
-def meter_cards(bars: Iterable[MemoryBar], trace: Trace | None) -> list[Card]:
+def meter_cards(bars: Iterable[MemoryBar]) -> list[Card]:
     """One for each GPU: what is in use of it, shares of its size, and whether something did not fit."""
-    refused = {curve.device for curve in trace.memory if curve.refused} if trace is not None else set()
-    return [_meter_card(bar, bar.device in refused) for bar in bars if bar.device.is_accelerator]
+    return [_meter_card(bar) for bar in bars if bar.device.is_accelerator]
 
 
-def _meter_card(bar: MemoryBar, is_full: bool) -> Card:
+def _meter_card(bar: MemoryBar) -> Card:
     used, total = format_bytes(bar.in_use), format_bytes(bar.total)
     words = [say("{used} of {total} in use", used=used, total=total)]
     short = used
     if bar.peak:
         short = say("peak {size}", size=format_bytes(bar.peak))
         words.append(short)
-    if is_full:
+    if bar.refused:
         words.append(say("more was refused"))
     return {
         "device": str(bar.device),
         "used": bar.in_use / max(bar.total, 1),
         "peak": bar.peak / max(bar.total, 1),
-        "refused": is_full,
+        "refused": bool(bar.refused),
         "short": short,
         "total": say("of {total}", total=total),
         "words": ", ".join(words),
@@ -123,14 +134,30 @@ def _source_card(site: Site | None) -> Card | None:
 def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
     """The hops by line, dearest first."""
     clock = Clock(trace)
-    return [_hop_card(hop) | {"at": (hop.number, clock.at(hop.number))} for hop in group_hops(trace.moves)[:most]]
+    cards = []
+    for hop in group_hops(trace.moves)[:most]:
+        card = {
+            "source": str(hop.source),
+            "target": str(hop.target),
+            "cause": hop.cause,
+            "phase": hop.phase,
+            "count": hop.count,
+            "bytes": format_bytes(hop.bytes),
+            "seconds": some_seconds(hop.seconds),
+            "what": examples_words(hop.examples, 3),
+            "at": (hop.number, clock.at(hop.number)),
+        }
+        cards.append(card | _line_card(hop.modules, hop.site))
+    return cards
+
+
+def _line_card(modules: Sequence[str | None], site: Site | None) -> Card:
+    return {"module": modules_words(modules), "path": modules[0], "place": site_words(site), "code": first_line(site)}
 
 
 def crossing_cards(trace: Trace) -> list[Card]:
     """What crosses from one device to another, all lines together; moves that only the trace made are apart."""
-    ways: dict[tuple[str, str, bool], list[Hop]] = {}
-    for hop in group_hops(trace.moves):
-        ways.setdefault((str(hop.source), str(hop.target), hop.cause == "healed"), []).append(hop)
+    ways = group_by(group_hops(trace.moves), lambda hop: (str(hop.source), str(hop.target), hop.cause == "healed"))
     cards = []
     for (source, target, healed), hops in ways.items():
         count, size = total(hops, "count"), format_bytes(total(hops, "bytes"))
@@ -145,38 +172,14 @@ def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
     return None
 
 
-def _hop_card(hop: Hop) -> Card:
-    return {
-        "source": str(hop.source),
-        "target": str(hop.target),
-        "cause": hop.cause,
-        "phase": hop.phase,
-        "count": hop.count,
-        "bytes": format_bytes(hop.bytes),
-        "seconds": some_seconds(hop.seconds),
-        "module": and_more(module_words(hop.modules[0]), len(hop.modules) - 1),
-        "path": hop.modules[0],
-        "what": examples_words(hop.examples, 3),
-        "place": site_words(hop.site),
-        "code": first_line(hop.site),
-    }
-
-
 def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
-    """The waits by line, those that waited most often first."""
-    return [
-        {
-            "device": str(line.device),
-            "count": line.count,
-            "what": ", ".join(line.calls),
-            "phase": ", ".join(map(code_word, line.phases)),
-            "module": and_more(module_words(line.modules[0]), len(line.modules) - 1),
-            "path": line.modules[0],
-            "place": site_words(line.site or line.called),
-            "code": first_line(line.site or line.called),
-        }
-        for line in group_waits(trace.waits)[:most]
-    ]
+    """The syncs by line, the most frequent first."""
+    cards = []
+    for line in group_waits(trace.waits)[:most]:
+        phases = ", ".join(map(code_word, line.phases))
+        card = {"device": str(line.device), "count": line.count, "what": ", ".join(line.calls), "phase": phases}
+        cards.append(card | _line_card(line.modules, line.site or line.called))
+    return cards
 
 
 def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
@@ -185,7 +188,9 @@ def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
     class_name, tensors = module.class_name, module.tensors
     if tensor is not None:
         class_name, tensors = say("plain attribute of {class_name}", class_name=class_name), (tensor,)
-    facts = [] if module.training else [say("eval mode")]
+    facts = []
+    if not module.training:
+        facts.append(say("eval mode"))
     if table.notes[row]:
         facts.append(said(table.notes[row]))
     return {
@@ -198,13 +203,18 @@ def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
 
 
 def _tensor_card(tensor: TensorFacts) -> Card:
-    grad = say("required") if tensor.requires_grad else ""
+    role, grad, tied = code_word(tensor.role), "", ""
+    if tensor.role == "attribute":
+        role = say("plain attribute")
     if tensor.grad_bytes:
         grad = say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device)
-    tied = say("tied to {other}", other=tensor.tied_to) if tensor.tied_to else ""
+    elif tensor.requires_grad:
+        grad = say("required")
+    if tensor.tied_to:
+        tied = say("tied to {other}", other=tensor.tied_to)
     return {
         "name": tensor.name,
-        "role": code_word(tensor.role) if tensor.role != "attribute" else say("plain attribute"),
+        "role": role,
         "type": tensor_words(tensor.dtype, tensor.shape),
         "device": str(tensor.device),
         "bytes": format_bytes(tensor.bytes),
@@ -217,11 +227,10 @@ def header_card(snapshot: Snapshot, table: PlacementTable) -> Card:
     """The first line of a panel; each device with the bytes of the model on it."""
     if not len(table):
         return {"title": say("no model"), "parameters": "", "bytes": "", "devices": [], "dtypes": []}
+    number = table.parameters[0]
     return {
         "title": table.classes[0],
-        "parameters": say_count(
-            *both("{count} param", "{count} params"), table.parameters[0], format_count(table.parameters[0])
-        ),
+        "parameters": say_count(*both("{count} param", "{count} params"), number, format_count(number)),
         "bytes": format_bytes(table.bytes[0]),
         "devices": [[str(device), format_bytes(size)] for device, size in bytes_by_device(snapshot).items()],
         "dtypes": list(table.dtypes_of(0)),

@@ -38,6 +38,7 @@ from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import PlacementTable
+from devwidget.views.sums import values_once
 from devwidget.views.timeline import make_timeline
 
 MOST_EAGER = 1500
@@ -84,24 +85,24 @@ def detail_content(snapshot: Snapshot, table: PlacementTable, row: int) -> Conte
 def memory_content(
     memory: Iterable[DeviceMemory], trace: Trace | None, *, before: Iterable[DeviceMemory] | None = None
 ) -> Content:
-    """Bars of the accelerators, and of all devices for whoever asks for the cpu; `before` as for `memory_bars`."""
+    """Bars of the accelerators, and of all devices with the cpu, if it is asked for; `before` as for `memory_bars`."""
     memory = tuple(memory)
     gpus, everything = (memory_bars(memory, trace, with_cpu=cpu, before=before) for cpu in (False, True))
     return {
         "gpus": memory_figure(gpus) if gpus else None,
         "all": memory_figure(everything) if len(everything) > len(gpus) else None,
-        "meters": meter_cards(gpus, trace),
+        "meters": meter_cards(gpus),
         "no_gpu": not any(each.device.is_accelerator for each in memory),
     }
 
 
 @displays_safely
 def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -> Content:
-    """Everything that a trace shows beside the tree; {} before the first one."""
+    """Everything that a trace adds to the panel; {} before the first one."""
     if trace is None:
         return {}
     trace = with_real_times(trace)
-    calls, lanes, clock, series = parallel_calls(trace), make_timeline(trace), Clock(trace), memory_series(trace)
+    lanes, clock, series = make_timeline(trace), Clock(trace), memory_series(trace)
     failure, findings = _failure_in_its_finding(trace, _with_rows(trace, table, marks))
     return {
         "summary": summary_words(trace, "hop"),
@@ -116,19 +117,20 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
         "timeline": timeline_columns(lanes, clock if clock.runs else None) if lanes.boxes else None,
-        "parallel": [parallel_card(call) for call in calls],
+        "parallel": list(map(parallel_card, parallel_calls(trace))),
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
     }
 
 
 def _failure_in_its_finding(trace: Trace, cards: list[Content]) -> tuple[Content | None, list[Content]]:
-    """How the step ended, unless a finding tells why: its card then has the exception, since one fault is one card."""
+    """How the step ended; in the card of the finding that explains it, if there is one, since one fault is one card."""
     failure = failure_card(trace)
     ended = {fault.number for fault in trace.faults if not fault.healed and fault.error == trace.error}
-    for number, finding in enumerate(trace.findings):
+    for card, finding in zip(cards, trace.findings, strict=True):
         if failure is not None and ended.intersection(finding.explains):
-            return None, [*cards[:number], cards[number] | {"raised": failure}, *cards[number + 1 :]]
+            card["raised"] = failure
+            return None, cards
     return failure, cards
 
 
@@ -140,31 +142,27 @@ def applied_content(fix: Fix) -> Content:
 
 @displays_safely
 def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
-    """What a trace has otherwise than the one that was kept; {} without two of them."""
+    """What differs between a trace and the one that was kept; {} without two of them."""
     if kept is None or trace is None:
         return {}
     if kept is trace:
         kept_words = say("Baseline saved. The next trace will be compared with it.")
         return {"verdict": kept_words, "rows": [], "hops": [], "fixed": [], "new": []}
     compared = compare_traces(kept, trace)
-    fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))
-    hops = [row._asdict() for row in hop_rows(compared)]
-    sides = [{"crossings": crossing_cards(each), "wrong": _has_errors(each)} for each in (kept, trace)]
-    change = [compared.hops_before, compared.hops_after]
-    rows = measure_rows(compared)
     return {
         "verdict": verdict_words(compared),
-        "rows": rows,
-        "hops": hops,
-        "fixed": fixed,
-        "new": new,
-        "sides": sides,
-        "change": change,
+        "rows": measure_rows(compared),
+        "hops": [row._asdict() for row in hop_rows(compared)],
+        "fixed": list(values_once(compared.fixed, "headline")),
+        "new": list(values_once(compared.new, "headline")),
+        "sides": [_side_card(kept), _side_card(trace)],
+        "change": [compared.hops_before, compared.hops_after],
     }
 
 
-def _has_errors(trace: Trace) -> bool:
-    return bool(trace.error) or any(finding.severity == "error" for finding in trace.findings)
+def _side_card(trace: Trace) -> Content:
+    wrong = bool(trace.error) or "error" in values_once(trace.findings, "severity")
+    return {"crossings": crossing_cards(trace), "wrong": wrong}
 
 
 @displays_safely
@@ -172,7 +170,8 @@ def devices_content(
     snapshot: Snapshot, table: PlacementTable, trace: Trace | None, opened: Collection[str] = (), *, every: bool = False
 ) -> Content:
     """The model on its devices, drawn for pages of several widths; {} where nothing is."""
-    trace = with_real_times(trace) if trace is not None else None
+    if trace is not None:
+        trace = with_real_times(trace)
     return picture_content(make_picture(snapshot, table, trace, opened=opened, every=every))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from devwidget.language.speaking import said, say
+from devwidget.records.device import DeviceId
 from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import Message, out_of_row
 from devwidget.records.snapshot import Snapshot
@@ -21,6 +23,7 @@ from devwidget.report.text.parallel_words import (
 )
 from devwidget.views.parallel import ParallelCall
 from devwidget.views.parallel_wrappers import WRAPPERS, Share, Spread, find_spreads
+from devwidget.views.sums import total
 
 Card = dict[str, Any]
 
@@ -31,28 +34,27 @@ def parallel_card(call: ParallelCall) -> Card:
         "title": parallel_title(call),
         "summary": parallel_summary(call),
         "replicas": [_replica_card(call, replica) for replica in call.replicas],
-        "idle": [str(device) for device in call.idle],
+        "idle": list(map(str, call.idle)),
         "words": parallel_words(call),
-        "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in parallel_advice(call)],
+        "advice": list(map(dataclasses.asdict, parallel_advice(call))),
     }
 
 
 def _replica_card(call: ParallelCall, replica: Replica) -> Card:
-    peak, known, own = call.peak_on(replica.device), call.memory.get(replica.device), say("own")
+    known = call.memory.get(replica.device)
+    gradients = some_bytes(replica.gradient_bytes)
+    if call.call.backward:
+        gradients = gradients or say("own")
     return {
         "device": str(replica.device),
         "card": card_words(call, replica.device),
         "uuid": known.uuid if known is not None else "",
         "samples": replica.samples,
         "input": format_bytes(replica.input_bytes),
-        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else own,
+        "parameters": some_bytes(replica.parameter_bytes) or say("own"),
         "output": format_bytes(replica.output_bytes),
-        "gradients": format_bytes(replica.gradient_bytes)
-        if replica.gradient_bytes
-        else say("own")
-        if call.call.backward
-        else "",
-        "peak": some_bytes(peak),
+        "gradients": gradients,
+        "peak": some_bytes(call.peak_on(replica.device)),
         "time": some_seconds(replica.seconds),
     }
 
@@ -64,27 +66,28 @@ MOST_DRAWN = 16
 
 def spread_cards(snapshot: Snapshot) -> list[Card]:
     """One card for each way in which the model is spread."""
-    return [_spread_card(spread) for spread in find_spreads(snapshot)]
+    return list(map(_spread_card, find_spreads(snapshot)))
 
 
 def _spread_card(spread: Spread) -> Card:
-    if spread.path:
-        inside = f"{spread.path}.module.state_dict()"
-    else:
-        inside = "module.state_dict()"
-    if spread.kind in WRAPPERS and spread.keys:
-        saved = f"torch.save(model.{inside}, path)"
-    else:
-        saved = ""
-    return {
+    card: Card = {
         "kind": spread.kind,
         "title": said(_TITLES.get(spread.kind, spread.kind)),
-        "path": None if spread.kind in _TITLES else spread.path,
-        "words": [*_WORDS[spread.kind](spread), *_prefix_notes(spread)],
-        "code": saved,
-        "rows": [] if spread.kind in (*WRAPPERS, "device map") else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
+        "path": spread.path,
+        "words": list(_WORDS[spread.kind](spread)),
+        "code": "",
+        "rows": [],
         "more": max(0, len(spread.shares) - MOST_ROWS),
     }
+    if spread.kind in _TITLES:
+        card["path"] = None
+    if spread.kind in WRAPPERS and spread.keys:
+        prefix = f"{spread.path}.module.".lstrip(".")
+        card["words"].append(_prefix_note(spread, prefix))
+        card["code"] = f"torch.save(model.{prefix}state_dict(), path)"
+    if spread.kind not in (*WRAPPERS, "device map"):
+        card["rows"] = list(map(_share_row, spread.shares[:MOST_ROWS]))
+    return card
 
 
 _TITLES = {
@@ -103,10 +106,9 @@ def _share_row(share: Share) -> list[str]:
 def _draw_shard(part: str) -> str:
     """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
     shard = re.match(r"shard (\d+) of (\d+)", part)
-    if shard:
-        here, ranks = (int(shard[1]), int(shard[2]))
-    else:
-        here, ranks = (0, 0)
+    if shard is None:
+        return ""
+    here, ranks = map(int, shard.groups())
     if here < ranks <= MOST_DRAWN:
         return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} "
     return ""
@@ -114,117 +116,82 @@ def _draw_shard(part: str) -> str:
 
 def _bytes_here(*shares: Share) -> str:
     """`cuda:0 1.00 MiB, cpu 3.00 MiB`, all shares together."""
-    total: dict[str, int] = {}
-    for device, size in (each for share in shares for each in share.here):
-        total[str(device)] = total.get(str(device), 0) + size
-    return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or say("nothing")
+    sizes: dict[DeviceId, int] = {}
+    for share in shares:
+        for device, size in share.here:
+            sizes[device] = sizes.get(device, 0) + size
+    return ", ".join(f"{device} {format_bytes(size)}" for device, size in sizes.items()) or say("nothing")
 
 
-def _whole_words(spread: Spread) -> str:
-    return format_bytes(sum(share.whole for share in spread.shares))
+def _sizes_of(spread: Spread) -> dict[str, str]:
+    """What this process holds of a model, and how much that is with all shards."""
+    return {"here": _bytes_here(*spread.shares), "whole": format_bytes(total(spread.shares, "whole"))}
 
 
-def _prefix_notes(spread: Spread) -> list[str]:
-    if spread.kind not in WRAPPERS or not spread.keys:
-        return []
-    prefix = f"{spread.path}.module." if spread.path else "module."
-    return [
-        say(
-            "The names of its parameters and buffers ({keys}) begin with `{prefix}`; a model without the wrapper does not"
-            " have that prefix. Save and load the state of the inner module.",
-            keys=f"{spread.keys:,}",
-            prefix=prefix,
-        )
-    ]
+def _prefix_note(spread: Spread, prefix: str) -> str:
+    return say(
+        "The names of its parameters and buffers ({keys}) begin with `{prefix}`; a model without the wrapper does not have"
+        " that prefix. Save and load the state of the inner module.",
+        keys=f"{spread.keys:,}",
+        prefix=prefix,
+    )
 
 
-def _data_parallel_notes(spread: Spread) -> list[str]:
+def _data_parallel_notes(spread: Spread) -> Iterator[str]:
     if "calls the module directly" in spread.note:
-        where = _bytes_here(*spread.shares)
-        return [
-            say(
-                "No GPU was available when it was built: it calls the module directly, {where}. Nothing is split or copied.",
-                where=where,
-            )
-        ]
-    if spread.note:
-        return [say("One process, {note}.", note=said(spread.note))]
-    return []
-
-
-def _distributed_notes(spread: Spread) -> list[str]:
-    return [
-        say(
-            "This process is {one} and holds a full copy: {here}.",
-            one=said(spread.note) or say("one of several"),
-            here=_bytes_here(*spread.shares),
-        ),
-        say("Gradients are averaged over the processes in backward. The other processes are not shown."),
-    ]
-
-
-def _sharded_notes(spread: Spread) -> list[str]:
-    return [
-        say(
-            "{modules} are sharded; this process holds {here} of {whole}.",
-            modules=count_words(len(spread.shares), "module"),
-            here=_bytes_here(*spread.shares),
-            whole=_whole_words(spread),
-        ),
-        say("Each module is gathered for its forward and its backward. The other processes are not shown."),
-    ]
-
-
-def _tensor_parallel_notes(spread: Spread) -> list[str]:
-    return [
-        say(
-            "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other"
-            " processes are not shown.",
-            modules=count_words(len(spread.shares), "module"),
-            here=_bytes_here(*spread.shares),
-            whole=_whole_words(spread),
+        yield say(
+            "No GPU was available when it was built: it calls the module directly, {where}. Nothing is split or copied.",
+            where=_bytes_here(*spread.shares),
         )
-    ]
+    elif spread.note:
+        yield say("One process, {note}.", note=said(spread.note))
 
 
-def _offloaded_notes(spread: Spread) -> list[str]:
-    return [
-        say(
-            "Hooks of accelerate move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
-            here=_bytes_here(*spread.shares),
-            whole=_whole_words(spread),
-        ),
-        *(
-            [say("Offloaded weights are loaded for each forward of their module and freed after it.")]
-            if _is_offloaded(spread)
-            else []
-        ),
-    ]
+def _distributed_notes(spread: Spread) -> Iterator[str]:
+    yield say(
+        "This process is {one} and holds a full copy: {here}.",
+        one=said(spread.note) or say("one of several"),
+        here=_bytes_here(*spread.shares),
+    )
+    yield say("Gradients are averaged over the processes in backward. The other processes are not shown.")
 
 
-def _is_offloaded(spread: Spread) -> bool:
-    return any("offload" in share.note for share in spread.shares)
+def _sharded_notes(spread: Spread) -> Iterator[str]:
+    yield say(
+        "{modules} are sharded; this process holds {here} of {whole}.",
+        modules=count_words(len(spread.shares), "module"),
+        **_sizes_of(spread),
+    )
+    yield say("Each module is gathered for its forward and its backward. The other processes are not shown.")
 
 
-def _place_words(place: str) -> str:
-    """A GPU that a device map calls by its number."""
-    if place.isdigit():
-        return f"GPU {place}"
-    return place
+def _tensor_parallel_notes(spread: Spread) -> Iterator[str]:
+    yield say(
+        "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
+        " not shown.",
+        modules=count_words(len(spread.shares), "module"),
+        **_sizes_of(spread),
+    )
 
 
-def _device_map_notes(spread: Spread) -> list[str]:
-    return [
-        say(
-            "Modules by device: {modules}. In memory now: {here} of {whole}.",
-            modules=row_words(f"{_place_words(place)}: {count}" for place, count in re.findall(r"(\S+) x(\d+)", spread.note)),
-            here=_bytes_here(*spread.shares),
-            whole=_whole_words(spread),
-        )
-    ]
+def _offloaded_notes(spread: Spread) -> Iterator[str]:
+    yield say(
+        "Hooks of accelerate move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
+        **_sizes_of(spread),
+    )
+    if any("offload" in share.note for share in spread.shares):
+        yield say("Offloaded weights are loaded for each forward of their module and freed after it.")
 
 
-_WORDS: dict[str, Callable[[Spread], list[str]]] = {
+def _device_map_notes(spread: Spread) -> Iterator[str]:
+    places = []
+    for place, count in re.findall(r"(\S+) x(\d+)", spread.note):
+        name = f"GPU {place}" if place.isdigit() else place  # a device map may call a GPU by its number
+        places.append(f"{name}: {count}")
+    yield say("Modules by device: {modules}. In memory now: {here} of {whole}.", modules=row_words(places), **_sizes_of(spread))
+
+
+_WORDS: dict[str, Callable[[Spread], Iterator[str]]] = {
     "DataParallel": _data_parallel_notes,
     "DistributedDataParallel": _distributed_notes,
     "FSDP2": _sharded_notes,

@@ -16,7 +16,7 @@ from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count, some_bytes
 from devwidget.report.style.words import dtype_words
-from devwidget.views.overlay import Overlay, repeated_blocks
+from devwidget.views.overlay import Overlay, RowHop, RowMark, repeated_blocks
 from devwidget.views.placement import PlacementTable, device_order
 
 GRADIENT, ATTRIBUTE = 1, 2
@@ -51,7 +51,7 @@ class Column:
 
 def _own_parameters(table: PlacementTable) -> list[int]:
     """-1 for a tensor in a plain attribute."""
-    return [-1 if tensor is not None else number for number, tensor in zip(table.parameters, table.tensors, strict=True)]
+    return [number if tensor is None else -1 for number, tensor in zip(table.parameters, table.tensors, strict=True)]
 
 
 def _count_words(number: int) -> str:
@@ -63,8 +63,11 @@ def _count_words(number: int) -> str:
 
 
 def _dtype_texts(table: PlacementTable) -> list[str]:
-    texts = {mask: _dtypes_words(table.dtypes_of(row)) for row, mask in reversed(list(enumerate(table.dtypes)))}
-    return [texts[mask] for mask in table.dtypes]
+    texts: dict[int, str] = {}
+    for row, mask in enumerate(table.dtypes):
+        if mask not in texts:
+            texts[mask] = _dtypes_words(table.dtypes_of(row))
+    return list(map(texts.__getitem__, table.dtypes))
 
 
 def _dtypes_words(dtypes: Sequence[str]) -> str:
@@ -94,11 +97,9 @@ def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> di
     """
     names, name = _code_values(table.names)
     classes, kind = _code_values(table.classes)
-    flags = [(GRADIENT if grad else 0) | (ATTRIBUTE if tensor else 0) for grad, tensor in _gradient_flags(table)]
-    devices, device = _code_values(table.devices, lambda row: [str(each) for each in table.devices_of(row)])
+    devices, device = _code_values(table.devices, lambda row: list(map(str, table.devices_of(row))))
     dtypes, dtype = _code_values(table.dtypes, lambda row: list(table.dtypes_of(row)))
-    packed_columns = [(column, *_pack_column(column, table)) for column in columns]
-    return {
+    packed: dict[str, Any] = {
         "rows": len(table),
         "names": names,
         "name": name,
@@ -109,37 +110,44 @@ def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> di
         "dtypes": dtypes,
         "dtype": dtype,
         "depth": pack_numbers("H", table.depths),
-        "flags": pack_numbers("B", flags),
+        "flags": pack_numbers("B", map(_flags, table.gradients, table.tensors)),
         "notes": {str(row): said(note) for row, note in enumerate(table.notes) if note},
-        "heads": [_column_head(column, texts) for column, texts, _ in packed_columns],
-        **{f"column:{column.key}": codes for column, _, codes in packed_columns if codes},
+        "heads": [],
     }
+    for column in columns:
+        texts, codes = _pack_column(column, table)
+        packed["heads"].append(_column_head(column, texts))
+        if codes:
+            packed[f"column:{column.key}"] = codes
+    return packed
+
+
+def _flags(gradient: int, tensor: object) -> int:
+    return GRADIENT * bool(gradient) | ATTRIBUTE * (tensor is not None)
 
 
 def mark_columns(table: PlacementTable, marks: Overlay) -> dict[str, Any]:
     """What a trace adds: `flow` codes into `flows` (devices in, devices out), rows with hops or findings, repeated blocks."""
-    shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
-    flows, flow = _code_values([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
+    flows, flow = _code_values([])
+    if marks.flows:
+        shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
+        flows, flow = _code_values([shown.get(row, ((), ())) for row in range(len(table))])
     return {
         "flows": flows,
         "flow": flow,
-        "marks": {
-            str(row): [
-                mark.hops,
-                mark.hops_below,
-                list(mark.findings),
-                list(mark.findings_below),
-                _severity_rank(mark.severity),
-                _severity_rank(mark.severity_below),
-            ]
-            for row, mark in marks.marks.items()
-        },
-        "hops": {
-            str(row): [[line, hop.count, format_bytes(hop.bytes)] for line, hop in own.items()]
-            for row, own in marks.hops.items()
-        },
+        "marks": {str(row): _pack_mark(mark) for row, mark in marks.marks.items()},
+        "hops": {str(row): _pack_hops(own) for row, own in marks.hops.items()},
         "folds": {str(row): count for row, count in repeated_blocks(table, marks).items()},
     }
+
+
+def _pack_hops(hops: dict[int, RowHop]) -> list[list[Any]]:
+    return [[line, hop.count, format_bytes(hop.bytes)] for line, hop in hops.items()]
+
+
+def _pack_mark(mark: RowMark) -> list[Any]:
+    ranks = _severity_rank(mark.severity), _severity_rank(mark.severity_below)
+    return [mark.hops, mark.hops_below, list(mark.findings), list(mark.findings_below), *ranks]
 
 
 def pack_numbers(kind: str, values: Iterable[float]) -> bytes:
@@ -166,29 +174,26 @@ def _code_ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[li
     """Distinct values from small to large in words, and the codes."""
     distinct = sorted(set(values))
     codes = {value: code for code, value in enumerate(distinct)}
-    return [shown(value) for value in distinct], pack_numbers("I", (codes[value] for value in values))
+    return list(map(shown, distinct)), pack_numbers("I", map(codes.__getitem__, values))
 
 
 def _code_values(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tuple[list[Any], bytes]:
     """Distinct values in order of appearance, as `shown` for the first row that has them, and the codes."""
-    codes: dict[K, int] = {}
-    texts: list[Any] = []
-    column = array("I")
+    first_rows: dict[K, int] = {}
     for row, value in enumerate(values):
-        code = codes.get(value)
-        if code is None:
-            code = codes[value] = len(texts)
-            texts.append(value if shown is None else shown(row))
-        column.append(code)
-    return texts, pack_numbers("I", column)
-
-
-def _gradient_flags(table: PlacementTable) -> Iterable[tuple[int, bool]]:
-    return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
+        first_rows.setdefault(value, row)
+    codes = {value: code for code, value in enumerate(first_rows)}
+    texts = list(codes) if shown is None else list(map(shown, first_rows.values()))
+    return texts, pack_numbers("I", map(codes.__getitem__, values))
 
 
 def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(map(str, sorted(devices, key=device_order))) for devices in flow)
+    into, out = flow
+    return _device_names(into), _device_names(out)
+
+
+def _device_names(devices: Iterable[DeviceId]) -> tuple[str, ...]:
+    return tuple(map(str, sorted(devices, key=device_order)))
 
 
 def _severity_rank(severity: str) -> int:
@@ -204,11 +209,14 @@ def pack_table(table: dict[str, Any]) -> dict[str, Any]:
     In the text a column is `[start, length]` in what follows it, under `columns`; all other values stay as they are.
     """
     # one block, because columns of 100,000 rows repeat themselves; `mtime=0`, so that equal tables are equal bytes
-    columns = {name: value for name, value in table.items() if isinstance(value, bytes)}
-    places, start = {}, 0
-    for name, column in columns.items():
-        places[name] = [start, len(column)]
-        start += len(column)
-    head = json.dumps({name: value for name, value in table.items() if name not in columns} | {"columns": places}).encode()
-    block = b"".join((len(head).to_bytes(4, "little"), head, *columns.values()))
-    return {"rows": table["rows"], "packed": gzip.compress(block, compresslevel=1, mtime=0)}
+    facts: dict[str, Any] = {"columns": {}}
+    block = b""
+    for name, value in table.items():
+        if isinstance(value, bytes):
+            facts["columns"][name] = [len(block), len(value)]
+            block += value
+        else:
+            facts[name] = value
+    head = json.dumps(facts).encode()
+    packed = gzip.compress(len(head).to_bytes(4, "little") + head + block, compresslevel=1, mtime=0)
+    return {"rows": table["rows"], "packed": packed}
