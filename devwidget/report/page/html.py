@@ -31,18 +31,16 @@ from devwidget.report.style.safe_text import Markup, text_of
 from devwidget.report.style.units import count_words
 from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.snapshot_text import (
-    bar_words,
+    bar_rows,
     placement_cells,
     shown_rows,
     snapshot_headline,
     snapshot_parts,
     tree_heads,
-    unicode_bar,
 )
 from devwidget.report.text.trace_text import findings_words, trace_parts
 from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
-from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
@@ -70,15 +68,22 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = 
         return render("gone.html", words=said(GONE))
     table = tabulate_snapshot(snapshot)
     rows = shown_rows(table, _MOST_ROWS)
+    images, report, more = list[tuple[str, str]](), "", ""
+    if drawn:
+        images += _draw_images(snapshot, table, trace)
+    if trace is not None:
+        report = text_of(draw_lines(trace_parts(trace), "page"))
+    if len(rows) < len(table):
+        more = say("… and {rows} more", rows=count_words(len(table) - len(rows), "row"))
     return render(
         "panel.html",
         headline=snapshot_headline(snapshot, table),
-        images=_draw_images(snapshot, table, trace) if drawn else (),
-        bars=[(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)],
-        report=text_of(draw_lines(trace_parts(trace), "page")) if trace is not None else "",
+        images=images,
+        bars=bar_rows(snapshot, trace),
+        report=report,
         heads=tree_heads(),
         rows=[(table.depths[row], table.names[row], (table.classes[row], *placement_cells(table, row))) for row in rows],
-        more=say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")) if len(rows) < len(table) else "",
+        more=more,
     )
 
 
@@ -151,24 +156,21 @@ def trace_page(trace: Trace) -> str:
 
 
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
-    """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
+    """The panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
+    title, plain = "trace", render("plain.html", text=str(trace or Trace()))
     if snapshot.modules:
         title, plain = snapshot.modules[0].class_name, panel_html(snapshot, trace, drawn=False)
-    else:
-        title, plain = "trace", render("plain.html", text=str(trace or Trace()))
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
-    script = "\n".join(
-        [
-            join_modules("shim.js"),
-            as_value("tree", join_modules(*TREE)),
-            as_value("panel", join_modules(*PANEL)),
-            f"const facts = {json.dumps(facts, default=as_text)};",
-            _START,
-        ]
+    script = (
+        join_modules("shim.js"),
+        as_value("tree", join_modules(*TREE)),
+        as_value("panel", join_modules(*PANEL)),
+        f"const facts = {json.dumps(facts, default=as_text)};",
+        _START,
     )
-    return standalone_page(title, plain, PANEL_STYLES, script, packed_plotly())
+    return standalone_page(title, plain, PANEL_STYLES, "\n".join(script), packed_plotly())
 
 
 def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, *before: bytes) -> str:

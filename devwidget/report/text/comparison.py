@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
-from devwidget.records.comparison import Comparison, HopChange
+from devwidget.records.comparison import Comparison
 from devwidget.records.finding import Finding
 from devwidget.report.page.draw_page import shows
 from devwidget.report.report_parts import Heading, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
-from devwidget.report.style.words import and_more, code_word, module_words, row_words
+from devwidget.report.style.words import code_word, modules_words, row_words
 from devwidget.report.text.finding_text import finding_parts, finding_text
+from devwidget.views.sums import group_by, total, values_once
 
 Row = tuple[str, str, str]
 _MOST_HOPS = 20
@@ -33,7 +34,7 @@ class HopRow(NamedTuple):
 
 @shows(Comparison)
 def comparison_parts(compared: Comparison) -> Iterator[Part]:
-    """What was measured before and after; the messages below each other in a text, beside each other on a page."""
+    """What was measured before and after; the messages below each other in a text, in two columns on a page."""
     head = ("", say("before"), say("after"))
     yield Sentence(say("Comparison: {verdict}", verdict=verdict_words(compared)), "verdict")
     yield Table([head, *change_rows(compared)], right=(1,), look="compared")
@@ -45,76 +46,71 @@ def comparison_parts(compared: Comparison) -> Iterator[Part]:
         yield Sentence(say("fixed: {finding}", finding=headline), on="text")
     for finding in compared.new:
         yield Heading(say("new:"), on="text")
-        yield from (replace(part, on="text") for part in finding_parts(finding))
+        for part in finding_parts(finding):
+            yield replace(part, on="text")
 
 
 def _join_messages(findings: Iterable[Finding]) -> str:
     return "\n\n".join(map(finding_text, findings))
 
 
+def change_rows(compared: Comparison) -> list[Row]:
+    """What is measured, then the lines of transfers that changed."""
+    rows = measure_rows(compared)
+    for hop in hop_rows(compared):
+        name = row_words((f"{hop.source} -> {hop.target}", hop.cause, hop.modules))
+        if hop.code:
+            name = f"{name}: {hop.code}"
+        rows.append((name, hop.before, hop.after))
+    return rows
+
+
 def verdict_words(compared: Comparison) -> str:
-    """`2 findings fixed, 1 new, 0 left; 12 hops fewer`."""
-    fixed = count_words(len(compared.fixed), "finding")
+    """`2 findings fixed, 1 new, 0 left; 12 transfers fewer`."""
     hops = compared.hops_after - compared.hops_before
-    change = say("as many transfers")
-    if hops:
-        more, fewer = (
-            say("{hops} more", hops=count_words(hops, "transfer")),
-            say("{hops} fewer", hops=count_words(-hops, "transfer")),
-        )
-        change = more if hops > 0 else fewer
+    amount = count_words(abs(hops), "transfer")
+    if hops > 0:
+        change = say("{hops} more", hops=amount)
+    elif hops < 0:
+        change = say("{hops} fewer", hops=amount)
+    else:
+        change = say("as many transfers")
     return say(
         "{fixed} fixed, {new} new, {left} left; {change}",
-        fixed=fixed,
+        fixed=count_words(len(compared.fixed), "finding"),
         new=len(compared.new),
         left=len(compared.left),
         change=change,
     )
 
 
-def change_rows(compared: Comparison) -> list[Row]:
-    """What is measured, then the lines of hops that changed."""
-    hops = hop_rows(compared)
-    return [*measure_rows(compared), *((_hop_name(hop), hop.before, hop.after) for hop in hops)]
-
-
-def _hop_name(hop: HopRow) -> str:
-    name = row_words((f"{hop.source} -> {hop.target}", hop.cause, hop.modules))
-    if hop.code:
-        return f"{name}: {hop.code}"
-    return name
-
-
 def measure_rows(compared: Comparison) -> list[Row]:
-    """What is measured, before, after: ends, findings, hops, bytes, peaks."""
-    count = len(compared.fixed) + len(compared.left), len(compared.new) + len(compared.left)
+    """What is measured, before, after: ends, findings, transfers, bytes, peaks."""
+    left = len(compared.left)
     rows = [
-        (say("findings"), str(count[0]), str(count[1])),
+        (say("findings"), str(len(compared.fixed) + left), str(len(compared.new) + left)),
         (say("transfers"), str(compared.hops_before), str(compared.hops_after)),
         (say("bytes transferred"), format_bytes(compared.bytes_before), format_bytes(compared.bytes_after)),
-        *(
-            (say("peak of {device}", device=each.device), format_bytes(each.before), format_bytes(each.after))
-            for each in compared.peaks
-        ),
     ]
-    ends = (say("ended by"), compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0])
-    return [*([ends] if any(ends[1:]) else []), *rows]
+    for each in compared.peaks:
+        rows.append((say("peak of {device}", device=each.device), format_bytes(each.before), format_bytes(each.after)))
+    if compared.error_before or compared.error_after:
+        ends = compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0]
+        rows.insert(0, (say("ended by"), *ends))
+    return rows
 
 
 def hop_rows(compared: Comparison) -> list[HopRow]:
-    """The lines of hops that changed, those of one line in several modules together."""
-    lines: dict[object, list[HopChange]] = {}
-    for hop in compared.hops:
-        lines.setdefault((hop.source, hop.target, hop.cause, hop.phase, hop.text), []).append(hop)
-    return [_hop_row(hops) for hops in list(lines.values())[:_MOST_HOPS]]
-
-
-def _hop_row(hops: Sequence[HopChange]) -> HopRow:
-    first = hops[0]
-    modules = and_more(module_words(first.module), len(hops) - 1)
-    before = _amount_words(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
-    after = _amount_words(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
-    return HopRow(str(first.source), str(first.target), code_word(first.cause), modules, first.text, before, after)
+    """The lines of transfers that changed, those of one line in several modules together."""
+    lines = group_by(compared.hops, lambda hop: (hop.source, hop.target, hop.cause, hop.phase, hop.text))
+    rows = []
+    for hops in list(lines.values())[:_MOST_HOPS]:
+        first = hops[0]
+        modules = modules_words(values_once(hops, "module"))
+        before = _amount_words(total(hops, "before"), total(hops, "before_bytes"))
+        after = _amount_words(total(hops, "after"), total(hops, "after_bytes"))
+        rows.append(HopRow(str(first.source), str(first.target), code_word(first.cause), modules, first.text, before, after))
+    return rows
 
 
 def _amount_words(count: int, size: int) -> str:

@@ -13,7 +13,7 @@ _MARKS = re.compile(r"([\\|<>*_])")
 
 def draw_markdown(parts: Iterable[Part]) -> str:
     """Sentences as paragraphs, headings and the verdict in bold, tables as tables, code in fences."""
-    drawn = (_draw_part(part) for part in parts if part.on != "page")
+    drawn = [_draw_part(part) for part in parts if part.on != "page"]
     return "\n\n".join(filter(None, drawn)) + "\n"
 
 
@@ -34,27 +34,27 @@ def _draw_part(part: Part) -> str:
 
 
 def _draw_code(code: Code) -> str:
-    lines = [safe_text(line) for line in code.lines]
+    lines = "\n".join(map(safe_text, code.lines))
     fence = "```"
-    while any(fence in line for line in lines):
+    while fence in lines:
         fence += "`"
-    kind = "diff" if code.place else "python"
-    drawn = "\n".join([fence + kind, *lines, fence])
     if code.place:
-        return f"{_escape(code.place)}\n\n{drawn}"
-    return drawn
+        return f"{_escape(code.place)}\n\n{fence}diff\n{lines}\n{fence}"
+    return f"{fence}python\n{lines}\n{fence}"
 
 
 def _draw_table(table: Table) -> Iterator[str]:
-    rows = table.rows_for("text")
+    head, *body = table.rows_for("text")
     if table.title:
         yield f"{_escape(table.title)}\n"
-    if table.has_heading:
-        head, body = (rows[0], rows[1:])
-    else:
-        head, body = ([""] * len(rows[0]), rows)
+    if not table.has_heading:
+        body.insert(0, head)
+        head = [""] * len(head)
     yield _draw_row(head)
-    yield _draw_row("---:" if at in table.right else "---" for at in range(len(head)))
+    marks = ["---"] * len(head)
+    for at in table.right:
+        marks[at] = "---:"
+    yield _draw_row(marks)
     for row in body:
         yield _draw_row(map(_escape, row))
 
@@ -68,4 +68,9 @@ def _escape(text: str) -> str:
     parts = safe_text(text).split("`")
     if len(parts) % 2 == 0:
         return _MARKS.sub(r"\\\1", safe_text(text))
-    return "`".join(part.replace("|", r"\|") if at % 2 else _MARKS.sub(r"\\\1", part) for at, part in enumerate(parts))
+    for at, part in enumerate(parts):
+        if at % 2:
+            parts[at] = part.replace("|", r"\|")
+        else:
+            parts[at] = _MARKS.sub(r"\\\1", part)
+    return "`".join(parts)

@@ -7,6 +7,7 @@ from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.explanation import Failure
+from devwidget.records.memory import Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.words import module_words, row_words, site_words
@@ -20,25 +21,30 @@ _MOST_HOLDERS = 3
 
 
 def failure_card(trace: Trace) -> Card | None:
-    """The card that stands before all findings; None for a step that ran to its end."""
+    """The card above all findings; None for a step that ran to its end."""
     if not trace.error:
         return None
-    failure = trace.failure or Failure(*_split_error(trace.error))
-    cures, refused = list(_find_cures(trace, failure)), _refusal_lines(trace, failure)
-    return {
-        "kind": say("out of memory") if failure.out_of_memory else say("exception"),
+    kind, _, message = trace.error.partition(": ")
+    failure = trace.failure or Failure(kind, message)
+    card = {
+        "kind": say("exception"),
         "headline": _end_words(failure),
-        "message": "\n".join(refused) or failure.message,
+        "message": "\n".join(_refusal_lines(trace, failure)) or failure.message,
         "raw": f"{failure.kind}: {failure.message}",
         "module": module_words(failure.module),
         "path": failure.module,
         "place": site_words(failure.site),
-        "line": failure.site.line if failure.site else 0,
-        "source": failure.site.text if failure.site else "",
+        "line": 0,
+        "source": "",
         "notes": list(_failure_notes(trace, failure)),
-        "cures": [{"text": each.text, "code": each.code} for each in cures],
+        "cures": [{"text": each.text, "code": each.code} for each in _find_fixes(trace, failure)],
         "frames": list(failure.frames),
     }
+    if failure.out_of_memory:
+        card["kind"] = say("out of memory")
+    if failure.site:
+        card |= {"line": failure.site.line, "source": failure.site.text}
+    return card
 
 
 def _end_words(failure: Failure) -> str:
@@ -65,11 +71,6 @@ def failure_parts(trace: Trace) -> Iterator[Part]:
         yield from help_parts(cure["text"], cure["code"])
 
 
-def _split_error(error: str) -> tuple[str, str]:
-    kind, _, message = error.partition(": ")
-    return kind, message
-
-
 def _refusal_lines(trace: Trace, failure: Failure | None) -> list[str]:
     """What did not fit, where, and how much was missing: plainer than the allocator's own text."""
     if failure is not None and failure.out_of_memory:
@@ -79,32 +80,35 @@ def _refusal_lines(trace: Trace, failure: Failure | None) -> list[str]:
 
 def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
     """What the recording knows of it."""
-    if failure.out_of_memory:
-        for each in _live_then(trace):
-            code = f"  `{each['code']}`" if each["code"] else ""
-            if each["path"]:
-                role = say("{role} of `{module}`", role=each["role"], module=each["path"])
-            else:
-                role = each["role"]
-            what = row_words((f"{each['bytes']} {role}", each["place"] + code))
-            yield say("live on {device} at that time: {what}", device=each["device"], what=what)
-    errors = [finding for finding in trace.findings if finding.severity == "error"]
-    if errors:
-        yield say("found before: {headline}", headline=said(errors[0].headline))
+    for each in _live_then(trace) if failure.out_of_memory else ():
+        role, place = each["role"], each["place"]
+        if each["path"]:
+            role = say("{role} of `{module}`", role=role, module=each["path"])
+        if each["code"]:
+            place += f"  `{each['code']}`"
+        what = row_words((f"{each['bytes']} {role}", place))
+        yield say("live on {device} at that time: {what}", device=each["device"], what=what)
+    for finding in trace.findings:
+        if finding.severity == "error":
+            yield say("found before: {headline}", headline=said(finding.headline))
+            break
     yield say("the code after this line did not run and was not checked")
 
 
 def _live_then(trace: Trace) -> list[Card]:
     """The lines that held most on the device that was full, when it was."""
-    full = [(curve, refused) for curve in trace.memory for refused in curve.refused]
-    if not full:
-        return []
-    curve, refused = max(full, key=lambda each: each[1].number)
-    return [holding_card(curve, holding) for holding in refused.holdings[:_MOST_HOLDERS]]
+    last: Refusal | None = None
+    cards: list[Card] = []
+    for curve in trace.memory:
+        for refused in curve.refused:
+            if last is None or refused.number > last.number:
+                last = refused
+                cards = [holding_card(curve, holding) for holding in refused.holdings[:_MOST_HOLDERS]]
+    return cards
 
 
-def _find_cures(trace: Trace, failure: Failure) -> Iterator[Advice]:
-    """What to do: the fix of the finding on whose line the step ended; for want of room, what memory and DataParallel tell."""
+def _find_fixes(trace: Trace, failure: Failure) -> Iterator[Advice]:
+    """What to do: the fix of the finding on whose line the step ended; without room, advice on memory and DataParallel."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
             yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
 from devwidget.records.parallel import Piece, Replica
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.style.words import code_word, first_line, piece_words, row_words, site_words, tensor_words
+from devwidget.report.style.words import code_word, piece_words, place_words, row_words, tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
 
 
@@ -22,22 +23,18 @@ def parallel_title(call: ParallelCall) -> str:
 
 
 def parallel_summary(call: ParallelCall) -> str:
-    """The cut and the time of each step, on one line."""
+    """The split and the time of each step, on one line."""
     if not call.replicas:
         return say(
             "device_ids has one GPU, {source}: the module is called directly, nothing is split or copied between GPUs",
             source=call.source,
         )
-    parts = [
-        say(
-            "{samples} split over {replicas}",
-            samples=count_words(call.samples, "sample"),
-            replicas=count_words(len(call.replicas), "replica"),
-        )
-    ]
-    steps = ("scatter", "replicate", "forward", "gather")
-    times = {step: getattr(call.call, f"{step}_seconds") for step in steps}
-    parts += [f"{code_word(step)} {format_seconds(seconds)}" for step, seconds in times.items() if seconds]
+    samples, replicas = count_words(call.samples, "sample"), count_words(len(call.replicas), "replica")
+    parts = [say("{samples} split over {replicas}", samples=samples, replicas=replicas)]
+    for step in ("scatter", "replicate", "forward", "gather"):
+        seconds = getattr(call.call, f"{step}_seconds")
+        if seconds:
+            parts.append(f"{code_word(step)} {format_seconds(seconds)}")
     if call.times > 1:
         parts.append(say("last of {times} calls", times=f"{call.times:,}"))
     return " · ".join(parts)
@@ -45,9 +42,10 @@ def parallel_summary(call: ParallelCall) -> str:
 
 def parallel_words(call: ParallelCall) -> list[str]:
     """What the flow costs, one sentence each."""
-    if call.replicas:
-        return [words for look in _LOOKS for words in look(call)]
-    return []
+    words: list[str] = []
+    for look in _LOOKS if call.replicas else ():
+        words += look(call)
+    return words
 
 
 def _order_words(call: ParallelCall) -> Iterator[str]:
@@ -63,16 +61,14 @@ def _order_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _copy_words(call: ParallelCall) -> Iterator[str]:
-    if call.copied_bytes:
-        one = max(replica.parameter_bytes for replica in call.replicas)
-        copies = count_words(sum(1 for replica in call.replicas if replica.parameter_bytes), "replica")
-        size = format_bytes(call.copied_bytes)
+    sizes = list(filter(None, map(attrgetter("parameter_bytes"), call.replicas)))
+    if sizes:
         yield say(
             "Every forward copies {one} of parameters and buffers from {source} to {copies}: {size}.",
-            one=format_bytes(one),
+            one=format_bytes(max(sizes)),
             source=call.source,
-            copies=copies,
-            size=size,
+            copies=count_words(len(sizes), "replica"),
+            size=format_bytes(call.copied_bytes),
         )
 
 
@@ -102,25 +98,25 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _end_words(call: ParallelCall) -> Iterator[str]:
-    if call.error:
-        error, place = of_worker(call.error)
-        told = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
-        yield (
-            say("The step ended {place} with {told}", place=place, told=told)
-            if place
-            else say("The step ended with {told}", told=told)
-        )
+    if not call.error:
+        return
+    error, place = of_worker(call.error)
+    error = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
+    if place:
+        yield say("The step ended {place} with {error}", place=place, error=error)
+    else:
+        yield say("The step ended with {error}", error=error)
 
 
 def _peak_words(call: ParallelCall) -> Iterator[str]:
-    peaks = {device: call.peak_on(device) for device in call.call.device_ids}
-    first, *rest = sorted(peaks, key=lambda device: -peaks[device])
-    if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
+    first, *rest = sorted(call.call.device_ids, key=call.peak_on, reverse=True)
+    most = call.peak_on(first)
+    if rest and call.peak_on(rest[0]) and most >= 1.1 * call.peak_on(rest[0]):
         yield say(
             "The peak of {first} is {most}; the others reach at most {rest}.",
             first=first,
-            most=format_bytes(peaks[first]),
-            rest=format_bytes(peaks[rest[0]]),
+            most=format_bytes(most),
+            rest=format_bytes(call.peak_on(rest[0])),
         )
 
 
@@ -134,17 +130,16 @@ def _gradient_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _card_names(call: ParallelCall) -> Iterator[str]:
-    cards = {device: call.memory[device].card for device in call.call.device_ids if device in call.memory}
-    moved = [device for device, card in cards.items() if card is not None and card != device.index]
-    if moved:
-        pairs = row_words(
-            say("{device} is GPU {card} (UUID {uuid}…)", device=device, card=card, uuid=call.memory[device].uuid[:8])
-            for device, card in cards.items()
-        )
-        yield say(
-            "The machine and torch number the GPUs differently (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
-            pairs=pairs,
-        )
+    known = [(device, call.memory[device]) for device in call.call.device_ids if device in call.memory]
+    if all(memory.card in (None, device.index) for device, memory in known):
+        return
+    pairs = []
+    for device, memory in known:
+        pairs.append(say("{device} is GPU {card} (UUID {uuid}…)", device=device, card=memory.card, uuid=memory.uuid[:8]))
+    yield say(
+        "The machine and torch number the GPUs differently (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
+        pairs=row_words(pairs),
+    )
 
 
 _LOOKS = (_order_words, _copy_words, _gather_words, _end_words, _peak_words, _gradient_words, _card_names)
@@ -155,8 +150,11 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
     known = call.memory.get(device)
     if known is None:
         return ""
-    number = f"GPU {known.card}" if known.card is not None else ""
-    return ", ".join(part for part in (number, "" if known.virtual and number else known.name) if part)
+    if known.card is None:
+        return known.name
+    if known.virtual or not known.name:
+        return f"GPU {known.card}"
+    return f"GPU {known.card}, {known.name}"
 
 
 def part_lines(call: ParallelCall, what: str, number: int = -1) -> list[str]:
@@ -165,7 +163,7 @@ def part_lines(call: ParallelCall, what: str, number: int = -1) -> list[str]:
         title, text = _part_words(call, what)
     else:
         title, text = _replica_words(call, what, call.find_replica(number))
-    return [title, text, "  ".join(filter(None, (site_words(call.call.site), first_line(call.call.site))))]
+    return [title, text, place_words(call.call.site)]
 
 
 def _part_words(call: ParallelCall, what: str) -> tuple[str, str]:
@@ -183,36 +181,40 @@ def _part_words(call: ParallelCall, what: str) -> tuple[str, str]:
 
 def _replica_words(call: ParallelCall, what: str, replica: Replica) -> tuple[str, str]:
     device, source = replica.device, call.source
-    if what == "scatter":
-        return say("batch to {device}", device=device), _piece_lines(replica.inputs)
-    if what == "replicate":
-        buffers, parameters = format_bytes(replica.buffer_bytes), replica.parameter_bytes - replica.buffer_bytes
-        text = say("{parameters} of parameters, {buffers} of buffers", parameters=format_bytes(parameters), buffers=buffers)
-        return say("model to {device}", device=device), text
-    if what == "gather":
-        title = say("outputs of {device} to {home}", device=device, home=call.gather_point)
-        return title, _piece_lines(replica.outputs)
-    if what == "reduce":
-        title = say("gradients of {device} to {source}", device=device, source=source)
-        return title, format_bytes(replica.gradient_bytes)
-    spans = replica.thread or say("never ran")
-    if replica.thread and replica.seconds:
-        spans = say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
-    title, card = say("replica {number} on {device}", number=replica.number, device=device), card_words(call, device)
-    out = say("out {size}", size=format_bytes(replica.output_bytes))
+    match what:
+        case "scatter":
+            return say("batch to {device}", device=device), _piece_lines(replica.inputs)
+        case "replicate":
+            buffers, parameters = format_bytes(replica.buffer_bytes), replica.parameter_bytes - replica.buffer_bytes
+            text = say("{parameters} of parameters, {buffers} of buffers", parameters=format_bytes(parameters), buffers=buffers)
+            return say("model to {device}", device=device), text
+        case "gather":
+            title = say("outputs of {device} to {home}", device=device, home=call.gather_point)
+            return title, _piece_lines(replica.outputs)
+        case "reduce":
+            title = say("gradients of {device} to {source}", device=device, source=source)
+            return title, format_bytes(replica.gradient_bytes)
+    title = say("replica {number} on {device}", number=replica.number, device=device)
+    if card := card_words(call, device):
+        title = f"{title} ({card})"
+    facts = [count_words(replica.samples, "sample"), say("out {size}", size=format_bytes(replica.output_bytes))]
     if call.peak_on(device):
-        peak = say("peak {size}", size=format_bytes(call.peak_on(device)))
+        facts.append(say("peak {size}", size=format_bytes(call.peak_on(device))))
+    if replica.failed:
+        facts.append(say("failed"))
+    if not replica.thread:
+        facts.append(say("never ran"))
+    elif replica.seconds:
+        facts.append(say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread))
     else:
-        peak = ""
-    failed = say("failed") if replica.failed else ""
-    return f"{title} ({card})" if card else title, row_words((count_words(replica.samples, "sample"), out, peak, failed, spans))
+        facts.append(replica.thread)
+    return title, row_words(facts)
 
 
 def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
-    parts = [f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}" for piece in pieces]
-    if not parts:
-        return say("no tensors")
-    shown = row_words(parts[:most])
-    if len(parts) > most:
-        return say("{parts}, and {count} more", parts=shown, count=len(parts) - most)
-    return shown
+    parts = []
+    for piece in pieces[:most]:
+        parts.append(f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}")
+    if len(pieces) > most:
+        return say("{parts}, and {count} more", parts=row_words(parts), count=len(pieces) - most)
+    return row_words(parts) or say("no tensors")

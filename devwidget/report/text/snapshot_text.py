@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from devwidget.language.speaking import both, said, say, say_count
@@ -25,7 +26,7 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
     """The model, its devices, and its tree, cut below the depth that fits."""
     table = tabulate_snapshot(snapshot)
     yield Sentence(snapshot_headline(snapshot, table), "verdict")
-    bars = [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)]
+    bars = bar_rows(snapshot, trace)
     if bars:
         yield Table(bars, has_heading=False)
     yield GAP
@@ -35,41 +36,45 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
         yield Sentence(say("... and {rows} more", rows=count_words(len(table) - len(rows), "row")))
 
 
+def bar_rows(snapshot: Snapshot, trace: Trace | None) -> list[tuple[str, str, str]]:
+    """Each device, how full it is as a bar, and in words."""
+    return [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)]
+
+
 def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
     """Class, parameters, bytes and bytes by device."""
     if not len(table):
         return say("an empty model")
-    by_device = [f"{device} {format_bytes(size)}" for device, size in bytes_by_device(snapshot).items()]
+    number = table.parameters[0]
     parts = [
         table.classes[0],
-        say_count(*both("{count} parameter", "{count} parameters"), table.parameters[0], format_count(table.parameters[0])),
+        say_count(*both("{count} parameter", "{count} parameters"), number, format_count(number)),
         format_bytes(table.bytes[0]),
-        ", ".join(by_device),
+        ", ".join(f"{device} {format_bytes(size)}" for device, size in bytes_by_device(snapshot).items()),
     ]
     if snapshot.virtual_gpus:
         parts.append(say("virtual GPUs: {count}", count=snapshot.virtual_gpus))
-    return " · ".join(part for part in parts if part)
+    return " · ".join(filter(None, parts))
 
 
 def bytes_by_device(snapshot: Snapshot) -> dict[DeviceId, int]:
     """Bytes of the model's storages on each device, each storage once."""
     seen: set[int] = set()
     sizes: dict[DeviceId, int] = {}
-    for tensor in (tensor for module in snapshot.modules for tensor in module.tensors):
-        sizes.setdefault(tensor.device, 0)
-        if tensor.storage not in seen:
-            seen.add(tensor.storage)
-            sizes[tensor.device] += tensor.storage_bytes or tensor.bytes
-    return dict(sorted(sizes.items(), key=lambda item: device_order(item[0])))
+    for module in snapshot.modules:
+        for tensor in module.tensors:
+            sizes.setdefault(tensor.device, 0)
+            if tensor.storage not in seen:
+                seen.add(tensor.storage)
+                sizes[tensor.device] += tensor.storage_bytes or tensor.bytes
+    return {device: sizes[device] for device in sorted(sizes, key=device_order)}
 
 
 def unicode_bar(bar: MemoryBar) -> str:
     """Full and light blocks; a device in use never looks empty."""
-    if bar.total:
-        full = min(round(_BAR_CELLS * bar.used / bar.total), _BAR_CELLS)
-    else:
-        full = 0
-    full = max(full, 1) if bar.used else full
+    full = min(round(_BAR_CELLS * bar.used / max(bar.total, 1)), _BAR_CELLS)
+    if bar.used:
+        full = max(full, 1)
     return "█" * full + "░" * (_BAR_CELLS - full)
 
 
@@ -103,17 +108,13 @@ def reserved_words(bar: MemoryBar) -> str:
 
 def shown_rows(table: PlacementTable, most: int) -> list[int]:
     """Rows down to the deepest level that fits `most`; of a level that alone is too large, its first rows."""
-    counts: dict[int, int] = {}
-    for depth in table.depths:
-        counts[depth] = counts.get(depth, 0) + 1
-    deepest, total = 0, counts.get(0, 0)
-    while counts.get(deepest + 1) and total + counts[deepest + 1] <= most:
+    counts = Counter(table.depths)
+    deepest, size = 0, counts[0]
+    while counts[deepest + 1] and size + counts[deepest + 1] <= most:
         deepest += 1
-        total += counts[deepest]
-    rows = [row for row, depth in enumerate(table.depths) if depth <= deepest]
-    if len(rows) < min(most, len(table)) and deepest == 0:
-        rows = [row for row, depth in enumerate(table.depths) if depth <= 1]
-    return rows[:most]
+        size += counts[deepest]
+    deepest = max(deepest, 1)
+    return [row for row, depth in enumerate(table.depths) if depth <= deepest][:most]
 
 
 def tree_heads() -> tuple[str, ...]:
@@ -122,17 +123,17 @@ def tree_heads() -> tuple[str, ...]:
 
 
 def _tree_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
-    name = "  " * table.depths[row] + (table.names[row] if row else table.classes[0])
-    return (name, table.classes[row] if row else "", *placement_cells(table, row))
+    if not row:
+        return (table.classes[0], "", *placement_cells(table, row))
+    return ("  " * table.depths[row] + table.names[row], table.classes[row], *placement_cells(table, row))
 
 
 def placement_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
     """Devices, dtypes, parameters and bytes of a row, and what a reader should know of it."""
-    note = table.notes[row]
-    return (
-        device_list(table.devices_of(row)),
-        ", ".join(map(dtype_words, table.dtypes_of(row))),
-        format_count(table.parameters[row]) if table.parameters[row] else "",
-        some_bytes(table.bytes[row]),
-        said(note if table.tensors[row] is None else in_row((Message("plain attribute"), note), "; ")),
-    )
+    note, parameters = table.notes[row], ""
+    if table.tensors[row] is not None:
+        note = in_row((Message("plain attribute"), note), "; ")
+    if table.parameters[row]:
+        parameters = format_count(table.parameters[row])
+    dtypes = ", ".join(map(dtype_words, table.dtypes_of(row)))
+    return device_list(table.devices_of(row)), dtypes, parameters, some_bytes(table.bytes[row]), said(note)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import CopyCheck, Trace
+from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import columns_of
@@ -20,7 +21,7 @@ from devwidget.report.style.words import (
     device_list,
     examples_words,
     first_line,
-    module_words,
+    modules_words,
     row_words,
     site_words,
     wrap_list,
@@ -34,7 +35,7 @@ from devwidget.report.text.parallel_words import parallel_summary, parallel_titl
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
-from devwidget.views.sums import items_once, total, values_once
+from devwidget.views.sums import group_by, items_once, total, values_once
 
 _FEW_ROWS = 2
 """Of each table of a trace that has nothing to tell but that all is well."""
@@ -51,17 +52,17 @@ def trace_parts(trace: Trace) -> Iterator[Part]:
     for finding in trace.findings:
         yield from finding_parts(finding, classes.get(finding.module or "", ""))
     is_clean = _is_clean(trace)
+    memory = list(memory_parts(trace, with_lines=not is_clean))
     for at, table in enumerate(_line_tables(trace, _FEW_ROWS if is_clean else MOST_ROWS)):
         if not (is_clean and at):
             yield GAP
         yield table
     for call in parallel_calls(trace):
         yield from _parallel_parts(call)
-    memory = list(memory_parts(trace, with_lines=not is_clean))
     if memory and not is_clean:
         yield GAP
     yield from memory
-    checks = [Sentence(line) for line in check_lines(trace)]
+    checks = list(map(Sentence, check_lines(trace)))
     if checks:
         yield Fold(_checked_words(trace), checks)
 
@@ -73,17 +74,17 @@ def _checked_words(trace: Trace) -> str:
 def summary_words(trace: Trace, transfer: str = "transfer") -> str:
     """One line: findings by severity, transfers, or hops as the panel calls them, time."""
     is_idle = _is_idle(trace)
+    gpus = count_words(trace.virtual_gpus, "virtual GPU")
     parts = []
     if is_idle:
-        parts.append(say("nothing ran on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU")))
+        parts.append(say("nothing ran on the {gpus}", gpus=gpus))
     if trace.error:
         parts.append(say("ended by an exception"))
     if trace.findings or not trace.error:
         parts.append(findings_words(trace))
     if trace.moves:
-        parts.append(
-            row_words((count_words(total(trace.moves, "count"), transfer), format_bytes(total(trace.moves, "all_bytes"))))
-        )
+        parts.append(count_words(total(trace.moves, "count"), transfer))
+        parts[-1] = row_words((parts[-1], format_bytes(total(trace.moves, "all_bytes"))))
     elif transfer == "hop":
         parts.append(say("no hops"))
     else:
@@ -93,12 +94,12 @@ def summary_words(trace: Trace, transfer: str = "transfer") -> str:
     if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus and not is_idle:
-        parts.append(count_words(trace.virtual_gpus, "virtual GPU"))
+        parts.append(gpus)
     return " · ".join(parts)
 
 
 def _is_idle(trace: Trace) -> bool:
-    """Whether virtual GPUs were there and nothing came to one: what is said is of the CPU."""
+    """Whether there were virtual GPUs and nothing ran on any."""
     if not trace.virtual_gpus:
         return False
     touched = {*items_once(trace.ops, "inputs"), *values_once(trace.ops, "output")}
@@ -106,7 +107,7 @@ def _is_idle(trace: Trace) -> bool:
     for curve in trace.memory:
         if curve.refused or total(curve.points, "allocated"):
             touched.add(curve.device)
-    return not any(device is not None and device.is_accelerator for device in touched)
+    return not any(device.is_accelerator for device in touched - {None})
 
 
 def findings_words(trace: Trace) -> str:
@@ -140,41 +141,43 @@ def check_lines(trace: Trace) -> Iterator[str]:
 
 
 def wait_words(trace: Trace) -> Iterator[str]:
-    """Says that silence of the rule for waits does not mean that nothing waits."""
-    told_at = {finding.fault for finding in trace.findings if finding.kind == "host-sync"}
-    silent = [wait for wait in trace.waits if wait.site not in told_at]
-    if silent and "host-sync" in trace.checked:
-        told = count_words(total(silent, "count"), "sync")
-        yield say("host-sync: {waits} not reported as findings; see the table of syncs", waits=told)
+    """Says that without a finding of the rule for syncs there may still be syncs."""
+    found_at = {finding.fault for finding in trace.findings if finding.kind == "host-sync"}
+    others = [wait for wait in trace.waits if wait.site not in found_at]
+    if others and "host-sync" in trace.checked:
+        count = count_words(total(others, "count"), "sync")
+        yield say("host-sync: {waits} not reported as findings; see the table of syncs", waits=count)
 
 
 def trial_words(trace: Trace) -> Iterator[str]:
-    """How often the step ran, if not once, and what of that may have been noticed."""
+    """How often the step ran, if not once, and which side effects that may have had."""
     if trace.step_runs > 1:
         yield say("the step ran {count} times: once to trace it, then to verify fixes", count=trace.step_runs)
-        yield from (say("side effects outside the step: {reason}", reason=said(why)) for why in trace.noticed)
+        for why in trace.noticed:
+            yield say("side effects outside the step: {reason}", reason=said(why))
 
 
 def not_checked_words(trace: Trace) -> list[str]:
-    """`non-leaf-grad, optimizer-misplaced: no backward pass in this trace`: the rules that lack the same thing, together."""
+    """`non-leaf-grad, optimizer-misplaced: no backward pass in this trace`: rules that miss the same thing, together."""
     groups: dict[str, list[str]] = {}
     for each in trace.not_checked:
-        name, _, reason = each.partition(": ")
         if isinstance(each, Message):
-            name, reason = (said(each.facts[part]) for part in ("kind", "reason"))
+            name, reason = said(each.facts["kind"]), said(each.facts["reason"])
+        else:
+            name, _, reason = each.partition(": ")
         groups.setdefault(reason, []).append(name)
     return [say("{kind}: {reason}", kind=", ".join(names), reason=reason) for reason, names in groups.items()]
 
 
 def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
-    """What crossed and what was waited for, each line of the program once; which copies arrived as they were sent."""
+    """Transfers and syncs, each line of the program once; which copies between GPUs arrived unchanged."""
     hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
     waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
     if hops:
-        rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -total(line, "bytes"))]
-        yield line_table(say("transfers, by line"), rows, (1, 2), most)
+        largest = sorted(hops, key=lambda line: -total(line, "bytes"))
+        yield line_table(say("transfers, by line"), list(map(_hop_cells, largest)), (1, 2), most)
     if waits:
-        yield line_table(say("syncs, by line"), [_wait_cells(line) for line in waits], (1,), most)
+        yield line_table(say("syncs, by line"), list(map(_wait_cells, waits)), (1,), most)
     if trace.copy_checks:
         yield line_table(say("copies between GPUs, checksums at both ends"), _copy_rows(trace), (1,), most)
 
@@ -186,7 +189,7 @@ def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
         f"{total(line, 'count')}x",
         ", ".join(items_once(line, "calls")),
         ", ".join(map(code_word, items_once(line, "phases"))),
-        _modules_words(items_once(line, "modules")),
+        modules_words(items_once(line, "modules")),
         site_words(site),
         first_line(site),
     )
@@ -199,14 +202,10 @@ def _hop_cells(line: Sequence[Hop]) -> tuple[str, ...]:
         format_bytes(total(line, "bytes")),
         ", ".join(map(code_word, values_once(line, "cause"))),
         examples_words(items_once(line, "examples"), 2, "..."),
-        _modules_words(items_once(line, "modules")),
+        modules_words(items_once(line, "modules")),
         site_words(line[0].site),
         first_line(line[0].site),
     )
-
-
-def _modules_words(modules: Sequence[str | None]) -> str:
-    return and_more(module_words(modules[0]), len(modules) - 1)
 
 
 def _way_words(ways: Collection[tuple[str, str]]) -> str:
@@ -227,10 +226,8 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
 
 def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
     """A row for each pair of GPUs."""
-    pairs: dict[tuple[str, str], list[CopyCheck]] = {}
-    for check in trace.copy_checks:
-        pairs.setdefault((f"{check.source} -> {check.target}", check.peer_access), []).append(check)
     rows = []
+    pairs = group_by(trace.copy_checks, lambda check: (f"{check.source} -> {check.target}", check.peer_access))
     for (way, peer), checks in pairs.items():
         arrived = say("unchanged")
         if wrong := total(checks, "wrong"):
@@ -242,17 +239,19 @@ def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
     yield Heading(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
     rows = [[say("device"), say("samples"), say("batch in"), say("parameters in"), say("out"), say("gradients"), say("peak")]]
+    is_timed = any(map(attrgetter("seconds"), call.replicas))
+    if is_timed:
+        rows[0].append(say("time"))
     for replica in call.replicas:
         sizes = (replica.input_bytes, replica.parameter_bytes, replica.output_bytes, replica.gradient_bytes)
         peak = some_bytes(call.peak_on(replica.device))
         rows.append([str(replica.device), str(replica.samples), *map(format_bytes, sizes), peak])
-    if any(replica.seconds for replica in call.replicas):
-        rows[0].append(say("time"))
-        for row, replica in zip(rows[1:], call.replicas, strict=True):
-            row.append(format_seconds(replica.seconds))
+        if is_timed:
+            rows[-1].append(format_seconds(replica.seconds))
     if call.replicas:
         yield Table(rows, right=range(1, len(rows[0])))
-    yield from (Sentence(f"  {words}") for words in parallel_words(replace(call, error="")))  # which was said above
+    for words in parallel_words(replace(call, error="")):  # the report says above how the step ended
+        yield Sentence(f"  {words}")
     for each in parallel_advice(call):
         yield Sentence(each.text, label=say("help"))
         if each.code:
