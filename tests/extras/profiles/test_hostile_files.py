@@ -110,7 +110,7 @@ def test_what_is_no_regular_file_is_refused_at_once(kind: str, way: Any, tmp_pat
             "device": lambda: path.symlink_to("/dev/zero"),
             "folder": lambda: path.mkdir(),
         }[kind]()
-        with pytest.raises(DevwidgetError, match=r"no regular file|nothing in the folder"):
+        with pytest.raises(DevwidgetError, match=r"not a regular file|nothing in the folder"):
             way(path)
 
 
