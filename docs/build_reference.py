@@ -90,20 +90,18 @@ def command_line_page() -> str:
     commands = [(usage(name, each), descriptions(_build_parser())[name]) for name, each in parsers.items()]
     lines = [line.split("  ", 1) for line in magics.usage_lines().splitlines()]
     parts = {
-        "commands": table(("command", "what it does"), [(f"`{line}`", words) for line, words in commands]),
-        "options": table(("option", "of", "what it does"), option_rows(parsers)),
-        "status": table(("status", "when"), [(status or "any", said(words)) for status, words in _STATUS]),
-        "magics": table(("magic", "what it does"), [(f"`{line}`", words.strip()) for line, words in lines]),
-        "pytest": table(("option", "what it does"), pytest_rows()),
+        "commands": bullets((f"`{line}`", words) for line, words in commands),
+        "options": bullets(option_rows(parsers)),
+        "status": bullets((status, said(words)) for status, words in _STATUS),
+        "magics": bullets((f"`{line}`", words.strip()) for line, words in lines),
+        "pytest": bullets(pytest_rows()),
     }
     return OF_COMMANDS.format(**parts)
 
 
-def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of Markdown; a bar in a cell is escaped."""
-    cells = [[text.replace("|", "\\|") for text in row] for row in rows]
-    heads = list(heads)
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *cells))
+def bullets(rows: Iterable[tuple[str, str]]) -> str:
+    """A list of names and what they do; the words alone where there is no name."""
+    return "\n".join(f"* {': '.join(filter(None, row))}" for row in rows)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser] | None:
@@ -142,14 +140,14 @@ def usage(name: str, parser: argparse.ArgumentParser) -> str:
     return " ".join([name, *words])
 
 
-def option_rows(parsers: dict[str, argparse.ArgumentParser]) -> list[tuple[str, str, str]]:
+def option_rows(parsers: dict[str, argparse.ArgumentParser]) -> list[tuple[str, str]]:
     """Each option once for each of its meanings, with the commands that have it."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, parser in parsers.items():
         for action in parser._actions:
             if action.option_strings and not isinstance(action, argparse._HelpAction):
                 found.setdefault((option_text(action), meaning(action)), []).append(name)
-    return [(f"`{option}`", ", ".join(names), words) for (option, words), names in found.items()]
+    return [(f"`{option}` ({', '.join(names)})", words) for (option, words), names in found.items()]
 
 
 def option_text(action: argparse.Action) -> str:
@@ -189,11 +187,11 @@ def api_page() -> str:
     names = set(devwidget.__all__) - {"__version__"}
     functions = {name for name in names if not inspect.isclass(getattr(devwidget, name))}
     assert functions == {name for group in GROUPS.values() for name in group}, "list each function in GROUPS"
-    sections = [f"## {title}\n\n{table(('call', 'what it does'), map(call_row, group))}" for title, group in GROUPS.items()]
+    sections = [f"## {title}\n\n{bullets(map(call_row, group))}" for title, group in GROUPS.items()]
     records = [(f"`{name}`", first_clause(getattr(devwidget, name))) for name in sorted(names - functions)]
     parts = {
         "functions": "\n\n".join(sections),
-        "records": table(("class", "what it is"), records),
+        "records": bullets(records),
         "integrations": ", ".join(f"`{name}`" for name in integrations.__all__),
     }
     return OF_API.format(**parts)
