@@ -38,6 +38,15 @@ An `info` is a hint. Reports are shortened here to the headline and the first fi
 |---|---|
 {rows}
 """
+ABOUT = {
+    "devwidget.rules.placement": "a tensor or module is where the step cannot use it",
+    "devwidget.rules.transfers": "transfers that cost time or arrive too late",
+    "devwidget.rules.training": "training goes wrong without an error",
+    "devwidget.rules.replicas": "`nn.DataParallel`",
+    "devwidget.extras.ranks.rules.waiting": "ranks that wait for others",
+    "devwidget.extras.ranks.rules": "ranks that differ",
+}
+"""Folder of rules -> what its kinds have in common."""
 OF_BROKEN_HARDWARE = {"corrupted-copy"}
 """Kinds that no program can show on a healthy machine."""
 
@@ -57,13 +66,13 @@ def page() -> str:
 
 
 def table_rows(rules: Iterable[AnyRule]) -> Iterator[str]:
-    """A row for each folder of rules, with the sentence of the folder and its kinds."""
-    by_folder: dict[str, list[AnyRule]] = {}
+    """A row for each folder of rules, with its kinds."""
+    by_folder: dict[str, list[AnyRule]] = {folder: [] for folder in ABOUT}
     for rule in rules:
-        by_folder.setdefault(_folder(rule), []).append(rule)
+        by_folder[_folder(rule)].append(rule)
     for folder, inside in by_folder.items():
         links = ", ".join(f"[{rule.kind}](#{rule.kind})" for rule in inside)
-        yield f"| {(sys.modules[folder].__doc__ or '').strip()} | {links} |"
+        yield f"| {ABOUT[folder]} | {links} |"
 
 
 def section(rule: AnyRule, shown: str) -> str:
