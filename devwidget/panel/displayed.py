@@ -97,7 +97,7 @@ class SpeakingWidget(Protocol):
         """Set all texts in the current language."""
 
 
-# Weak: a widget that nobody has any more says nothing again.
+# Weak: a widget without other references is not kept alive.
 _widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
 
 

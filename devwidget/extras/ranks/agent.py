@@ -134,7 +134,7 @@ class Agent:
             why = Message("the folder {folder} belongs to another job, or this job was started twice", folder=self.folder)
             what = Message("another process already answers as rank {rank}", rank=self._who.rank)
             raise DevwidgetError(what, why=why, instead="devwidget.serve(folder=...)")
-        # The file of a process that was killed: nobody listens, and a new socket needs the name.
+        # The socket of a killed process refuses connections, and a new one needs its name.
         self._socket.unlink()
 
     @property

@@ -265,7 +265,7 @@ def _load_report(path: pathlib.Path) -> RankReport | None:
     try:
         found = loads(read_regular(path, LARGEST_ANSWER).decode())
     except (OSError, ValueError):
-        # There is none, or somebody else's; who asks is told that the rank is missing.
+        # There is no file, or it belongs to another user; the rank is reported as missing.
         return None
     if type(found) is RankReport:
         return found

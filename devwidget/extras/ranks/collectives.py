@@ -14,7 +14,7 @@ from devwidget.extras.ranks.flight_records import count_bytes, find_kind
 from devwidget.extras.ranks.records.rank import Collective, GroupProgress, PastCollective
 from devwidget.records.parallel import group_label
 
-# Seconds after which a rank that goes on has come further.
+# Seconds after which a running rank has made progress.
 _A_MOMENT = 0.005
 
 
@@ -47,7 +47,7 @@ class ProgressReader:
             return None, progress
         time.sleep(_A_MOMENT)
         before, progress = progress, merge_counts(_read_counts(), groups)
-        # What has moved within a moment goes on, and nothing is waited for.
+        # A collective that progressed within a moment is running, not pending.
         if before != progress:
             return None, progress
         if self._last is None or self._last[0] != progress:

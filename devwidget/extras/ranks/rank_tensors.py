@@ -204,7 +204,7 @@ def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
                 names = (where.param_name, *where.shared_param_names)
                 shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
             if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
-                # One that keeps its parameters between forward and backward is meant to.
+                # One that keeps its parameters between forward and backward does so on purpose.
                 unsharded.append(path)
     return shards, tuple(unsharded)
 

@@ -51,7 +51,7 @@ def tell_growth(
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
-    # More than grows is kept for a while, too, and one cannot be told from the other.
+    # Tensors may also be kept for a while without growth; the two look alike here.
     is_sure = sum(each.bytes for each in kept) <= MOST_KEPT * growth.bytes_per_step
     return Finding(
         kind="memory-growth",
@@ -141,7 +141,7 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
     notes = [Message("every part of the step takes longer")]
     if sampler is not None:
         lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS]
-    # What the part took before is spent somewhere too, and nobody has looked then.
+    # The earlier time of the part is spent somewhere too, but it was not sampled.
     is_sure = bool(lines) and lines[0][1] >= MOST_OF_IT and slow.part_now >= SLOW * slow.part_before
     if slow.part:
         times = {"now": format_seconds(slow.part_now / 1e6), "before": format_seconds(slow.part_before / 1e6)}

@@ -107,7 +107,7 @@ class Watch:
         _refuse_every(every)
         self._model = weakref.ref(model)
         self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
-        self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: nobody else may have them
+        self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: the program may not keep them
         self.log = RunLog(class_name(type(model)), path)
         self.hooks = StepHooks(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
@@ -285,7 +285,7 @@ class Watch:
         reason = self._schedule.find_reason(self._number)
         if reason is None:
             return
-        with uninterrupted():  # a recording that nobody knew of would never end
+        with uninterrupted():  # an interrupt here would leave the recording running
             began, recording = time.perf_counter(), Recording()
             recording.attach(self._require_model(), self.optimizer)
             recording.__enter__()
@@ -400,7 +400,7 @@ class Watch:
             kept = _join_lines(living.list_holdings())
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
         if self._lengthens and holder is None:
-            return  # what is kept from one step to the next is larger because its inputs are, which is told
+            return  # more is kept between steps because the inputs grow, which has its own finding
         free = _find_free(device)
         if holder is not None and _is_bounded(holder, free):
             return

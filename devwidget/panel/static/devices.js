@@ -4,7 +4,7 @@ import { copyButton } from "./findings.js";
 import { moduleLink, table } from "./tables.js";
 import { say } from "./words.js";
 
-// A picture as wide as there is room for. What is pointed at is told below it; a folded block unfolds where `unfold` can ask.
+// A picture as wide as its container. Details of the hovered mark are below it; a folded block expands if `unfold` is given.
 export class Picture {
   constructor(className, { unfold, reveal }) {
     this.unfold = unfold;

@@ -25,7 +25,7 @@ export function hueOf(device) {
   return HUES[kind] ?? HUES.accelerators[(Number(index) || 0) % HUES.accelerators.length];
 }
 
-// A device is never told by colour alone: its name is the chip's text.
+// A device is never shown by colour alone: the chip has its name.
 export function chip(device, extra, onclick) {
   const [, kind, number] = /^(\w+:)(\d+)$/.exec(device) ?? [null, "", device];
   const text = [h("span", null, kind && h("span", { class: "dw-chip-kind" }, kind), number), extra && h("span", { class: "dw-chip-extra" }, extra)];
@@ -67,7 +67,7 @@ export function keepKeys(root) {
 
 let questions = 0;
 
-// Ask Python something on the control comm; `answered` gets the reply, or that nobody is left to give one.
+// Ask Python a question on the control comm; `answered` gets the reply, or an error after a restart.
 export function ask(control, question, answered) {
   if (control.get("ended")) return answered?.({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
   const id = `${Date.now()}-${questions++}`;

@@ -17,7 +17,7 @@ const PLACES = { "absent-from-collective": [word("the missing rank is at"), word
 export function findingsView(traced, reveal, none, act) {
   if (!traced.summary) return [none(say("what is wrong, the line, and the fix"))];
   const cards = traced.findings.map((card, number) => findingCard(card, number, reveal, act));
-  // Of a step that did not run to its end nobody knows whether there was nothing to find.
+  // A step that did not run to its end may have had more findings.
   const said = traced.checked.length ? h("p", { class: "dw-clean" }, sayCount("✓ No findings: {count} check passed.", "✓ No findings: {count} checks passed.", traced.checked.length)) : h("p", { class: "dw-empty" }, say("No code ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
   if (cards.length && !traced.failure) cards[0].open = true;

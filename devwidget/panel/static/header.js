@@ -60,7 +60,7 @@ export class Inputs {
     return { batch: this.batch.value, loss: this.loss.value, target: this.target.value, heal: this.heal.checked };
   }
 
-  // Offers from Python; what somebody has typed stays.
+  // Suggestions from Python; typed text stays.
   offer(inputs) {
     this.names.replaceChildren(...(inputs.names ?? []).map((name) => h("option", { value: name })));
     for (const name of ["batch", "loss", "target"]) if (!this.touched.has(name)) this[name].value = inputs[name] ?? "";

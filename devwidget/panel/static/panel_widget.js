@@ -65,7 +65,7 @@ async function render({ model, el, host, signal }) {
     inputs.busy(kind === "busy" || kind === "queued");
     hold();
   }
-  // What asks for a step waits while one runs, and for ever when nobody is left to ask; also what was drawn meanwhile.
+  // Buttons that run a step are disabled while one runs, and after a restart; new ones too.
   function hold() {
     for (const button of root.querySelectorAll(".dw-try, .dw-apply, .dw-apply-this, .dw-undo")) button.disabled = inputs.button.disabled;
   }

@@ -4,9 +4,9 @@
 //   tab: name of a tab of its own, which is there while the section offers it
 //   open(panel): called for each view with what the panel lends it; returns these, each of which may be missing:
 //     draw(): draws the state, at first and when it has changed; without it the tab Devices is drawn anew
-//     beside(): what stands beside the picture of the devices, null for nothing
+//     beside(): content next to the picture of the devices, null for none
 //     below: an element below that picture
-//     end(): nobody is left to be asked
+//     end(): the kernel was restarted
 //     close(): the view is gone
 
 /** @type {{ name: string, tab?: string, open: (panel: any) => any }[]} */

@@ -22,7 +22,7 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
 // `reveal` leads to a row of the module tree, or to a place of the timeline.
 export function hopTable(hops, reveal) {
   if (!hops.length) return h("p", { class: "dw-empty" }, say("No tensor was copied between devices."));
-  const timed = hops.some((hop) => hop.seconds); // the time of virtual GPUs is nobody's
+  const timed = hops.some((hop) => hop.seconds); // virtual GPUs have no times
   const cost = timed ? [[say("cost"), "dw-number"]] : [];
   const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], ...cost, [say("cause")], [say("tensor")]];
   const rows = hops.flatMap((hop) => [

@@ -29,7 +29,7 @@ export class TreeView {
     this.sort = null;
     this.active = 0; // place in `shown`
     this.painted = [0, 0]; // first of the rows that are in the page, and the one after the last
-    this.met = false; // somebody has clicked or come with the keyboard: only then a row is drawn as selected
+    this.met = false; // whether the user has clicked or used the keyboard: only then a row is drawn as selected
     this.unfolded = new Set(); // first rows of identical blocks that are all shown
     this.typed = "";
     this.head = h("div", { class: "dw-row dw-head", role: "row", "aria-rowindex": "1" });

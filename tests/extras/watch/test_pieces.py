@@ -29,5 +29,5 @@ def test_memory_in_pieces_is_told_when_it_ends_the_run():
     end = told(loop.watching, "out-of-memory")
     assert line_of(end) == 'torch.empty(7 * GIB, device="cuda")'
     assert end.notes[0].startswith("the allocator had 10.0")
-    assert end.notes[0].endswith("in pieces that are smaller than 7.00 GiB")
+    assert end.notes[0].endswith("in blocks smaller than 7.00 GiB")
     assert end.fixes[0].code == "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"

@@ -68,7 +68,7 @@ def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pa
     assert done.stderr.startswith("\nWatched run of Sequential: 190 steps, 1 finding\n")
     assert "\033" not in done.stderr
     assert 'train.py:20      cache[step] = torch.ones(4096, device="cuda")' in done.stderr
-    assert "dict `cache` of Trainer.fit() in train.py holds what stays: 162 items" in done.stderr
+    assert "dict `cache` of Trainer.fit() in train.py keeps them alive: 162 items" in done.stderr
     run = devwidget.open(saved)
     assert (run.model, run.steps.first[0], run.steps.total) == ("Sequential", 1, 190)
     assert [finding.kind for finding in run.findings] == ["memory-growth"]
@@ -102,7 +102,7 @@ def test_nothing_trained_is_said() -> None:
     with watching:
         nn.Linear(1, 1)(torch.ones(1, 1))
     assert watching.result.steps.total == 0
-    assert "no optimizer of torch has stepped twice" in watching.result.not_checked[0]
+    assert "no torch optimizer stepped twice" in watching.result.not_checked[0]
 
 
 def test_the_outermost_module_that_is_called_is_the_model_and_no_hook_stays() -> None:

@@ -60,5 +60,5 @@ def test_a_watched_model_that_is_bound_again_is_freed_and_its_panel_says_so(note
     assert first() is None
     assert ends or "`layer` is bound to a new object, so its watched run has ended" in capsys.readouterr().out
     (note,) = notebook.panel.view.watched["not_checked"]
-    assert note.startswith("`layer` is bound to a new object since this run")
+    assert note.startswith("`layer` was bound to a new object after this run")
     notebook.shell.run_line_magic("unload_ext", "devwidget")

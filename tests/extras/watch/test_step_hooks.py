@@ -266,7 +266,7 @@ def test_a_function_is_watched_each_time_it_is_called():
 
 
 def test_a_run_is_entered_once_at_a_time():
-    with devwidget.watch(nn.Linear(2, 2)) as run, pytest.raises(DevwidgetError, match="watched already"):
+    with devwidget.watch(nn.Linear(2, 2)) as run, pytest.raises(DevwidgetError, match="already being watched"):
         run.__enter__()
 
 

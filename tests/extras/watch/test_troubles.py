@@ -36,7 +36,7 @@ def test_outputs_that_are_kept_with_their_graphs_are_memory_that_creeps():
     assert "self.kept" not in growth.headline
     assert growth.notes[0] == "list `self.kept` of Loop.go_back() in loops.py has 161 items, whose graphs keep them alive"
     assert any("kept = loop.model(x)" in note for note in growth.notes)
-    assert any("still lived 32 steps later" in note for note in growth.notes)
+    assert any("were still allocated 32 steps later" in note for note in growth.notes)
 
 
 def test_a_cache_that_grows_is_named_with_the_line_that_fills_it():
@@ -48,9 +48,9 @@ def test_a_cache_that_grows_is_named_with_the_line_that_fills_it():
         loop.go_back(loop.model(loop.draw_batch()))
 
     growth = told(loop.run(turn), "memory-growth")
-    assert "grown by 16 KiB a step" in growth.headline
+    assert "grown by 16 KiB per step" in growth.headline
     assert line_of(growth) == 'cache[step] = torch.ones(4096, device="cuda")'
-    assert growth.notes[0] == "dict `cache` of turn() in test_troubles.py holds what stays: 157 items"
+    assert growth.notes[0] == "dict `cache` of turn() in test_troubles.py keeps them alive: 157 items"
 
 
 def test_what_only_a_function_of_the_loop_knows_is_found_without_running_any_of_it():
@@ -75,7 +75,7 @@ def test_what_only_a_function_of_the_loop_knows_is_found_without_running_any_of_
         loop.go_back(out)
 
     assert told(loop.run(turn), "memory-growth").notes[0] == (
-        "list `metric.outputs` of turn() in test_troubles.py holds what stays: 161 items"
+        "list `metric.outputs` of turn() in test_troubles.py keeps them alive: 161 items"
     )
 
 
@@ -169,7 +169,7 @@ def test_inputs_that_grow_have_a_step_recorded_when_they_have():
 
     run = loop.run(turn)
     assert [step.number for step in run.result.recorded_steps] == [10, 61]
-    assert run.result.recorded_steps[1].reason == "step 60: the inputs have 1024 elements, at most 128 before"
+    assert run.result.recorded_steps[1].reason == "step 60: the inputs have 1024 elements, before at most 128"
     assert run.findings == ()
 
 
@@ -209,7 +209,7 @@ def test_a_second_optimizer_that_doubles_the_state_is_named_where_it_is_made():
     more = told(loop.run(turn), "more-memory")
     assert line_of(more) == "other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)"
     assert "since about step 32" in more.headline
-    assert more.notes == ("defaultdict `other.state` of turn() in test_troubles.py holds what stays: 4 items",)
+    assert more.notes == ("defaultdict `other.state` of turn() in test_troubles.py keeps them alive: 4 items",)
 
 
 def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
@@ -221,4 +221,4 @@ def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
     longer = told(loop.run(turn), "longer-inputs")
     assert longer.headline == "the inputs of the model have grown by 256 elements per step since step 0"
     assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))"
-    assert longer.notes[0].startswith("the peak of cuda:0 was ")
+    assert longer.notes[0].startswith("the peak of cuda:0 rose from ")

@@ -63,7 +63,7 @@ def _steps_differ(ranks: list[Rank]) -> bool:
     another has called at least one collective more, and one that is two ahead has certainly ended one.
     """
     places = {rank.said.waits and rank.said.waits.place for rank in ranks}
-    if len(places) == 1 and None not in places:  # nobody moves, and all are at one place
+    if len(places) == 1 and None not in places:  # no rank moves, and all are at one place
         return len({rank.step for rank in ranks}) > 1
     in_step = [rank for rank in ranks if _begun(rank)[0] >= rank.step]  # some ways to train do not meet at each step
     return any(a.step >= b.step + 2 and _no_further(a, b) for a in _extreme(ranks) for b in in_step)

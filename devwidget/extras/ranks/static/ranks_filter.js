@@ -1,4 +1,4 @@
-// Which ranks are meant: `dp=(1,3), tp=2:8`, the grammar of Monarch's debugger, with `rank=` and `state=` besides.
+// Select ranks: `dp=(1,3), tp=2:8`, the grammar of Monarch's debugger, plus `rank=` and `state=`.
 import { say } from "../../../panel/static/words.js";
 
 const WORD = /^[a-z]+$/;

@@ -36,7 +36,7 @@ function openWatch({ model, live, control, tabs, figure, reveal, revealMark, com
   return { draw };
 }
 
-// `open(step)` opens a recorded step; a saved page, which has nobody to ask for it, has no `open`.
+// `open(step)` opens a recorded step; a saved page has no kernel, so it has no `open`.
 function watchSection({ summary, error, findings, not_checked, recorded }, figure, reveal, open) {
   const run = { summary, findings, checked: [], not_checked, not_restored: [], failure: null };
   return [

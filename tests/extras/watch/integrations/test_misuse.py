@@ -54,13 +54,13 @@ def test_an_unknown_name_has_the_nearest():
 
 def test_what_is_no_severity_is_refused_before_the_training():
     pytest.importorskip("transformers")
-    with pytest.raises(devwidget.DevwidgetError, match=r"'errors' is no severity; did you mean 'error'\?"):
+    with pytest.raises(devwidget.DevwidgetError, match=r"'errors' is not a severity; did you mean 'error'\?"):
         devwidget.integrations.TransformersCallback(fail_on="errors")
 
 
 def test_an_accelerator_that_has_prepared_nothing_is_refused():
     with (
-        pytest.raises(devwidget.DevwidgetError, match="has no model to watch"),
+        pytest.raises(devwidget.DevwidgetError, match="has prepared no model"),
         watch_accelerator(SimpleNamespace(_models=[], _optimizers=[])),
     ):
         pass

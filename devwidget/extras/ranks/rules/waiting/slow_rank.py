@@ -33,7 +33,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _judge_group(cluster: Cluster, name: str, arrivals: list[Arrivals]) -> Iterator[Finding]:
     span = arrivals[-1].begun - arrivals[0].begun
-    # What is short beside the time from one collective to the next is no wait.
+    # A delay much shorter than the time between collectives does not count as a wait.
     least = span / len(arrivals) / 10
     waits: dict[int, list[float]] = {}
     for each in arrivals:
