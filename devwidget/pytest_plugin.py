@@ -25,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add = parser.getgroup("devwidget", say("tensor placement")).addoption
     add("--devwidget-gpus", metavar="N", type=int, default=0, help=say("run the tests on N virtual GPUs, and explain failures"))
     add("--devwidget-memory", metavar="SIZE", help=say("memory of each virtual GPU, such as 16GiB"))
-    add("--devwidget-card", metavar="NAME", help=say("model of each virtual GPU instead of its memory, such as A100-80GB"))
+    add("--devwidget-card", metavar="NAME", help=say("type of each virtual GPU instead of its memory, such as A100-80GB"))
     add("--devwidget-sarif", metavar="FILE", help=say("explain failures, and write them as SARIF for a code host"))
     add(
         "--devwidget-explain",

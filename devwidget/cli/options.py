@@ -80,7 +80,7 @@ def add_gpus(parser: argparse.ArgumentParser, default: int = 0) -> None:
     parser.add_argument("--gpus", metavar="N", type=number_of_gpus, default=default, help=say("number of virtual GPUs"))
     of_each = parser.add_mutually_exclusive_group()
     of_each.add_argument("--memory", metavar="SIZE", help=say("memory of each GPU, such as 16GiB"))
-    of_each.add_argument("--card", metavar="NAME", help=say("model of each GPU, such as A100-80GB"))
+    of_each.add_argument("--card", metavar="NAME", help=say("type of each GPU, such as A100-80GB"))
 
 
 def add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
