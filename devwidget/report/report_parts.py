@@ -20,7 +20,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence on a line of its own; `verdict` is the answer, `over` what does not fit; `label` stands before it."""
+    """A sentence on its own line. `verdict` marks the answer, `over` what does not fit; `label` precedes it."""
 
     text: str
     look: Literal["", "verdict", "over"] = ""
@@ -62,7 +62,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines of a program, or of a difference, and where they stand."""
+    """Lines of a program, or of a diff, and their place."""
 
     lines: Sequence[str]
     place: str = ""

@@ -1,4 +1,4 @@
-"""Records in formats that other programs read, such as SARIF: each stands in an extra, and is looked up by its name."""
+"""Write records in formats of other programs, such as SARIF. Each is in an extra, and is looked up by name."""
 
 from __future__ import annotations
 

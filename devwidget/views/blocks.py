@@ -72,7 +72,7 @@ class Folding:
     """Chooses the blocks of one model.
 
     Args:
-        whole: paths that are never unfolded, such as those of wrappers whose replicas are drawn.
+        whole: paths that are never unfolded, such as wrappers whose replicas are drawn.
         opened: what a reader has unfolded, by `Block.unfolds`.
         every: each block by itself, equal ones too.
     """

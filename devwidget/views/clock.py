@@ -13,7 +13,7 @@ from devwidget.records.trace import Trace
 
 
 def with_real_times(trace: Trace) -> Trace:
-    """Leave out the times of a trace on virtual GPUs, which compute on the CPU; keep those of other traces."""
+    """Remove the times of a trace on virtual GPUs, which compute on the CPU. Other traces keep their times."""
     if not trace.virtual_gpus:
         return trace
     steps = dict.fromkeys(("scatter_seconds", "replicate_seconds", "forward_seconds", "gather_seconds"), 0.0)

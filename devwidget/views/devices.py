@@ -1,4 +1,4 @@
-"""A model on its devices, as it is, or as a step used it: a column for each device, its blocks, what crosses."""
+"""A model on its devices, now or during a step: a column for each device, its blocks, and the transfers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeviceColumn:
         capacity: bytes that it has, 0 if unknown.
         parts: what its bytes are for, and how many: at the peak of the step where that is known, else now.
         refused: what the first allocation that did not fit would have come to, 0 if all did.
-        is_peak: `parts` are those of the peak.
+        is_peak: `parts` describe the peak.
         is_idle: nothing of the picture is on it.
     """
 
@@ -60,7 +60,7 @@ class Way:
         count: how often.
         moves: that it is made of.
         fault: that stopped the step.
-        step, call, number: of DataParallel, and of which of its replicas.
+        step, call, number: step and call of DataParallel, and number of the replica.
     """
 
     source: int
@@ -114,7 +114,7 @@ def make_picture(
 
 @dataclass(slots=True)
 class Sketch:
-    """A picture in the making: blocks by number, and which of them lie beside each other."""
+    """An unfinished picture: blocks by number, and which of them are adjacent."""
 
     blocks: list[Block] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
@@ -189,7 +189,7 @@ class Sketch:
         return list(chain.from_iterable(self.rows))
 
     def finish(self, columns: list[DeviceColumn]) -> Picture:
-        """The picture; a device that is used and of which nothing is known has a column too."""
+        """Return the picture. A used device has a column even if nothing else is known of it."""
         used = values_once(self.blocks, "device")
         known = values_once(columns, "device")
         columns = columns + [DeviceColumn(device, 0, ()) for device in used if device not in known]
@@ -294,7 +294,7 @@ def _ends_of(sketch: Sketch, move: Move) -> tuple[int | DeviceId, int | DeviceId
 
 
 def place_ends(sketch: Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
-    """Both ends of a way; one that is no block is the tensor itself, before its target or behind its source."""
+    """Return both ends of a path. An end outside of all blocks is the tensor itself, before its target or after its source."""
     first, size = group[0], total(group, "all_bytes")
     target = end if isinstance(end, int) else -1
     source = start if isinstance(start, int) else -1

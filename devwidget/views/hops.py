@@ -115,7 +115,7 @@ class WaitingLine:
         phases: parts of the step, each once.
         modules: paths of the modules that were running, each once; None was outside the model.
         count: how often.
-        meant: why the author allows it; "" if nobody said so.
+        meant: reason in `devwidget.allow`; "" without one.
     """
 
     device: DeviceId

@@ -22,7 +22,7 @@ class ParallelCall:
         replicas: in the order of `device_ids`; none where one GPU runs the module directly.
         times: how often the module was called.
         error: what ended the recording, "" if nothing did.
-        memory: what is known of each device at the end of the trace; the peaks are those of all its points.
+        memory: memory of each device at the end of the trace; peaks are over all its points.
     """
 
     call: DataParallelCall

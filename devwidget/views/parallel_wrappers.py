@@ -114,7 +114,7 @@ def _find_shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 
 def _find_units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts]]:
-    """The modules with such a wrapper, each followed by what is below it and below no inner one."""
+    """Return the modules with such a wrapper, each followed by the modules below it that have no inner wrapper."""
     found: dict[int, list[ModuleFacts]] = {}
     nearest: list[int] = []
     for place, module in enumerate(modules):

@@ -36,7 +36,7 @@ class Box:
         start, stop: places in the trace where the call, or the part, began and ended.
         level: nesting among the boxes of its lane, 0 outermost.
         failed: whether a call raised.
-        seconds, calls: as in ModuleEvent; the seconds of the whole call are not those of a part, which has none.
+        seconds, calls: as in ModuleEvent; a part of a call has no seconds.
         replica: number of the DataParallel replica, -1 for the module itself.
         is_gradient: whether it is backward that ran then, for this module.
     """
@@ -254,7 +254,7 @@ def _backward_points(curve: MemoryCurve) -> list[tuple[int, str | None]]:
 
 
 def _outer_paths(path: str | None) -> list[str]:
-    """A module and what it is in, from the outermost inwards, without the root; [] outside the model."""
+    """Return a module and its parents, outermost first, without the root; [] outside of the model."""
     if not path:
         return []
     return list(itertools.accumulate(path.split("."), "{}.{}".format))
@@ -276,7 +276,7 @@ def _computed_on(op: OpEvent) -> DeviceId | None:
 
 
 def _is_inside(module: str | None, event: ModuleEvent) -> bool:
-    """Replicas run side by side under the same paths: nobody knows whose operator it was."""
+    """Replicas run in parallel under the same paths: the owner of an operator is unknown."""
     return event.replica < 0 and module is not None and (not event.path or f"{module}.".startswith(f"{event.path}."))
 
 

@@ -37,7 +37,7 @@ class LineUsage:
         device: where its results lie; None for what gives no tensor.
         site: the line, of the user and of the library that it has called; None for what was there before, or is unknown.
         bytes: by role, at the peak of the device; for `KEPT` when there were most.
-        operators: how many it ran there, those of its backward pass included.
+        operators: how many it ran there, including its backward pass.
         seconds: time of the host that they took, and what Python did before each.
         backward_seconds: of that, in backward.
         shape: of the first result.

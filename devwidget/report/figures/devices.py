@@ -1,4 +1,4 @@
-"""A model on its devices as one SVG: the page makes it live, a saved notebook shows it as it is."""
+"""Draw a model on its devices as one SVG. The page makes it interactive; a saved notebook shows it unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _GUTTERS = 20.0, 54.0
 _WIDEST = 400.0
 _THIN, _THICK = 1.5, 4.5
 _SEEN = 0.005
-"""Share of a wall below which nobody sees a part of it."""
+"""Share of a wall below which a part of it is invisible."""
 _KEY: dict[Kind, Message] = {
     "copy": Message("copies; the thicker, the more bytes"),
     "gradient": Message("gradients, sent back"),
@@ -71,7 +71,7 @@ def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> M
 
 
 def picture_words(picture: Picture) -> str:
-    """What a reader is told who does not see it."""
+    """Text for a screen reader."""
     return row_words((column_title(column, picture.blocks) for column in picture.columns), "; ")
 
 
@@ -143,7 +143,7 @@ class _Drawing:
 
     @property
     def key(self) -> list[_KeyEntry]:
-        """What the ribbons and the walls that are drawn mean, those of walls on lines of their own."""
+        """Draw the legend of the ribbons and walls, walls on separate lines."""
         kinds = values_once(self.picture.ways, "kind")
         ribbons = [_KeyEntry(said(words), kind=kind) for kind, words in _KEY.items() if kind in kinds]
         parts = set[str]()
@@ -311,7 +311,7 @@ def _is_taken(taken: list[tuple[float, float, float]], start: float, end: float,
 
 
 def _lay_device(device: DeviceId, room: float) -> Laid:
-    """The name beside its dot: smaller where there is little room, and its number alone where there is less."""
+    """Draw the name next to its dot: smaller where there is little space, and only its number where there is less."""
     name, wide = str(device), columns_of(str(device))
     if wide * 8.2 <= room - 14:
         return {"name": name, "name_at": 13, "name_size": "13"}

@@ -157,7 +157,7 @@ _MOST_BANDS = 12
 
 
 class _Spot(NamedTuple):
-    """Where the plot of one device stands: its axes, its part of the height, and the first and last event of all plots."""
+    """Position of the plot of one device: its axes, its part of the height, and the first and last event of all plots."""
 
     axis: str
     domain: tuple[float, float]
@@ -193,7 +193,7 @@ def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
 
 
 def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
-    """Where the plots stand, from top to bottom, with a gap for the names of the phases."""
+    """Return the positions of the plots from top to bottom, with a gap for the names of the phases."""
     first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
     last += 1 + (last - first) // 50
     spots, top = [], 1.0

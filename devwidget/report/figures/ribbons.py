@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 LANE = 8.0
-"""Pixels from ribbon to ribbon where they run beside each other."""
+"""Pixels from ribbon to ribbon where they are parallel."""
 CORNER = 5.0
 LABEL = 19.0
 """Height in a channel for heads and their labels."""

@@ -1,4 +1,4 @@
-"""The worst finding of a trace as one SVG: what, where, and the lines that cure it; or that nothing was found."""
+"""Draw the worst finding of a trace as one SVG: what, where, and the lines that fix it; or that nothing was found."""
 
 from __future__ import annotations
 

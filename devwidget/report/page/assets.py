@@ -28,12 +28,12 @@ _COUNTED = re.compile(rf"\bsayCount\({_TEXT}, {_TEXT}")
 
 
 def files_of_extra(name: str, *files: str) -> tuple[str, ...]:
-    """Name files of the folder `static` of an extra, as `join_modules` and `static_text` take them beside those of the core."""
+    """Return files in the folder `static` of an extra, which `join_modules` and `static_text` accept as core files."""
     return tuple(f"extras/{name}/static/{file}" for file in files)
 
 
 def add_to_panel(scripts: Iterable[str]) -> tuple[str, ...]:
-    """Name the files of a panel with sections of extras: their scripts stand in front of the widget that opens them."""
+    """Return the files of a panel with sections of extras. Their scripts come before the widget that opens them."""
     return (*PANEL[:-1], *scripts, PANEL[-1])
 
 

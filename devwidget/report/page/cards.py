@@ -1,4 +1,4 @@
-"""Findings, hops and details as small dictionaries of words that a page can draw as they are."""
+"""Findings, hops and details as small dictionaries of texts that a page draws unchanged."""
 
 from __future__ import annotations
 

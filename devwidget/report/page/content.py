@@ -136,7 +136,7 @@ def _failure_in_its_finding(trace: Trace, cards: list[Content]) -> tuple[Content
 
 @displays_safely
 def applied_content(fix: Fix) -> Content:
-    """A fix that stands in the source of the user."""
+    """A fix that has been written into the source of the user."""
     return {"edits": fix_card(fix)["edits"]}
 
 

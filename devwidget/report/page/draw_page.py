@@ -40,7 +40,7 @@ def shows(*records: type) -> Callable[[Build], Build]:
 
 
 def draw_page(parts: Iterable[Part]) -> str:
-    """One page that stands alone, light or dark as its reader is; its title is the verdict, or the first heading."""
+    """Return a standalone page in the reader's colour scheme. Its title is the verdict, or the first heading."""
     parts = list(parts)
     return render("page.html", title=next(_find_titles(parts), "devwidget"), body=draw_body(parts))
 

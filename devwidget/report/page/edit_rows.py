@@ -1,4 +1,4 @@
-"""An edit as rows of a difference, in which the words that change are told from those that stay."""
+"""Show an edit as rows of a diff, with the changed words marked."""
 
 from __future__ import annotations
 

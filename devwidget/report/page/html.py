@@ -102,7 +102,7 @@ def _image_source(drawn: Markup) -> str:
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """The page of a panel, as the output that is saved beside the live one."""
+    """Return the page of a panel, as the output that is saved with the live one."""
     return as_saved(panel_html(snapshot, trace))
 
 
@@ -120,7 +120,7 @@ globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleNa
 page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
 """
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
-"""Those of `base64.b85encode`, with a comma for what begins an element: 6 % shorter than base64."""
+"""The letters of `base64.b85encode`, with a comma in place of `<`: 6 % shorter than base64."""
 _UNPACK = """
 const values = new Map([...__LETTERS__].map((letter, value) => [letter, value]));
 const bytesOf = (text, length) => {

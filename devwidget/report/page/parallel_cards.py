@@ -1,4 +1,4 @@
-"""A DataParallel call, and what else spreads a model, as small dictionaries of words that a page can draw as they are."""
+"""A DataParallel call, and other ways to spread a model, as small dictionaries of texts that a page draws unchanged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _replica_card(call: ParallelCall, replica: Replica) -> Card:
 
 MOST_ROWS = 200
 MOST_DRAWN = 16
-"""Ranks; the shards of more are told in words alone."""
+"""Maximum number of drawn ranks. More shards are only listed in words."""
 
 
 def spread_cards(snapshot: Snapshot) -> list[Card]:
@@ -104,7 +104,7 @@ def _share_row(share: Share) -> list[str]:
 
 
 def _draw_shard(part: str) -> str:
-    """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
+    """Return `▯▮▯▯ ` for `shard 1 of 4`: the shard of this process among all shards."""
     shard = re.match(r"shard (\d+) of (\d+)", part)
     if shard is None:
         return ""

@@ -93,7 +93,7 @@ def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> di
     """The rows, packed; texts are coded as numbers into a list of distinct texts.
 
     Numbers are little-endian: `u32` for codes, `u16` for depths, `u8` for flags. The codes of a column are under
-    `column:<key>`; those of an amount rise with it, so that they sort.
+    `column:<key>`; keys of an amount grow with it, so that they sort.
     """
     names, name = _code_values(table.names)
     classes, kind = _code_values(table.classes)
@@ -206,7 +206,7 @@ def _severity_rank(severity: str) -> int:
 def pack_table(table: dict[str, Any]) -> dict[str, Any]:
     """The number of rows, and everything else in `packed`: the length of a JSON text (u32), that text, the columns.
 
-    In the text a column is `[start, length]` in what follows it, under `columns`; all other values stay as they are.
+    In the text a column is `[start, length]` of the bytes after it, under `columns`; all other values are unchanged.
     """
     # one block, because columns of 100,000 rows repeat themselves; `mtime=0`, so that equal tables are equal bytes
     facts: dict[str, Any] = {"columns": {}}

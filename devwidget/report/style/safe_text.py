@@ -62,7 +62,7 @@ class Markup(str):
 
 
 def escape_html(text: str) -> Markup:
-    """A text made safe for HTML, between tags and in quoted attributes; what is markup already stays as it is."""
+    """Escape a text for HTML, between tags and in quoted attributes. Markup is returned unchanged."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(safe_block(text)))

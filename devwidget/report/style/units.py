@@ -65,7 +65,7 @@ def some_seconds(seconds: float) -> str:
 
 
 def format_count(number: int) -> str:
-    """`124439808` -> `124.4 M`; small numbers stay as they are."""
+    """Return `124.4 M` for `124439808`; small numbers are unchanged."""
     for limit, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if number >= limit:
             return f"{number / limit:.1f} {unit}"
@@ -86,7 +86,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def count_words(number: int, noun: str) -> str:
-    """`1 hop`, `2 hops`; every noun stands in the table below."""
+    """Return `1 hop` or `2 hops`. Every noun is in the table below."""
     return say_count(*_COUNTED[noun], number)
 
 

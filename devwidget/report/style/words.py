@@ -104,7 +104,7 @@ def first_line(site: Site | None) -> str:
 
 
 def place_words(site: Site | None) -> str:
-    """`train.py:41  y = self.head(h)`: a place and its source, as far as they are known."""
+    """Return `train.py:41  y = self.head(h)`: a place and its source, if known."""
     return "  ".join(filter(None, (site_words(site), first_line(site))))
 
 
@@ -145,7 +145,7 @@ CODES: dict[str, Message] = {
 
 
 def code_word(code: str) -> str:
-    """A code in the language of reports; a name stays as it is."""
+    """Return a code in the language of reports. A name is returned unchanged."""
     return said(CODES.get(code, code))
 
 

@@ -101,7 +101,7 @@ def measure_rows(compared: Comparison) -> list[Row]:
 
 
 def hop_rows(compared: Comparison) -> list[HopRow]:
-    """The lines of transfers that changed, those of one line in several modules together."""
+    """Return a row for each line whose transfers changed, all its modules together."""
     lines = group_by(compared.hops, lambda hop: (hop.source, hop.target, hop.cause, hop.phase, hop.text))
     rows = []
     for hops in list(lines.values())[:_MOST_HOPS]:

@@ -102,12 +102,12 @@ def taken_words(column: DeviceColumn, blocks: Iterable[Block]) -> list[str]:
 
 
 def idle_words() -> list[str]:
-    """In a column of which nothing is used, on lines of their own."""
+    """In a column of an unused device, on separate lines."""
     return [say("holds"), say("nothing")]
 
 
 def way_title(way: Way, picture: Picture) -> str:
-    """What goes on a way, and the lines that ask for it."""
+    """Return what is copied on a path, and the lines that request it."""
     if way.call is not None:
         title, *lines = part_lines(way.call, way.step, way.number)
         return "\n".join([row_words((title, format_bytes(way.bytes))), *lines])

@@ -21,7 +21,7 @@ def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]
 
 
 def draw_lines(parts: Iterable[Part], screen: Screen = "text") -> Iterator[str]:
-    """The lines; what begins a block stands behind an empty one, and a page that has text alone has the titles of folds."""
+    """Yield the lines, with an empty line before each block. A page of text alone has the titles of folds."""
     is_first = True
     for part in parts:
         if part.on not in ("", screen):

@@ -36,7 +36,7 @@ def finding_text(finding: Finding, class_name: str = "") -> str:
 
 
 def where_words(finding: Finding, class_name: str = "") -> str:
-    """Module and line, then the tensors that met, or the source where no tensors did; "" where nobody knows."""
+    """Return module and line, then the tensors of the call, or the source if there are none; "" if unknown."""
     if finding.module is None and finding.fault is None and not finding.operands:
         return ""
     known = f" ({class_name})" if class_name and finding.module is not None else ""
