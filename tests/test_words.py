@@ -19,7 +19,6 @@ NOT_YET: tuple[str, ...] = (
     "devwidget/extras/plan",
     "devwidget/extras/profiles",
     "devwidget/gpus",
-    "devwidget/rules/edits",
     "README.md",
     "docs/check.md",
     "docs/explain.md",

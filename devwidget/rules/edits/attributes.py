@@ -147,8 +147,8 @@ def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute:
 def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str, dtype: str) -> str:
     """`parameter` for random numbers and what is initialised in place, `state` for zeros and ones, `constant` for the rest.
 
-    What a model starts from belongs in its checkpoint; what its class computes anew does not. What a method gives another
-    value is no parameter, and neither is what holds no floating point.
+    What a model starts from belongs in its checkpoint; what its class computes anew does not. A tensor that a
+    method replaces is not a parameter, and neither is a tensor without a floating-point dtype.
     """
     made = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(value) if isinstance(n, ast.Call)}
     initialised = any(
@@ -226,7 +226,7 @@ def _module_container(value: ast.expr, path: str) -> str:
 
 
 def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
-    """A list or dict of tensors that nobody changes: each becomes a buffer, and a property gives the list or dict of them.
+    """Make each tensor of an unchanged list or dict a buffer, and return the list or dict from a property.
 
     Args:
         item: one of them, `[0]` or `['key']`.
@@ -260,7 +260,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
 
 
 def _may_change(code: Code, node: ast.AST) -> bool:
-    """Whether `self.parts` gets or loses an item where it stands, or is asked for by another name: `parts = self.parts`."""
+    """Return whether `self.parts` gets or loses an item in place, or gets another name: `parts = self.parts`."""
     outer = code.parents.get(node)
     if isinstance(outer, ast.Subscript):
         return not isinstance(outer.ctx, ast.Load)
@@ -294,7 +294,7 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
 
 
 def _next_method(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
-    """The next method of the class, above which a new one can stand; the method itself if it is the last."""
+    """Return the next method of the class, above which a new one can be inserted; the method itself if it is the last."""
     index = owner.body.index(method)
     if index + 1 < len(owner.body):
         return owner.body[index + 1]

@@ -46,7 +46,7 @@ FACTORIES = frozenset(
 """Torch functions that decide a device themselves and take it as `device=` (torch.overrides, 2.13)."""
 
 LIKENESSES = frozenset(f"{name}_like" for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros"))
-"""Torch functions that take the device of their argument, unless they are told another."""
+"""Torch functions that use the device of their argument unless another one is passed."""
 
 
 def moved_name(statement: str) -> str:

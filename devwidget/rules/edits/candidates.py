@@ -1,6 +1,6 @@
 """Candidates: the edits that may bring a tensor and the call that needs it together, in the order in which they are offered.
 
-A candidate is a function of a case that gives a fix, or None where it does not apply. It stands in the file of what it does
+A candidate is a function of a case that returns a fix, or None if it does not apply. It is in the file of what it does
 (create it there, move it where it is used, move it where it enters, move the module), and its name in a table below.
 """
 
@@ -46,14 +46,14 @@ def _has_common_loop(one: Site | None, other: Site | None) -> bool:
 
 
 def create_unless_placed(case: Case) -> Fix | None:
-    """Nothing is created on the host for the sake of one call, nor anew where somebody wrote to which GPU it belongs."""
+    """Do not create a tensor on the host for one call, nor again where code names its GPU."""
     if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
         return None
     return create_there(case)
 
 
 def move_new_module(case: Case) -> Fix | None:
-    """`nn.Linear(6, 2)(x)` makes the layer and calls it: the weights that have no name are those of the layer."""
+    """Handle `nn.Linear(6, 2)(x)`, which creates a layer and calls it: its weights have no name."""
     fault = case.fault
 
     def change(draft: Draft, statement: ast.stmt) -> None:

@@ -11,7 +11,7 @@ _NOTHING_ELSE = Trace()
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What an edit is to mend.
+    """What an edit must fix.
 
     Attributes:
         fault: the call that failed.

@@ -37,7 +37,7 @@ def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, a
 
 
 def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
-    """The statements above it in the blocks that it stands in, such as that of `if __name__ == "__main__"`."""
+    """Return the statements above it in its blocks, such as the block of `if __name__ == "__main__"`."""
     found: list[ast.stmt] = []
     node: ast.AST = statement
     for around in code.around(statement):
@@ -49,7 +49,7 @@ def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
 
 @functools.lru_cache(maxsize=4)  # each keeps a syntax tree
 def _list_asked_for(tree: ast.Module) -> frozenset[str]:
-    """The names that calls of the file are told as their device: `.to(device)`, `device=device`."""
+    """Return the names that calls of the file use as their device: `.to(device)`, `device=device`."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
@@ -72,9 +72,9 @@ def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
 
 
 def device_at_hand(code: Code, statement: ast.stmt) -> str:
-    """What other calls of the same function are told as their device, if that has a value before a statement; "".
+    """Return what other calls of the same function use as their device, if that has a value before a statement; "".
 
-    `base.weight.device` for `self.a = ...` beside `self.b = torch.zeros(n, device=base.weight.device)`.
+    `base.weight.device` for `self.a = ...` next to `self.b = torch.zeros(n, device=base.weight.device)`.
     """
     scope = code.scope(statement)
     known = code.bound(statement)

@@ -160,7 +160,7 @@ class Draft:
 
 
 def _with_quotes_of(code: Code, text: str) -> str:
-    """A text whose string literals have the quotes of the file, but for those that the file has as they are."""
+    """Return a text whose string literals have the quotes of the file. Literals that occur in the file are unchanged."""
     source = "\n".join(code.rows)
 
     def requote(literal: re.Match[str]) -> str:
@@ -214,7 +214,7 @@ def mended(
 
 
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
-    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
+    """Add `map_location` to `torch.load(path)`, which loads each tensor to its saved device by default."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call):
             map_location(draft, node, device)
@@ -271,7 +271,7 @@ def _both(one: Edit, other: Edit) -> Edit | None:
 
 
 def _stretch(edit: Edit) -> tuple[int, int, str]:
-    """Where the old text of an edit differs from the new: begin, end, and what stands there afterwards."""
+    """Return where the old text of an edit differs from the new: begin, end, and the new text there."""
     old, new = edit.was, edit.text
     begin = next((i for i, (x, y) in enumerate(zip(old, new, strict=False)) if x != y), min(len(old), len(new)))
     most = min(len(old), len(new)) - begin
@@ -300,14 +300,14 @@ def without_fixes() -> Iterator[None]:
 
 
 def _is_refused(each: Fix, fault: Fault | None) -> bool:
-    """Another design may leave the stray where it is."""
+    """Return whether a fix is refused. Another design may leave the misplaced tensor where it is."""
     return bool(refused(each, fault if each.confidence != "choice" else None))
 
 
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
     """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
-    Edits that can be known not to mend the fault are none of them.
+    Edits that certainly do not fix the fault are left out.
     """
     if not _is_asked.get():
         return ()

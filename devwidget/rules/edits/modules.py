@@ -49,7 +49,7 @@ def _is_empty_container(node: ast.expr) -> bool:
 
 
 def _files(fault: Fault, first: Code) -> list[Code]:
-    """The files that the fault knows of, the one with the birth first: the class may stand in another than its use."""
+    """Return the files in the fault, the one of the creation site first: the class may be in another file than its use."""
     sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given.site if o.given else None))]
     sites += [o.held.went for o in fault.operands if o.held is not None]
     found = {first.file: first}
@@ -145,7 +145,7 @@ def _name_of(code: Code, node: ast.expr) -> str:
 
 
 def build_owner_there(case: Case) -> Fix | None:
-    """The module that made the stray in its `__init__`, where it was built: the fault knows it by no path of the model."""
+    """Fix a tensor that a module creates in its `__init__` at the line that builds the module, whose path the fault lacks."""
     stray, fault = case.stray, case.fault
     at = code_at(stray.birth, stray.birth_call)
     if at is None or not case.literal or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):

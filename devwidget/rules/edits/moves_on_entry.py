@@ -1,4 +1,4 @@
-"""A move where a stray tensor came in, for one that was handed on or computed with before it failed."""
+"""Move a misplaced tensor where it comes in, if it was passed on or computed with before the failure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def move_in_loop(case: Case) -> Fix | None:
 
 
 def move_what_was_handed_out(case: Case) -> Fix | None:
-    """`graph = graph.to(device)` below the line that was handed an object, or a batch, with more than the stray in it.
+    """Insert `graph = graph.to(device)` below the line that got an object or a batch with more than the misplaced tensor in it.
 
     What else is in it is needed as soon as that is moved: by the next line, as often as not.
     """
@@ -201,7 +201,7 @@ def _body_nodes(loop: ast.For) -> Iterator[ast.AST]:
 
 
 _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
-"""Calls whose arguments may stay on the host beside others on a GPU."""
+"""Calls whose arguments may stay on the host while others are on a GPU."""
 
 
 def _read(node: ast.AST) -> set[str]:

@@ -1,4 +1,4 @@
-"""Moves at the line that made a stray tensor: the device in its call, or a move of what the call returns."""
+"""Fix a misplaced tensor at the line that created it: a device in its call, or a move of the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PER_STEP = ("forward", "__call__")
 
 
 def create_there(case: Case) -> Fix | None:
-    """`device=...` in the calls that created the strays, or a move of what they return."""
+    """Add `device=...` to the calls that created the misplaced tensors, or move their results."""
     fault, stray = case.fault, case.stray
     others = [each for each in case.strays if each is not stray and each.birth is not None]
     drafts: dict[str, Draft] = {}
@@ -147,7 +147,7 @@ def _has_keyword(call: ast.Call, name: str) -> bool:
 
 
 def is_right_elsewhere(case: Case) -> bool:
-    """Whether somebody wrote to which GPU a stray belongs, and other lines than the failing call use it there."""
+    """Return whether code names the GPU of a misplaced tensor, and other lines than the failing call use it there."""
     fault, stray = case.fault, case.stray
     at, used = code_at(stray.birth, stray.birth_call), code_at(fault.site, fault.expression)
     call = parsed_expression(stray.birth_call)
@@ -209,7 +209,7 @@ def _is_factory(node: ast.Call) -> bool:
 
 
 def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
-    """`torch.zeros(3)` and `torch.ones(3)` of `prior = Normal(torch.zeros(3), torch.ones(3))` for the stray `prior.scale`."""
+    """Return `torch.zeros(3)` and `torch.ones(3)` of `prior = Normal(torch.zeros(3), torch.ones(3))` for `prior.scale`."""
     value, names = getattr(statement, "value", None), [ast.unparse(each) for each in targets_of(statement)]
     if not isinstance(value, ast.Call) or len(names) != 1 or not stray.expression.startswith(f"{names[0]}."):
         return []
@@ -218,7 +218,7 @@ def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
-    """`nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for the stray `head.weight`; a container for `critic[0].weight`."""
+    """Return `nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for `head.weight`; a container for `critic[0].weight`."""
     value, held = getattr(statement, "value", None), stray.held
     if len(targets_of(statement)) == 1:
         name = ast.unparse(targets_of(statement)[0])
@@ -269,7 +269,7 @@ def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
 
 
 def _devices_asked_for(code: Code, statement: ast.stmt, bound: set[str]) -> list[str]:
-    """Devices that the statement, then other lines of the same function, name by what has a value here."""
+    """Return devices that the statement, then other lines of the function, name by expressions that have a value here."""
     scope = code.scope(statement)
     found: dict[str, None] = {}
     for place in (statement, scope if not isinstance(scope, ast.Module) else statement):
@@ -331,7 +331,7 @@ def move_at_once(case: Case) -> Fix | None:
 
 
 def _device_of_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
-    """The device of what the stray met, if that has the same value at an earlier statement of the same function; ""."""
+    """Return the device of another operand, if that has the same value at an earlier statement of the same function; ""."""
     used = code_at(fault.site, fault.expression)
     if used is None or used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
         return ""
@@ -384,7 +384,7 @@ def _is_birth_of_the_call(case: Case) -> bool:
 
 
 def _moved_by(code: Code, value: ast.expr) -> str:
-    """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
+    """Return `x` for a value `x.to('cuda:0')`; "" for other values, and if it casts as well."""
     method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
     if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
         return code.text(method.value)

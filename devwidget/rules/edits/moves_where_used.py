@@ -1,4 +1,4 @@
-"""Moves and casts at the line that uses a stray tensor, for one that was right where it was made."""
+"""Move or cast a misplaced tensor at the line that uses it, if it was created in the right place."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
 
 
 def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
-    """A variable is moved above the statement; in the call alone where others are right to read it as it is."""
+    """Move a variable above the statement, or only in the call if other lines need it unmoved."""
     code, name = draft.code, stray.expression
     uses = code.alike(statement, name)
     if any(map(code.is_written, uses)):
@@ -183,7 +183,7 @@ def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
 
 
 def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
-    """A tuple takes no item: `state = tuple(part.to(d) for part in state)`; "" for what is no tuple."""
+    """Return `state = tuple(part.to(d) for part in state)`, because a tuple is immutable; "" for other values."""
     tuples = dict(fault.nearby.tuples)
     name, index = ast.unparse(place.value), getattr(place.slice, "value", None)
     if name not in tuples or not isinstance(index, int):
@@ -194,7 +194,7 @@ def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
 
 
 def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, move: str) -> bool:
-    """Move an operand where the failing call reads it; all over the statement if the call does not stand there in full."""
+    """Move an operand where the failing call reads it; in the whole statement if that does not contain the full call."""
     code = draft.code
     failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
     for text in (operand.source, operand.expression):
@@ -215,7 +215,7 @@ def _is_compound(statement: ast.stmt) -> bool:
 
 
 def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
-    """True for a variable or argument of the function that the statement stands in, or of the module for one there."""
+    """Return True for a variable or argument of the function around the statement, or of the module at top level."""
     scope = code.scope(statement)
     if isinstance(scope, ast.Module):
         return True

@@ -31,7 +31,7 @@ def refused(fix: Fix, fault: Fault | None = None) -> str:
     """Why an edit is not offered; "" for one that may work.
 
     Args:
-        fault: what it is to mend: its strays are where no device may be read from.
+        fault: the fault to fix. No device may be read from its misplaced tensors.
     """
     for file in dict.fromkeys(edit.file for edit in fix.edits):
         if _is_generated(file):
@@ -125,7 +125,7 @@ def _asks_what_has_no_device(written: _Written) -> str:
 
 
 def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str:
-    """What an object is that has no `.to`, as far as every line tells that gives its name a value; ""."""
+    """Return the kind of an object without `.to`, if every assignment of its name shows it; ""."""
     if not isinstance(receiver, ast.Name):
         return _kind(code, receiver)
     scope = code.scope(statement)
@@ -173,7 +173,7 @@ def _kind_of_call(code: Code, called: str) -> str:
 
 
 def _reads_device_of_stray(written: _Written) -> str:
-    """Where a kernel is missing, or dtypes do not mix, tensors are where they are meant to be."""
+    """Where a kernel is missing, or dtypes do not mix, tensors are on the intended device."""
     fault = written.fault
     if fault is None or fault.what in ("kernel", "dtype", "promotion") or _writes_in_place(fault):
         return ""
@@ -274,7 +274,7 @@ def _names_devices(nodes: Iterable[ast.expr]) -> bool:
 
 
 def _rewritten_lines(edits: list[Edit]) -> list[range]:
-    """The lines of the new file that edits have written, or stand beside what they took away."""
+    """Return the lines of the new file that edits wrote, or that are next to removed lines."""
     found, shift = [], 0
     for edit in sorted(edits, key=lambda each: each.first):
         count = len(edit.new_lines)

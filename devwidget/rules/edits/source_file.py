@@ -78,11 +78,11 @@ class Code:
             parent = self.parents.get(parent)
 
     def scope(self, node: ast.AST) -> Scope:
-        """The function, class or module that a node stands in."""
+        """Return the function, class or module around a node."""
         return next((a for a in self.around(node) if isinstance(a, Scope)), self.tree)
 
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
-        """The class whose method, or body, a node stands in."""
+        """Return the class whose method or body contains a node."""
         return next((a for a in self.around(node) if isinstance(a, ast.ClassDef)), None)
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
@@ -94,7 +94,7 @@ class Code:
         return ast.get_source_segment("\n".join(self.rows), node) or ""
 
     def parts(self, statement: ast.stmt) -> Iterator[ast.AST]:
-        """The nodes of a statement itself, not those of its body."""
+        """Return the nodes of a statement itself, without its body."""
         lines = own_lines(statement)
         for node in ast.walk(statement):
             if getattr(node, "lineno", lines.start) in lines:
@@ -125,8 +125,8 @@ class Code:
     def is_written(self, node: ast.expr) -> bool:
         """Whether an assignment, `del`, a method in place or `out=` writes into an expression, or into a view or part of it.
 
-        A copy of such an expression would be written instead, and the program would go on with the old values. To give a name
-        another value, `x = f(x)`, is not to write into what it had.
+        A copy of such an expression would be written instead, and the program would continue with the old values. Assigning a
+        new value to a name, `x = f(x)`, does not write into the old one.
         """
         parent = self.parents.get(node)
         match parent:
