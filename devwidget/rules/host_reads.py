@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.rules.edits.draft import Draft
 from devwidget.rules.edits.source_file import Code, code_at, own_lines
 
@@ -89,23 +89,28 @@ def _assigned_name(statement: ast.stmt) -> str:
 
 def _use(outer: ast.AST, inner: ast.AST) -> str:
     """What the node around a value does with it; "" if it only passes it on."""
-    if isinstance(outer, ast.If | ast.While | ast.IfExp | ast.Assert) and outer.test is inner:
-        return "branches"
-    if isinstance(outer, ast.FormattedValue) or _is_formatting(outer):
-        return "prints"
-    if isinstance(outer, ast.Slice) or (isinstance(outer, ast.Subscript) and outer.slice is inner):
-        return "indexes"
-    if isinstance(outer, ast.AugAssign):
-        return "keeps"
-    if isinstance(outer, ast.Assign) and any(isinstance(each, ast.Subscript | ast.Attribute) for each in outer.targets):
-        return "keeps"
-    if isinstance(outer, ast.Call) and outer.func is not inner:
-        return _use_of_argument(outer)
+    match outer:
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.Assert(test=test) if test is inner:
+            return "branches"
+        case ast.FormattedValue():
+            return "prints"
+        case ast.BinOp() if _is_formatting(outer):
+            return "prints"
+        case ast.Slice():
+            return "indexes"
+        case ast.Subscript(slice=index) if index is inner:
+            return "indexes"
+        case ast.AugAssign():
+            return "keeps"
+        case ast.Assign(targets=targets) if any(isinstance(each, ast.Subscript | ast.Attribute) for each in targets):
+            return "keeps"
+        case ast.Call(func=called) if called is not inner:
+            return _use_of_argument(outer)
     return ""
 
 
 def _use_of_argument(call: ast.Call) -> str:
-    name = ast.unparse(call.func).rpartition(".")[2]
+    name = name_of_called(call)
     if name in _PRINTS:
         return "prints"
     if (name in _KEEPS and isinstance(call.func, ast.Attribute)) or name == "setattr":
@@ -127,11 +132,10 @@ def _uses_of_name(code: Code, statement: ast.stmt, name: str) -> Iterator[str]:
 
 def _is_formatting(node: ast.AST) -> bool:
     """`'%.3f' % loss`."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and _is_text(node.left)
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+    match node:
+        case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
+            return True
+    return False
 
 
 def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:

@@ -16,6 +16,7 @@ from devwidget.records.fault_details import NotBuilt
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
+from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended, read_to
 from devwidget.rules.edits.source_file import Code
@@ -215,7 +216,7 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
 def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
     """`DataParallel(model, device_ids=gpus)` uses all available GPUs."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and len(node.args) < 2:
+        if isinstance(node, ast.Call) and name_of_called(node).endswith("DataParallel") and len(node.args) < 2:
             draft.keyword(node, "device_ids", f"list(range(torch.{kind}.device_count()))")
 
 
@@ -232,7 +233,7 @@ def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> Non
             draft.append(node, " - 1")
         elif index and isinstance(node, ast.Constant) and node.value == int(index) and type(node.value) is int:
             around = draft.code.parents.get(node)
-            if isinstance(around, ast.Call) and ast.unparse(around.func).rpartition(".")[2] in methods:
+            if isinstance(around, ast.Call) and name_of_called(around) in methods:
                 draft.replace(node, "0")
 
 

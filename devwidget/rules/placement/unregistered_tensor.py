@@ -15,7 +15,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute
@@ -112,11 +112,7 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     method = code.scope(statement)
     if not isinstance(method, ast.FunctionDef) or method.name == held.assigned.function:
         return False
-    return any(_assigns_attribute(node, held.name) for node in ast.walk(method))
-
-
-def _assigns_attribute(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(is_self_attribute(target, name) for target in targets_of(node))
+    return any(isinstance(node, ast.Assign) and assigns_self_attribute(node, held.name) for node in ast.walk(method))
 
 
 def _binds(birth: Site, name: str) -> bool:
@@ -137,15 +133,17 @@ def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
     at = code_at(assigned)
     if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
         return None
-    code, given = at
-    items = _items(given.value) if isinstance(given, ast.Assign) else []
-    owners = {_owner(part) for part in items}
+    code, statement = at
+    if not isinstance(statement, ast.Assign):
+        return None
+    items = _items(statement.value)
+    owners = {_owner(item) for item in items}
     if owners and owners <= _names_given(parsed_statement(birth.text)) and birth.line < assigned.line:
         return birth
     if len(items) < 2:
         return None
     last: ast.Assign | None = None
-    for node in ast.walk(code.scope(given)):
+    for node in ast.walk(code.scope(statement)):
         if not isinstance(node, ast.Assign) or not birth.line < node.lineno < assigned.line:
             continue
         if owners <= _names_given(node) and (last is None or last.lineno < node.lineno):
@@ -183,10 +181,7 @@ def _owner(value: ast.expr | None) -> str:
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     case = Case(fault, stray, one_target(trace, fault, stray), trace)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
-    if fault.what == "operands":
-        made = create_there(case)
-    else:
-        made = None
+    made = create_there(case) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it was created after the model's move, which a buffer would have missed too
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
@@ -242,7 +237,7 @@ def _is_put_in_after(held: Held) -> bool:
     for node in ast.walk(code.scope(went)):
         match node:
             case ast.Assign(targets=[ast.Subscript() | ast.Attribute(), *_], value=ast.Call() as built):
-                if built.lineno > went.lineno and ast.unparse(built.func).rpartition(".")[2] == held.owner_class:
+                if built.lineno > went.lineno and name_of_called(built) == held.owner_class:
                     return True
     return False
 

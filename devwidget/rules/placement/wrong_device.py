@@ -16,6 +16,7 @@ from devwidget.records.fault_details import Compared
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
+from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
@@ -253,7 +254,7 @@ def _loader(fault: Fault) -> Fix | None:
     if at is None:
         return None
     calls = [node for node in ast.walk(at[0].tree) if isinstance(node, ast.Call)]
-    loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
+    loaders = [call for call in calls if name_of_called(call) == "DataLoader"]
     if len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
         return None
     draft = Draft(at[0])

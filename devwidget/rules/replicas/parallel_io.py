@@ -15,7 +15,7 @@ from devwidget.records.fault_details import NotCut, ScalarOutputs, TooFewSamples
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
@@ -117,7 +117,7 @@ def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
 
 def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel"):
+        if isinstance(node, ast.Call) and name_of_called(node).endswith("DataParallel"):
             draft.keyword(node, "device_ids", f"list(range({samples}))")
 
 

@@ -15,7 +15,7 @@ from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.copies import copy_moved, is_moved_away
@@ -109,13 +109,13 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
 def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:
     """Create the one tensor that was added later on the device of the model."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
+        if isinstance(node, ast.Call) and name_of_called(node) in FACTORIES:
             draft.keyword(node, "device", repr(target))
 
 
 def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("DataParallel") and node.args:
+        if isinstance(node, ast.Call) and name_of_called(node).endswith("DataParallel") and node.args:
             yield node
 
 

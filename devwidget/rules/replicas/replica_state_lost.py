@@ -15,7 +15,7 @@ from typing import TypeGuard
 from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import is_self_attribute
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code
@@ -87,10 +87,7 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
 
 def _sets_constant(node: ast.AST, name: str) -> TypeGuard[ast.Assign]:
     """`self.calls = 0`."""
-    match node:
-        case ast.Assign(targets=targets, value=ast.Constant()):
-            return any(is_self_attribute(target, name) for target in targets)
-    return False
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and assigns_self_attribute(node, name)
 
 
 def _update(code: Code, statement: ast.stmt, name: str) -> str:

@@ -16,7 +16,7 @@ from devwidget.records.fault_details import MissingParameters, MissingReason, St
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.case import Case
@@ -242,11 +242,7 @@ def _name_of_built(scope: ast.AST, kind: str) -> str:
 
 
 def _is_call_of(node: ast.AST, kind: str) -> bool:
-    return isinstance(node, ast.Call) and _kind(node) == kind
-
-
-def _kind(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
+    return isinstance(node, ast.Call) and name_of_called(node) == kind
 
 
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
@@ -271,7 +267,7 @@ def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
 
 def _is_optimizers(statement: ast.stmt) -> bool:
     value = getattr(statement, "value", None)
-    return isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2][:1].isupper()
+    return isinstance(value, ast.Call) and name_of_called(value)[:1].isupper()
 
 
 _EAGER = frozenset({"Adagrad", "ASGD"})
@@ -338,7 +334,7 @@ def _is_closure(code: Code, argument: ast.expr) -> bool:
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Pass the device of the parameter to the factories on the state's line."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES and not _is_step(draft, node):
+        if isinstance(node, ast.Call) and name_of_called(node) in FACTORIES and not _is_step(draft, node):
             shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
             if shaped:
                 device = f"{draft.code.text(shaped[0])}.device"

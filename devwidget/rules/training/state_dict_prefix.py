@@ -35,31 +35,31 @@ def check(trace: Trace) -> Iterator[Found]:
             yield _make_finding(fault, fault.detail)
 
 
-def _make_finding(fault: Fault, told: WrongPrefix) -> Found:
+def _make_finding(fault: Fault, wrong: WrongPrefix) -> Found:
     return Found(
         fault,
         Message(
             "{count} of {total} checkpoint keys have the wrong prefix for `{owner}`: `{key}` should be `{right}`",
-            owner=told.owner,
-            right=told.right,
-            key=told.key,
-            count=told.count,
-            total=told.total,
+            owner=wrong.owner,
+            right=wrong.right,
+            key=wrong.key,
+            count=wrong.count,
+            total=wrong.total,
         ),
         birth=fault.birth,
-        fixes=_list_fixes(fault, told),
+        fixes=_list_fixes(fault, wrong),
         operands=(),
     )
 
 
-def _list_fixes(fault: Fault, told: WrongPrefix) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, wrong: WrongPrefix) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
-    if len(told.key) > len(told.right):
-        off = _taken_off(told)
+    if len(wrong.key) > len(wrong.right):
+        off = _taken_off(wrong)
         yield mended(fault.site, Message("remove the prefix"), lambda d, s: _without_prefix(d, s, off), "sure")
         code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
         yield Fix(Message("remove the prefix"), code, "sure")
-        if told.key.startswith("module."):
+        if wrong.key.startswith("module."):
             yield mended(fault.birth, Message("save the wrapped model"), _saved_inside, "choice")
     else:
         yield mended(fault.site, Message("load into the wrapped model"), _loaded_inside, "sure")
@@ -72,10 +72,10 @@ def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast
             yield node, node.func
 
 
-def _taken_off(told: WrongPrefix) -> str:
+def _taken_off(wrong: WrongPrefix) -> str:
     """The key without the wrapper's name, at its start or inside it where only a part of the model is wrapped."""
-    before, found, after = told.key.partition("module.")
-    if before and found and before + after == told.right:
+    before, found, after = wrong.key.partition("module.")
+    if before and found and before + after == wrong.right:
         return f"key.replace({before + found!r}, {before!r})"
     return "key.removeprefix('module.')"
 

@@ -16,6 +16,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
 from devwidget.rules.found import Found
@@ -97,7 +98,7 @@ def _unblocked(copies: list[UserMove]) -> Fix | None:
 
 def _pin(draft: Draft, statement: ast.stmt) -> None:
     for call in draft.code.parts(statement):
-        if isinstance(call, ast.Call) and _last_name(call) == "DataLoader" and not _sets_pinning(call):
+        if isinstance(call, ast.Call) and name_of_called(call) == "DataLoader" and not _sets_pinning(call):
             draft.keyword(call, "pin_memory", "True")
 
 
@@ -109,7 +110,3 @@ def _copy_asynchronously(draft: Draft, statement: ast.stmt) -> None:
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS - {"cpu"}:
             draft.keyword(node, "non_blocking", "True")
-
-
-def _last_name(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
