@@ -35,7 +35,7 @@ def stay_there(case: Case) -> Fix | None:
     in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
     of_step = all(each.step >= 0 or in_loop for each in away)
     if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
-        return without_move(stray.birth, stray.device, Message("keep it on the device"))
+        return without_move(stray.birth, stray.device, Message("stay on the device"))
     return None
 
 

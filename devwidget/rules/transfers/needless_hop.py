@@ -52,7 +52,7 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
 def _make_finding(before: UserMove, last: UserMove) -> Found:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # only a part of the tensor may have been written
     if back:
-        words = Message("keep it on the device")
+        words = Message("stay on the device")
     else:
         words = Message("copy directly, without .{verb}", verb=_verb(before))
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
