@@ -19,7 +19,7 @@ OTHERWISE = {
     "case_f16_dqn_rewards_in_double": (2, 12),
     "case_sparse_adjacency_attribute": (2, 11),
 }
-"""Cases that virtual GPUs take otherwise than real ones before this version of torch, as docs/virtual-gpus.md says."""
+"""Cases that virtual GPUs take otherwise than real ones before this version of torch, as docs/explanation/limits.md says."""
 
 
 def is_otherwise(case):

@@ -1,11 +1,8 @@
 """The pages that are written from the code are up to date, and what they show is what happens."""
 
 import importlib.util
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -48,36 +45,6 @@ def test_the_drawing_of_the_layers_has_the_arrows_of_the_imports_and_none_that_t
     assert set(found) | set().union(*found.values()) == set(build.LAYERS)
     assert all(build.reached(layer, drawn) == build.reached(layer, found) for layer in found)
     assert all(targets <= MAY_IMPORT[layer] for layer, targets in drawn.items() if layer != "extras")
-
-
-def blocks(page):
-    """The fenced blocks of a page."""
-    return re.findall(r"```\w*\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL)
-
-
-def run_tests(folder, program, *options):
-    """What pytest prints of `program`, as its own test file."""
-    (folder / "test_placement.py").write_text(program, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder, *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment).stdout
-
-
-def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
-    program, report, _, last = blocks("check.md")
-    printed = run_tests(tmp_path, program, "-p", "devwidget.pytest_plugin", "--devwidget-gpus=2").splitlines()
-    shown = [re.sub(r"^E +", "", line) for line in printed]
-    for line in (*report.splitlines(), *last.splitlines()):
-        assert re.sub(r"^E *", "", line) in shown
-    assert printed[-1].startswith("3 failed")
-
-
-@pytest.mark.slow
-def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
-    program, report, *_ = blocks("check.md")
-    repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]
-    printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
-    assert "1 failed, 2 passed" in printed
 
 
 def test_every_picture_is_shown_and_small():

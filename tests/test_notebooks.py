@@ -26,7 +26,7 @@ NOTEBOOKS = refresh.paths()
 MOST_BYTES = 500_000
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-RUN_IN_LAB = ("04-many-ranks", "05-will-it-fit", "06-your-own-model", "07-a-whole-training-run")
+RUN_IN_LAB = ("05-will-it-fit",)
 """A run takes 12 to 40 s, and one is enough."""
 each_run_here = pytest.mark.parametrize(
     "path", [path for path in NOTEBOOKS if path.stem not in RUN_IN_LAB or not find_chromium()], ids=lambda path: path.stem

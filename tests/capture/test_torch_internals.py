@@ -148,7 +148,7 @@ def is_found(name: str) -> bool:
 
 def test_this_torch_has_every_name() -> None:
     lacking = {name for name in NAMES.keys() - torch_internals.OPTIONAL.keys() if not is_found(name)}
-    # docs/install.md says that ranks answer nobody on torch 2.8.
+    # docs/reference/versions.md says that ranks cannot answer on torch 2.8.
     assert lacking <= (torch_internals.NEEDED["answering for a rank"].keys() if IS_OLDER else set())
 
 

@@ -44,7 +44,7 @@ OTHERWISE = {
     "next(iter(torch.utils.data.DataLoader(torch.utils.data.TensorDataset(o(4)), num_workers=1)))": "a worker that was forked"
     " is told so where it asks for a GPU",
 }
-"""Why a program ends otherwise, in whether it raises, what, or what it gives; docs/virtual-gpus.md says so too."""
+"""Why a program ends otherwise, in whether it raises, what, or what it gives; docs/explanation/limits.md says so too."""
 MEANT_FOR_CPU = "the kernel of the CPU names its own tensors"
 FIRST_SEEN = "another operator of the function is the first to see two devices"
 SINCE = "torch has other words since 2.11"

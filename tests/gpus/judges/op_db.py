@@ -90,7 +90,7 @@ def tally(verdicts: Sequence[Sequence[Any]]) -> dict[tuple[str, str], Counter[bo
 
 
 def table(verdicts: Sequence[Sequence[Any]]) -> str:
-    """The tally as docs/virtual-gpus.md has it: a row for each dtype and for all of them, and one for each other question."""
+    """The tally as a table: a row for each dtype and for all of them, and one for each other question."""
     counts = tally(verdicts)
     dtypes = sorted({dtype for question, dtype in counts if question in OF_DTYPES})
     rows = [f"| dtype | {' | '.join(OF_DTYPES)} |", "|---" * (len(OF_DTYPES) + 1) + "|"]
