@@ -71,7 +71,7 @@ def test_a_way_leads_to_its_line_of_hops(drawn):
     page = drawn(one_step())
     page.locator(".dw-drawn [data-kind=healed]").focus()
     told = page.locator(".dw-picked").first
-    expect(told).to_contain_text("wrong: moved by the trace")
+    expect(told).to_contain_text("misplaced: moved by the trace")
     told.get_by_role("button", name="its line").click()
     expect(page.get_by_role("tab", name="Trace")).to_have_attribute("aria-selected", "true")
     expect(page.locator(".dw-hop-row:focus")).to_have_attribute("data-cause", "healed")

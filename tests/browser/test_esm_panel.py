@@ -164,7 +164,7 @@ def test_a_kept_trace_stands_beside_the_next_one(bare):
     expect(section.locator("h4")).to_have_text("1 finding fixed, 0 new, 1 left; 1 transfer fewer")
     expect(section.locator("li")).to_have_text("✓ fixed: addmm got tensors on cuda:0 and cuda:1")
     rows = [row.locator("td").all_text_contents() for row in section.locator("tbody tr").all()]
-    assert ["hops", "5", "4"] in rows
+    assert ["transfers", "5", "4"] in rows
     assert rows[-1][1:] == ["1 transfer, 1.00 MiB", "none"]
     expect(section.locator("tr").last.locator(".dw-chip")).to_have_text(["cpu", "cuda:0"])
 

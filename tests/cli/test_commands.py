@@ -71,7 +71,7 @@ def told(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]
 def test_check_fails_with_the_report_and_keeps_the_trace(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, err = told(capsys, "check", "--gpus", "1", "--save", "found.json", "outside_step.py:step")
     assert (status, err) == (1, "")
-    assert "+ self.register_buffer('scale', torch.ones(2))" in out
+    assert '+ self.register_buffer("scale", torch.ones(2))' in out
     assert "\033" not in out
     assert [finding.kind for finding in devwidget.load("found.json").findings] == ["unregistered-tensor"]
     status, out, _ = told(capsys, "check", "--gpus", "1", "--baseline", "found.json", "outside_step.py:step")

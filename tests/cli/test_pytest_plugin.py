@@ -116,13 +116,13 @@ def test_a_suite_on_virtual_gpus_runs_what_is_skipped_without_and_explains_what_
         "*- devwidget -*",
         "error[[]unregistered-tensor] `scale` is on cpu*",
         "*- self.scale = torch.ones(2)",
-        "*+ self.register_buffer('scale', torch.ones(2))",
+        '*+ self.register_buffer("scale", torch.ones(2))',
         "devwidget: 2 virtual GPUs · 1 of 2 failures explained · 1 unregistered-tensor",
     ), ran.said
     assert ran.said.count("error[") == 1
     properties = {each.get("name"): each.get("value") for each in ElementTree.parse(tmp_path / "found.xml").iter("property")}
     assert properties["devwidget"].startswith("unregistered-tensor test_suite")
-    assert "+        self.register_buffer('scale', torch.ones(2))" in properties["devwidget-fix"]
+    assert '+        self.register_buffer("scale", torch.ones(2))' in properties["devwidget-fix"]
 
 
 @pytest.mark.slow

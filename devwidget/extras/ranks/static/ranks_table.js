@@ -126,7 +126,7 @@ export class PlacementTable {
 function holding(place, holdings) {
   if (place < 0) return h("td", { class: "dw-soft" }, say("missing"));
   const [words, size, , empty] = holdings[place];
-  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("no tensors")}`) : "") : "");
+  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("nothing here")}`) : "") : "");
 }
 
 function tensors(list) {
