@@ -9,6 +9,7 @@ from devwidget.report.style.words import part_name
 
 Figure = dict[str, Any]
 GRID = "rgba(128,128,128,0.22)"
+_UNITS = {1024**4: "TiB", 1024**3: "GiB", 1024**2: "MiB", 1024: "KiB", 1: "B"}
 
 
 def paint_part(category: str) -> Figure:
@@ -42,26 +43,19 @@ def base_layout(height: int, margin: dict[str, int]) -> Figure:
 
 def byte_axis(reach: float) -> Figure:
     """Ticks at round numbers of the fitting unit."""
-    unit = next((unit for unit in (1024**4, 1024**3, 1024**2, 1024) if reach >= unit), 1)
+    unit, name = next((unit, name) for unit, name in _UNITS.items() if reach >= unit or unit == 1)
     step = round_step(reach / unit / 5) * unit
     ticks = [step * at for at in range(int(reach / step) + 1)]
     return {
         "range": [0, reach],
         "tickmode": "array",
         "tickvals": ticks,
-        "ticktext": [_tick_words(tick, unit) for tick in ticks],
+        "ticktext": ["0", *(f"{tick / unit:g} {name}" for tick in ticks[1:])],
         "tickfont": {"size": 11},
         "gridcolor": GRID,
         "zeroline": False,
         "fixedrange": True,
     }
-
-
-def _tick_words(size: float, unit: int) -> str:
-    name = {1: "B", 1024: "KiB", 1024**2: "MiB", 1024**3: "GiB", 1024**4: "TiB"}[unit]
-    if size:
-        return f"{size / unit:g} {name}"
-    return "0"
 
 
 def round_step(rough: float) -> float:
@@ -71,7 +65,10 @@ def round_step(rough: float) -> float:
         magnitude *= 10
     while magnitude > rough:
         magnitude /= 10
-    return next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude >= rough * 0.999)
+    for factor in (1, 2, 5):
+        if factor * magnitude >= rough * 0.999:
+            return factor * magnitude
+    return 10 * magnitude
 
 
 def label_axis() -> Figure:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+from devwidget.views.sums import group_by
 
 LANE = 8.0
 """Pixels from ribbon to ribbon where they are parallel."""
@@ -82,8 +85,11 @@ class Lanes:
 
     def height_of(self, channel: int) -> float:
         """Pixels that a channel needs."""
-        sides = [self.heights[channel, rises] for rises in (False, True) if (channel, rises) in self.heights]
-        return sum(LABEL + LANE * lanes for lanes in sides)
+        height = 0.0
+        for rises in (False, True):
+            if lanes := self.heights.get((channel, rises)):
+                height += LABEL + LANE * lanes
+        return height
 
 
 def choose_lanes(ribbons: Sequence[Ribbon]) -> Lanes:
@@ -92,8 +98,12 @@ def choose_lanes(ribbons: Sequence[Ribbon]) -> Lanes:
     channels = _share_lanes(ribbons, lambda each: (each.channel, each.rises), _columns_along)
     leaves = _share_lanes(ribbons, lambda each: (each.source, each.to_right), lambda each: [0.0, 0.0])
     enters = _share_lanes(ribbons, lambda each: (each.target, each.to_right, each.rises), lambda each: [0.0, 0.0])
-    heights = _count_lanes(((each.channel, each.rises), lane) for each, lane in zip(ribbons, channels, strict=True))
-    widths = _count_lanes((each.gutter, lane) for each, lane in zip(ribbons, gutters, strict=True))
+    heights: dict[object, int] = {}
+    widths: dict[object, int] = {}
+    for ribbon, channel, gutter in zip(ribbons, channels, gutters, strict=True):
+        place = ribbon.channel, ribbon.rises
+        heights[place] = max(heights.get(place, 0), channel + 1)
+        widths[ribbon.gutter] = max(widths.get(ribbon.gutter, 0), gutter + 1)
     return Lanes(gutters, channels, leaves, enters, heights, widths)
 
 
@@ -106,28 +116,20 @@ def _share_lanes(
     ribbons: Sequence[Ribbon], place_of: Callable[[Ribbon], object], span_of: Callable[[Ribbon], list[float]]
 ) -> tuple[int, ...]:
     """The first free lane of its place for each, over the span that it takes there."""
-    bundles: dict[object, list[int]] = {}
-    for at, ribbon in enumerate(ribbons):
-        bundles.setdefault((place_of(ribbon), ribbon.bundle or at), []).append(at)
+    bundles = group_by(range(len(ribbons)), lambda at: (place_of(ribbons[at]), ribbons[at].bundle or at))
     taken: dict[object, list[tuple[int, float, float]]] = {}
     lanes = [0] * len(ribbons)
-    for members in bundles.values():
-        spans = [span_of(ribbons[at]) for at in members]
-        start, end = min(span[0] for span in spans), max(span[1] for span in spans)
-        there = taken.setdefault(place_of(ribbons[members[0]]), [])
-        busy = {lane for lane, first, last in there if start <= last and first <= end}
-        lane = next(lane for lane in range(len(ribbons)) if lane not in busy)
-        there.append((lane, start, end))
+    for (place, _), members in bundles.items():
+        ends = sorted(chain.from_iterable(span_of(ribbons[at]) for at in members))
+        there = taken.setdefault(place, [])
+        busy = {lane for lane, first, last in there if ends[0] <= last and first <= ends[-1]}
+        lane = 0
+        while lane in busy:
+            lane += 1
+        there.append((lane, ends[0], ends[-1]))
         for at in members:
             lanes[at] = lane
     return tuple(lanes)
-
-
-def _count_lanes(lanes: Iterable[tuple[object, int]]) -> dict[object, int]:
-    counts: dict[object, int] = {}
-    for place, lane in lanes:
-        counts[place] = max(counts.get(place, 0), lane + 1)
-    return counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,24 +149,23 @@ class Page:
 
 def route_ribbon(ribbon: Ribbon, at: int, lanes: Lanes, page: Page) -> Route:
     """The points of one ribbon, from the side of its source to the edge of its target."""
+    source, target = ribbon.source, ribbon.target
     left, right = page.gutters[ribbon.gutter]
     step = min(LANE, (right - left - 10) / max(1, lanes.widths[ribbon.gutter]))
-    if ribbon.to_right:
-        turn = left + 6 + step * lanes.gutters[at]
-    else:
-        turn = right - 6 - step * lanes.gutters[at]
-    source, target = ribbon.source, ribbon.target
-    start = source.x + source.width if ribbon.to_right else source.x
-    side = page.tops[source.row] + page.height / 2 + _spread(lanes.leaves[at], page.height)
+    turn_from = 6 + step * lanes.gutters[at]
     in_from = min(_FIRST_PORT, target.width * 0.25) + lanes.enters[at] * min(_PORT, target.width * _PORT_SHARE)
     in_from = min(in_from, target.width - 8)
     if ribbon.to_right:
-        port = target.x + in_from
+        start, turn, port = source.x + source.width, left + turn_from, target.x + in_from
     else:
-        port = target.x + target.width - in_from
-    edge = page.tops[target.row] + (page.height if ribbon.rises else 0)
+        start, turn, port = source.x, right - turn_from, target.x + target.width - in_from
+    side = page.tops[source.row] + page.height / 2 + _spread(lanes.leaves[at], page.height)
+    edge = page.tops[target.row]
     away = LABEL - 3 + LANE * lanes.channels[at]
-    along = edge + away if ribbon.rises else edge - away
+    along = edge - away
+    if ribbon.rises:
+        edge += page.height
+        along = edge + away
     return Route(((start, side), (turn, side), (turn, along), (port, along), (port, edge)), ribbon.to_right, ribbon.rises)
 
 

@@ -16,6 +16,7 @@ from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import findings_words
 
 _MOST_CODE = 6
+_HUES = {"error": WRONG, "warning": WARNING}
 Line = tuple[str, str, str]
 """Font, colour and text: `bold`, `plain` or `code`."""
 
@@ -40,9 +41,7 @@ def draw_verdict(trace: Trace, width: int = 860) -> Markup:
 def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
     if trace.findings:
         first = translate_finding(trace.findings[0])
-        return {"error": WRONG, "warning": WARNING}.get(first.severity, SOFT_INK), list(
-            _say_finding(first, len(trace.findings))
-        )
+        return _HUES.get(first.severity, SOFT_INK), list(_say_finding(first, len(trace.findings)))
     if trace.error:
         return WRONG, [("bold", INK, say("the step ended by {error}", error=trace.error.splitlines()[0]))]
     return GOOD, [("bold", INK, findings_words(trace))]
@@ -50,13 +49,15 @@ def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
 
 def _say_finding(finding: Finding, count: int) -> Iterator[Line]:
     yield "bold", INK, finding.headline.replace("`", "")
+    facts = [module_words(finding.module), site_words(finding.fault)]
     if count > 1:
-        more = say("1 of {count}", count=count)
-    else:
-        more = ""
-    yield "plain", SOFT_INK, row_words((module_words(finding.module), site_words(finding.fault), more))
-    fix = next(iter(finding.fixes), None)
-    for row in [row for edit in fix.edits for row in changed_lines(edit)][:_MOST_CODE] if fix else ():
+        facts.append(say("1 of {count}", count=count))
+    yield "plain", SOFT_INK, row_words(facts)
+    rows: list[str] = []
+    for fix in finding.fixes[:1]:
+        for edit in fix.edits:
+            rows += changed_lines(edit)
+    for row in rows[:_MOST_CODE]:
         yield "code", WRONG if row.startswith("-") else GOOD, row
 
 

@@ -45,11 +45,12 @@ def join_modules(*names: str) -> str:
 
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
+    parts = []
     if "dom.js" in names:
-        hues = [f"const HUES = {json.dumps(page_hues())};"]
-    else:
-        hues = []
-    return "\n".join([*hues, *(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
+        parts.append(f"const HUES = {json.dumps(page_hues())};")
+    for name in names:
+        parts.append(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))))
+    return "\n".join(parts)
 
 
 def _strip_source(source: str) -> str:
@@ -67,21 +68,16 @@ def static_text(name: str) -> str:
 
 def page_words(*files: str) -> dict[str, str]:
     """Template -> translation, for all that a widget of these files may say; {} in English, in which they are written."""
+    words: dict[str, str] = {}
     if language() == ENGLISH:
-        return {}
-    return {each: template(each) for each in (*_find_said(*files), *CODES)} | {
-        text: template(one, many, count) for one, many in _find_counted(*files) for count, text in ((1, one), (2, many))
-    }
-
-
-@functools.cache
-def _find_said(*files: str) -> tuple[str, ...]:
-    return tuple(map(json.loads, _SAID.findall(join_modules(*files))))
-
-
-@functools.cache
-def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
-    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(join_modules(*files)))
+        return words
+    source = join_modules(*files)
+    for text in (*map(json.loads, _SAID.findall(source)), *CODES):
+        words[text] = template(text)
+    for counted in _COUNTED.findall(source):
+        one, many = map(json.loads, counted)
+        words[one], words[many] = template(one, many, 1), template(one, many, 2)
+    return words
 
 
 @functools.cache

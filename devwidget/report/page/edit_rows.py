@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from devwidget.records.finding import Edit
 
@@ -18,23 +18,29 @@ _LEAST_ALIKE = 0.3
 
 
 def edit_rows(edit: Edit) -> list[Row]:
-    """The lines that differ, old ones before the new ones in whose place they stood, with their common indent taken off."""
+    """The lines that differ, old ones before the new ones that replace them, with their common indent taken off."""
     rows: list[Row] = []
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, edit.old_lines, edit.new_lines, autojunk=False).get_opcodes():
-        if tag != "equal":
-            rows += _changed_rows(edit.first, range(i, j), range(k, m), edit.old_lines, edit.new_lines)
+    old, new = edit.old_lines, edit.new_lines
+    for tag, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            continue
+        before, after = _mark_lines(old[i:j], new[k:m])
+        for at, parts in enumerate(before):
+            rows.append(("-", edit.first + i + at, parts))
+        for at, parts in enumerate(after):
+            rows.append(("+", edit.first + k + at, parts))
     return _without_indent(rows)
 
 
-def _changed_rows(first: int, gone: range, come: range, old: Sequence[str], new: Sequence[str]) -> list[Row]:
-    before = [[(old[at], False)] for at in gone]
-    after = [[(new[at], False)] for at in come]
-    if len(gone) == len(come):
-        for at, (a, b) in enumerate(zip(gone, come, strict=True)):
-            before[at], after[at] = _marked(old[a], new[b])
-    rows: list[Row] = [("-", first + at, parts) for at, parts in zip(gone, before, strict=True)]
-    rows += [("+", first + at, parts) for at, parts in zip(come, after, strict=True)]
-    return rows
+def _mark_lines(old: list[str], new: list[str]) -> tuple[list[list[Part]], list[list[Part]]]:
+    """Lines in parts; as many old ones as new ones are compared in pairs."""
+    if len(old) != len(new):
+        return [[(line, False)] for line in old], [[(line, False)] for line in new]
+    before, after = [], []
+    for ours, theirs in map(_marked, old, new):
+        before.append(ours)
+        after.append(theirs)
+    return before, after
 
 
 def _marked(old: str, new: str) -> tuple[list[Part], list[Part]]:
@@ -43,11 +49,12 @@ def _marked(old: str, new: str) -> tuple[list[Part], list[Part]]:
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     if matcher.ratio() < _LEAST_ALIKE:
         return [(old, False)], [(new, False)]
-    codes = matcher.get_opcodes()
-    return (
-        _joined(("".join(ours[i:j]), tag != "equal") for tag, i, j, _, _ in codes),
-        _joined(("".join(theirs[k:m]), tag != "equal") for tag, _, _, k, m in codes),
-    )
+    before: list[Part] = []
+    after: list[Part] = []
+    for tag, i, j, k, m in matcher.get_opcodes():
+        before.append(("".join(ours[i:j]), tag != "equal"))
+        after.append(("".join(theirs[k:m]), tag != "equal"))
+    return _joined(before), _joined(after)
 
 
 def _joined(parts: Iterable[Part]) -> list[Part]:
@@ -64,8 +71,12 @@ def _joined(parts: Iterable[Part]) -> list[Part]:
 
 
 def _without_indent(rows: list[Row]) -> list[Row]:
-    texts = ["".join(text for text, _ in parts) for _, _, parts in rows]
-    shift = min((len(text) - len(text.lstrip()) for text in texts if text.strip()), default=0)
+    indents = []
+    for _, _, parts in rows:
+        text = "".join(text for text, _ in parts)
+        if text.strip():
+            indents.append(len(text) - len(text.lstrip()))
+    shift = min(indents, default=0)
     return [(sign, number, _cut_start(parts, shift)) for sign, number, parts in rows]
 
 
