@@ -168,7 +168,9 @@ class Folding:
     def _make_block(self, row: int) -> Block:
         table, path = self._table, self._table.paths[row]
         wrong = any(f"{each}.".startswith(f"{path}.") for each in self._wrong)
-        unfolds = path if self._find_parts(row) else ""
+        unfolds = ""
+        if self._find_parts(row):
+            unfolds = path
         device, start = table.devices_of(row)[0], self._starts.get(path, -1)
         return Block((path,), table.classes[row], device, table.bytes[row], start, unfolds=unfolds, wrong=wrong)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from devwidget.records.comparison import Comparison, HopChange, PeakChange
@@ -28,13 +28,13 @@ class _Line(NamedTuple):
 
 def compare_traces(before: Trace, after: Trace) -> Comparison:
     """Compare two traces: findings, hops by line, peaks."""
-    old, new = set(map(_finding_cause, before.findings)), set(map(_finding_cause, after.findings))
+    old, new = group_by(before.findings, _finding_cause), group_by(after.findings, _finding_cause)
     return Comparison(
         fixed=tuple(each for each in before.findings if _finding_cause(each) not in new),
         new=tuple(each for each in after.findings if _finding_cause(each) not in old),
         left=tuple(each for each in after.findings if _finding_cause(each) in old),
         hops=_hop_changes(before, after),
-        peaks=_peak_changes(before, after),
+        peaks=tuple(_peak_changes(before, after)),
         hops_before=total(before.moves, "count"),
         hops_after=total(after.moves, "count"),
         bytes_before=total(before.moves, "all_bytes"),
@@ -71,6 +71,7 @@ def _line_of(move: Move) -> _Line:
     return _Line(move.source, move.target, move.cause, move.phase, move.module, text)
 
 
-def _peak_changes(before: Trace, after: Trace) -> tuple[PeakChange, ...]:
+def _peak_changes(before: Trace, after: Trace) -> Iterator[PeakChange]:
     old, new = peak_bytes(before), peak_bytes(after)
-    return tuple(PeakChange(each, old.get(each, 0), new.get(each, 0)) for each in sorted({*old, *new}, key=device_order))
+    for device in sorted({*old, *new}, key=device_order):
+        yield PeakChange(device, old.get(device, 0), new.get(device, 0))

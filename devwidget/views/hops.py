@@ -15,9 +15,14 @@ T = TypeVar("T")
 
 
 def with_forward_lines(moves: Iterable[Move]) -> list[Move]:
-    """The moves; one of backward that undoes a copy of the forward pass bears the line and the module of that copy."""
-    pairs = with_forward_copies(moves)
-    return [replace(move, site=copy.site, module=copy.module) if copy else move for move, copy in pairs]
+    """The moves; one of backward that undoes a copy of the forward pass has the line and the module of that copy."""
+    found = []
+    for move, copy in with_forward_copies(moves):
+        if copy is None:
+            found.append(move)
+        else:
+            found.append(replace(move, site=copy.site, module=copy.module))
+    return found
 
 
 def with_forward_copies(moves: Iterable[Move]) -> list[tuple[Move, Move | None]]:

@@ -57,7 +57,10 @@ class Spread:
 def find_spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
     """Every way in which the model is spread, the outermost first."""
     looks = (_find_wrappers, _find_shards, _find_tensor_parallel, _find_offloaded, _find_device_maps)
-    return tuple(found for look in looks for found in look(snapshot.modules))
+    spreads: list[Spread] = []
+    for look in looks:
+        spreads += look(snapshot.modules)
+    return tuple(spreads)
 
 
 def whole_bytes(tensor: TensorFacts) -> int:

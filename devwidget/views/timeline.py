@@ -178,8 +178,9 @@ def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> list[Box]:
 
 def _make_box(event: ModuleEvent, part: _Part) -> Box:
     lane, start, stop = part
-    is_whole = (start, stop) == (event.number, _stop_of(event))
-    seconds = event.seconds if is_whole else 0.0
+    seconds = 0.0
+    if (start, stop) == (event.number, _stop_of(event)):
+        seconds = event.seconds
     return Box(event.path, event.class_name, lane, start, stop, 0, event.failed, seconds, event.calls, event.replica)
 
 

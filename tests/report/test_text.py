@@ -9,12 +9,12 @@ from devwidget.language.speaking import set_language
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory, MemoryCurve, Refusal
-from devwidget.records.site import Site
+from devwidget.records.site import Site, file_label
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import OpEvent, Trace, Wait
 from devwidget.report.page.cards import finding_card
 from devwidget.report.style.safe_text import columns_of
-from devwidget.report.style.words import file_words, tensor_words
+from devwidget.report.style.words import tensor_words
 from tests.views.builders import GPU0, GPU1, one_step, site, tensor, unregistered, wrong_device
 
 
@@ -101,10 +101,10 @@ def test_tensors_and_cells_have_short_names():
     assert tensor_words("float32", (8, 512)) == "f32[8, 512]"
     assert tensor_words("int64", ()) == "i64[]"
     assert tensor_words("float8_e4m3fn", None) == "f8_e4m3fn[?]"
-    assert file_words("/tmp/ipykernel_71/1234.py") == "cell"
-    assert file_words("<ipython-input-5-abcdef>") == "In[5]"
-    assert file_words(r"C:\Temp\ipykernel_71\1234.py") == "cell"
-    assert file_words("/home/me/ipykernel_71.py") == "ipykernel_71.py"
+    assert file_label("/tmp/ipykernel_71/1234.py") == "cell"
+    assert file_label("<ipython-input-5-abcdef>") == "In[5]"
+    assert file_label(r"C:\Temp\ipykernel_71\1234.py") == "cell"
+    assert file_label("/home/me/ipykernel_71.py") == "ipykernel_71.py"
     assert str(Site("C:\\work\\train.py", 3)).endswith(":3")
     assert site(3).line == 3
 

@@ -14,7 +14,7 @@ from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
 from devwidget.records.runs import Runs, format_runs
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site, cell_label, file_label
+from devwidget.records.site import Site, cell_label
 from devwidget.report.style.safe_text import columns_of, safe_text
 from devwidget.report.style.units import format_bytes
 
@@ -54,11 +54,6 @@ def site_words(site: Site | None) -> str:
 def piece_words(piece: Piece) -> str:
     """`input[0:3]`: which part of a tensor a replica had."""
     return f"{piece.name}[{piece.start}:{piece.stop}]"
-
-
-def file_words(file: str) -> str:
-    """The file's name; the number of the cell for the names that IPython gives to cells."""
-    return file_label(file)
 
 
 def module_words(path: str | None) -> str:
