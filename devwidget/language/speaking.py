@@ -46,13 +46,13 @@ def set_language(name: str | None) -> None:
     before = language()
     _chosen[:] = [] if asked is None else [asked]
     if language() != before:
-        for told in _followers:
-            told()
+        for callback in _followers:
+            callback()
 
 
-def follow(told: Callable[[], None]) -> None:
+def follow(callback: Callable[[], None]) -> None:
     """Call this function whenever the language of reports changes."""
-    _followers.append(told)
+    _followers.append(callback)
 
 
 def language() -> str:

@@ -28,7 +28,7 @@ class MemoryBar:
         device: which device.
         parts: `(part, bytes)` in the order of `BAR_PARTS`, empty ones left out.
         total: bytes of the device; of the parts when unknown.
-        known_total: whether the device told its size.
+        known_total: whether the size of the device is known.
         peak: highest allocation in the last trace, 0 without one and where nothing was allocated in it.
         refused: what the first allocation that did not fit in it would have come to; 0 if all did.
     """

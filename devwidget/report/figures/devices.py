@@ -162,7 +162,7 @@ class _Drawing:
 
     @property
     def tall(self) -> float:
-        """Below what says what is what."""
+        """Below the key."""
         if not self.key:
             return self.height
         return self.height + 22 + 17 * self.key[-1].line

@@ -24,7 +24,7 @@ DEVICE_HUES = (
     in_schemes("#2f6b45", "#5a9a4e"),
     in_schemes("#cd6ba0", "#fbb4d6"),
 )
-"""For accelerators by index, repeating; a device is never told by its hue alone."""
+"""For accelerators by index, repeating; a device also has its name."""
 
 CPU_HUE, META_HUE = in_schemes("#5c636d", "#9aa1ab"), in_schemes("#767c85", "#8b929b")
 

@@ -19,7 +19,7 @@ def render(name: str, **facts: Any) -> Markup:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    import jinja2  # only whoever makes a page waits for it
+    import jinja2  # slow: imported only to make a page
 
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("devwidget", "report/page/templates"),
