@@ -45,7 +45,7 @@ def test_all_lines_of_a_program_are_one_hint_and_one_edit():
     assert found.headline.facts["bytes"] == 8 * 2**20 + 64
 
 
-def test_a_loader_of_which_no_line_is_known_has_a_cure_in_words():
+def test_a_loader_without_a_known_line_has_a_fix_in_words():
     (found,) = findings(crossings=batches(dataclasses.replace(PLAIN, loader=None)))
     assert [fix.edits for fix in found.fixes] == [()]
 

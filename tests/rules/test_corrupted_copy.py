@@ -30,7 +30,7 @@ def test_copies_that_arrive_as_sent_are_silent():
     assert is_silent(KIND, copy_checks=(CLEAN,))
 
 
-def test_nobody_is_told_that_a_check_was_left_out_that_nobody_asked_for():
+def test_a_check_that_was_not_requested_is_not_listed_as_left_out():
     trace = judge(Trace())
     assert KIND not in (*trace.checked, *(words.partition(":")[0] for words in trace.not_checked))
     assert KIND in judge(Trace(copy_checks=(CLEAN,))).checked

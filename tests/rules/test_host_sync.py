@@ -1,4 +1,4 @@
-"""host-sync: lines at which the host waits for a GPU."""
+"""host-sync: lines that sync with a GPU."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def test_a_number_read_in_forward_is_one_finding(golden):
 
 
 @pytest.mark.parametrize(
-    ("call", "expression", "cure"),
+    ("call", "expression", "fix"),
     [
         ("numpy", "", "stay on the GPU"),
         ("__bool__", "", "torch.where or a mask, without an `if`"),
@@ -21,9 +21,9 @@ def test_a_number_read_in_forward_is_one_finding(golden):
         ("__getitem__", "x[:length]", "select on the GPU"),
     ],
 )
-def test_the_cure_depends_on_what_waits(call, expression, cure):
+def test_the_fix_depends_on_the_call_that_syncs(call, expression, fix):
     (found,) = findings(waits=(wait(call=call, expression=expression, site=site(f"y = f({expression})", 12)),))
-    assert cure in found.fixes[0].summary
+    assert fix in found.fixes[0].summary
 
 
 def test_two_waits_of_one_line_are_one_finding():
@@ -34,7 +34,7 @@ def test_a_wait_that_is_allowed_stays_silent():
     assert is_silent(KIND, waits=(wait(meant="the loss is logged"),))
 
 
-def test_a_line_that_has_failed_is_not_told_twice():
+def test_a_line_that_has_failed_is_not_reported_twice():
     line = site("if loss.item() > 1:", 12)
     found = findings(fault(operand("x"), operand("loss", CPU, stray=True), site=line), waits=(wait(site=line),))
     assert [each.kind for each in found] == ["wrong-device"]
@@ -47,7 +47,7 @@ def severities(steps, *waits):
     return [found.severity for found in findings(waits=waits, steps=steps)]
 
 
-def test_one_wait_at_each_step_of_the_loop_is_a_hint_with_its_cure():
+def test_one_sync_at_each_step_of_the_loop_is_a_hint_with_a_fix():
     (found,) = findings(waits=(wait(**LOG, count=10, turns=10),), steps=10)
     assert (found.severity, "10 times in 10 steps" in found.headline) == ("info", True)
     assert "read them once an epoch" in found.fixes[0].summary
@@ -71,7 +71,7 @@ def test_what_an_environment_is_given_stays_silent():
 
 
 @pytest.mark.parametrize("call", ["cpu", "multinomial"])
-def test_waits_for_which_there_is_no_cure_here_stay_silent(call):
+def test_syncs_without_a_fix_stay_silent(call):
     assert severities(3, wait(call=call, count=3, turns=3)) == []
 
 
@@ -83,12 +83,12 @@ def test_a_log_inside_the_model_is_a_hint_and_a_number_that_it_needs_a_warning()
 
 
 @pytest.mark.parametrize(("phase", "told"), [("forward", ["info"]), ("optimizer", []), ("backward", [])])
-def test_a_library_that_waits_is_a_hint_in_forward_alone(phase, told):
+def test_a_library_that_syncs_is_a_hint_only_in_forward(phase, told):
     assert severities(3, wait(library=True, phase=phase, count=3, turns=3)) == told
 
 
 @pytest.mark.parametrize(("count", "told"), [(3, ["info"]), (12, ["warning"])])
-def test_an_optimizer_that_waits_once_in_a_step_is_a_hint_and_for_each_parameter_a_warning(count, told):
+def test_an_optimizer_that_syncs_once_in_a_step_is_a_hint_and_for_each_parameter_a_warning(count, told):
     assert severities(3, wait(phase="optimizer", module=None, count=count, turns=3)) == told
 
 

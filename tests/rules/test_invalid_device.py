@@ -33,7 +33,7 @@ def test_with_cuda_and_without_a_gpu_the_reason_is_another(golden):
     golden(f"{KIND}-no-gpu.txt", asked("cuda:0", "device = torch.device('cuda:0')", ("cpu",)))
 
 
-def test_a_build_without_mps_is_told_of_mps():
+def test_a_build_without_mps_says_so():
     found = asked("mps", "device = 'mps'", ("cuda:0", "cpu"), detail=NotBuilt("2.9.0"))
     assert found.why.startswith("this build of torch (2.9.0) does not support MPS")
     assert not any("simulate" in fix.code for fix in found.fixes)

@@ -25,7 +25,7 @@ def test_a_detour_through_the_host_is_one_finding(golden):
     golden(f"{KIND}.txt", found)
 
 
-def test_a_round_trip_is_told_to_stay(golden):
+def test_the_fix_of_a_round_trip_is_to_stay(golden):
     (found,) = findings(crossings=(AWAY, crossing(2, CPU, GPU0, direct_from=1)))
     golden(f"{KIND}-round-trip.txt", found)
 

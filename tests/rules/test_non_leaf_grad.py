@@ -22,7 +22,7 @@ def test_a_gradient_that_is_looked_for_says_so():
     assert found.headline == "`prompt` has no `.grad`: it is not a leaf"
 
 
-def test_a_line_that_cannot_be_rewritten_still_has_a_cure():
+def test_a_line_that_cannot_be_rewritten_still_has_a_fix():
     (found,) = findings(dataclasses.replace(GIVEN, operands=(dataclasses.replace(PROMPT, birth=None),)))
     assert found.fixes[0].code == "prompt = prompt.detach().requires_grad_()"
 

@@ -63,7 +63,7 @@ def test_an_optimizer_whose_cell_was_not_run_again_is_built_by_that_cell():
     assert found.notes[0] == "the model was created at cell:1: rnn = RNN().cuda()"
 
 
-def test_an_optimizer_of_which_no_line_is_known_is_told_all_the_same():
+def test_an_optimizer_without_a_known_line_is_reported():
     (found,) = findings(of_another_model(None, None, model=""))
     assert found.headline == "`SGD` has none of the parameters of the model, which received gradients"
     assert [fix.summary for fix in found.fixes] == ["build the optimizer after the model"]

@@ -24,7 +24,7 @@ def test_plain_keys_for_a_wrapped_model_are_one_finding(golden):
     golden(f"{KIND}-missing.txt", found)
 
 
-def test_a_checkpoint_without_a_name_or_a_line_still_has_a_cure():
+def test_a_checkpoint_without_a_name_or_a_line_still_has_a_fix():
     (found,) = findings(fault(what="checkpoint", detail=loaded("module.w", "w").detail))
     assert found.fixes[0].code == "checkpoint = {key.removeprefix('module.'): value for key, value in checkpoint.items()}"
 

@@ -27,6 +27,6 @@ def test_a_dtype_without_a_kernel_is_one_finding(golden):
     golden(f"{KIND}-dtype.txt", found)
 
 
-def test_a_call_whose_source_is_unknown_still_has_a_cure():
+def test_a_call_whose_source_is_unknown_still_has_a_fix():
     (found,) = findings(dataclasses.replace(COUNTED, expression="", site=None, operands=()))
     assert found.fixes[0].code == "x.cpu()"

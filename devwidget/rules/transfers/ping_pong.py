@@ -1,8 +1,8 @@
-"""ping-pong: data crosses between the same two devices again and again.
+"""ping-pong: data is transferred between the same two devices again and again.
 
-Why: each crossing waits for the computation before it, so neither device is busy for long.
+Why: each transfer waits for the computation before it, so neither device is busy for long.
 Bad: layers assigned to two GPUs in turn.
-Good: the first half of the layers on one GPU, the second half on the other: one crossing.
+Good: the first half of the layers on one GPU, the second half on the other: one transfer.
 Source: https://docs.pytorch.org/tutorials/intermediate/model_parallel_tutorial.html
 """
 
