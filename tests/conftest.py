@@ -120,7 +120,7 @@ PACKAGE = pathlib.Path(devwidget.__file__).parent
 NO_SUCH_NAME = re.compile(
     "^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^No module named 'torch|^Unknown attribute "
 )
-MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
+MISSING = re.compile("virtual GPUs do not support torch|^torch .* has no `")
 
 
 @pytest.fixture(scope="session")

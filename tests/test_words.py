@@ -11,14 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 NOT_YET: tuple[str, ...] = (
-    "devwidget/extras/__init__.py",
-    "devwidget/extras/cards",
-    "devwidget/extras/formats",
-    "devwidget/extras/jobs",
-    "devwidget/extras/meta",
-    "devwidget/extras/plan",
-    "devwidget/extras/profiles",
-    "devwidget/gpus",
     "docs/reference/api.md",
     "docs/reference/command-line.md",
 )

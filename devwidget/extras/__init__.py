@@ -1,7 +1,7 @@
 """EXTRAS: each folder here is one. None is needed: delete a folder, and what it offers is gone.
 
-An extra says in its `extra.py` what it offers, as names of modules. The core looks there, and imports a module when somebody
-asks for what stands in it. No other module outside this folder names one inside.
+An extra says in its `extra.py` what it offers, as names of modules. The core looks there, and imports a module when you
+ask for what it defines. No other module outside this folder names one inside.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class Extra:
     """What one extra offers. Modules are named from its folder: `"records.run"` is `devwidget.extras.<name>.records.run`.
 
     Attributes:
-        names: public name of `devwidget` -> the module where it stands.
+        names: public name of `devwidget` -> the module that defines it.
         records: kind of a saved record -> the module that registers its checks.
         files: modules that open files of other tools: `read_content(name, content, size)`, None for others.
         folders: modules that open folders of files: `read_folder(folder)`, None for others.
         words: modules that teach records to print, to become data frames and pages, by `@presents` and `frame`.
         formats: format in which a trace can be written, such as `sarif` -> the module of `WRITERS`.
         commands: modules that add to the command line, by `add_commands(line)`.
-        integrations: name of `devwidget.integrations` -> the module where it stands.
+        integrations: name of `devwidget.integrations` -> the module that defines it.
         magics: word of `%devwidget` -> the module of `Magic`.
         recorder: argument of `devwidget.record` -> the module of `join_recording`.
         panel: modules that add to the panel, by `@section` and `@opens_panel` of `panel.sections`.

@@ -27,13 +27,13 @@ _lock = Lock()
 
 
 class Simulation:
-    """Virtual GPUs, as long as they are started.
+    """Virtual GPUs, from `start` to `stop`.
 
     Attributes:
         gpus: how many.
         memory_bytes: the capacity of each, in bytes.
         compute: False if tensors have no values.
-        is_inherited: whether the process that started this one has them, and nobody here has asked.
+        is_inherited: whether they come from the parent process and this process has not asked for them.
     """
 
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
@@ -61,7 +61,7 @@ class Simulation:
             raise SimulationError(
                 Message("other virtual GPUs are running already: {cluster}", cluster=_active._cluster.describe()),
                 why=Message("{cluster} were asked for", cluster=self._cluster.describe()),
-                instead=Message("%devwidget simulate off, or .stop() of what .start() gave, and this line again"),
+                instead=Message("%devwidget simulate off, or .stop() on the running simulation, then run this line again"),
             )
         return _active
 

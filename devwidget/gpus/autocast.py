@@ -147,7 +147,7 @@ def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
 
 
 def cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
-    """A tensor, or those of a list, cast."""
+    """Cast a tensor, or the tensors of a list."""
     if isinstance(value, torch.Tensor):
         return cast(value)
     if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):

@@ -30,7 +30,7 @@ class OpSchema:
         fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
         passive: labels need no care: a view, or an in-place operation on one tensor.
         views_first: passive, and the first argument is a tensor; a sparse one has no storage for results to share.
-        take_apart: tells what runs an operator as others, each of which comes to the mode; None for one that does not.
+        take_apart: returns what runs an operator as several others, which the mode sees, or None.
         special: runs the operator instead of the common path.
         resolve: decides where an operator with tensors on several devices runs, or raises.
         guard: a further check for tensors on a GPU.
@@ -100,7 +100,7 @@ class Operand(NamedTuple):
 
     @property
     def device(self) -> str:
-        """`cuda:1`, as it is written in messages."""
+        """`cuda:1`, as in messages."""
         return labels.name_of(self.label)
 
     @property

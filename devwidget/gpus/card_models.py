@@ -72,7 +72,7 @@ def find_card(name: object) -> CardModel:
     if card is None:
         names = [card.name for card in CARDS.values()]
         raise SimulationError(
-            Message("no card {name} is known{hint}", name=repr(name), hint=nearest(str(name), names)),
+            Message("unknown card {name}{hint}", name=repr(name), hint=nearest(str(name), names)),
             why=Message("known are {known}", known=", ".join(names)),
             instead=Message('devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another'),
         )

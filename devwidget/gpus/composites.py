@@ -314,8 +314,8 @@ def _attend_with_dropout(
 
 
 class _FusedAttention(torch.autograd.Function):
-    """The kernel without dropout stands for the one of the GPU, with its memory and for whoever looks on; what it gives is
-    replaced by what torch's own function gives, out of sight."""
+    """Run the kernel without dropout, which takes the memory of the GPU's kernel and is what a recording sees; its result is
+    replaced, out of sight, with the result of torch's own function."""
 
     @staticmethod
     def forward(ctx: Any, original: Any, options: _Options, query: Any, key: Any, value: Any, mask: Any) -> Any:

@@ -45,7 +45,7 @@ def _take_from_pool(gpu: int, priority: int) -> int:
 
 
 def _do_nothing(*args: Any) -> None:
-    """What nobody has to wait for: work on virtual GPUs is done when a call returns."""
+    """Return at once: work on virtual GPUs is done when a call returns."""
 
 
 class VirtualStream(torch.Stream):
@@ -105,7 +105,7 @@ class VirtualStream(torch.Stream):
 
 _refuse_sending = refusing(
     Message("events of virtual GPUs cannot be sent to another process"),
-    why=Message("each process has a memory of its own for each virtual GPU"),
+    why=Message("each process has its own memory for each virtual GPU"),
     instead="torch.cuda.synchronize() before data are sent",
 )
 
@@ -223,8 +223,8 @@ def _set_rng_state(original: Callable[..., None], new_state: torch.Tensor) -> No
 
 
 _refuse_offset = refusing(
-    Message("virtual GPUs have no offset of random numbers"),
-    why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
+    Message("virtual GPUs have no random number offset"),
+    why=Message("they draw from the CPU's random stream, so that numbers equal the CPU's"),
     instead="torch.cuda.get_rng_state() and set_rng_state()",
 )
 for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
@@ -338,8 +338,8 @@ CUDNN_VERSION = 91002
 def is_initialized() -> bool:
     """Whether the program has used a GPU.
 
-    Many parts of torch hold two functions that ask this first and would look for a driver then: one is the first use, and one
-    has what it is given wait for that, such as a seed. Here nothing has to wait.
+    Two functions of torch call it before they look for a driver: `_lazy_init`, which is the first use, and `_lazy_call`, which
+    defers a call, such as a seed, until then. Here nothing has to be deferred.
     """
     asking = sys._getframe(1).f_code
     if asking is cuda_lazy_init.__code__:
@@ -360,7 +360,7 @@ class _Kind(type):
 
 
 def _stand_in(real: type, virtual: type) -> type:
-    """What stands for `torch.Stream` or `torch.Event`: makes a virtual one, unless the device is no GPU."""
+    """Return a replacement for `torch.Stream` or `torch.Event`: it makes a virtual one if the device is a GPU."""
 
     def make(cls: type, device: Any = None, **kwargs: Any) -> Any:
         is_other = isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda"
@@ -375,9 +375,9 @@ _stream, _event = _stand_in(torch.Stream, VirtualStream), _stand_in(torch.Event,
 
 
 _refuse_sync_debugging = refusing(
-    Message("virtual GPUs do not tell of synchronization"),
-    why=Message("nothing on them is asynchronous, so nothing waits"),
-    instead=Message("devwidget.record(), which finds each place that would wait"),
+    Message("virtual GPUs do not report synchronization"),
+    why=Message("nothing on them is asynchronous, so nothing syncs"),
+    instead=Message("devwidget.record(), which finds each line that would sync"),
 )
 _DTYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32}
 
@@ -444,8 +444,8 @@ def _refuse_making(patches: Patches, kind: type, refused: Callable[..., Any]) ->
 
 
 _refuse_graph = refusing(
-    Message("virtual GPUs record no CUDA graphs"),
-    why=Message("a graph is a list of kernels, and none is started here"),
+    Message("virtual GPUs cannot record CUDA graphs"),
+    why=Message("a graph is a list of kernels, and virtual GPUs start none"),
     instead=Message("run eagerly"),
 )
 
@@ -460,8 +460,8 @@ def _find_absent(name: str) -> Any:
 def _refusing_name(name: str) -> Callable[..., Any]:
     return refusing(
         Message("virtual GPUs have no `{name}`", name=name),
-        why=Message("it is about the memory, the kernels or the libraries of a real one"),
-        instead=Message("the program without it, or a real GPU"),
+        why=Message("it needs the memory, the kernels or the libraries of a real GPU"),
+        instead=Message("run the program without it, or on a real GPU"),
     )
 
 
@@ -479,4 +479,4 @@ RUNTIME = types.SimpleNamespace(
     **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0),
     **dict.fromkeys(("cudaHostRegister", "cudaHostUnregister"), lambda pointer, size=0, flags=0: 0),
 )
-"""What torch and programs use of CUDA's runtime library: memory of the CPU stays as it is, and nothing is profiled."""
+"""What torch and programs use of CUDA's runtime library: memory of the CPU does not change, and nothing is profiled."""

@@ -147,8 +147,8 @@ def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 _refuse_memory = refusing(
-    Message("virtual GPUs hand no memory to other libraries"),
-    why=Message("what these found there would be the CPU's"),
+    Message("virtual GPUs share no memory with other libraries"),
+    why=Message("the library would get CPU memory"),
     instead="x.cpu()",
 )
 

@@ -350,8 +350,8 @@ def run_substitute(call: Call, error: RuntimeError) -> Any:
         if call.schema.name not in KERNELS:
             raise NoKernel(
                 Message("virtual GPUs have no kernel for `{name}`", name=call.func._schema.name),
-                why=Message("their kernels are those of the CPU, and this operator has one for GPUs alone"),
-                instead=Message("another way to compute the same, such as the eager form of it"),
+                why=Message("they run CPU kernels, and this operator only has a GPU kernel"),
+                instead=Message("compute the same in another way, such as its eager form"),
             ) from None
         kernel = KERNELS[call.schema.name]
         try:

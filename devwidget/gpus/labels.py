@@ -228,7 +228,7 @@ def device_of(tensor: torch.Tensor) -> torch.device:
 
 
 def name_of(label: int) -> str:
-    """`cuda:1`, as it is written in messages."""
+    """`cuda:1`, as in messages."""
     return str(device_for_label(label))
 
 

@@ -1,5 +1,5 @@
-"""The virtual machine that is running: its GPUs, which are visible, which is current in each thread, with its stream, and what
-is told of them and of their memory."""
+"""The virtual machine that is running: its GPUs, which are visible, the current GPU and stream of each thread, and the figures
+that torch reports of them and of their memory."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ class VirtualMemory:
         self._gpus = read_memory(self.count)[: self.count]
 
     def devices(self) -> tuple[DeviceMemory, ...]:
-        """The GPUs as they are now; of a simulation that is over, as it left them."""
+        """The state of the GPUs now, or at the end of their simulation."""
         return tuple(map(self._describe_device, range(self.count)))
 
     def _describe_device(self, index: int) -> DeviceMemory:
@@ -333,7 +333,7 @@ class VirtualMemory:
         return FollowedBlocks(find_living, labels.blocks_of)
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
-        """Nothing: the ledger tells of every thread."""
+        """Nothing: the ledger reports the allocations of every thread."""
         return contextlib.nullcontext()
 
     blocks_of = staticmethod(labels.blocks_of)

@@ -1,7 +1,7 @@
 """What becomes of one operator on virtual GPUs: the mode that each comes to, where it runs, and where its results are.
 
 The mode asks for the schema of an operator, which names what runs it: most take the common path of `run_operator`, and where
-devices are mixed the rule that `rules.py` has for it; those that are told a device, or have kernels of another library, have a
+devices are mixed the rule that `rules.py` has for it; operators with a device argument, or of another library, have a
 function of their own."""
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[s
 def find_target(call: Call) -> Any:
     """The label under which an operator runs, or one for each tensor of a list.
 
-    This is the hot path of the whole simulation: a loop that reads labels as long as they are the same, and leaves every other
+    This is the hot path of the whole simulation: a loop that reads labels while they are equal, and leaves every other
     call to `resolve_mixture`.
     """
     target, get, schema = UNSEEN, LABELS.get, call.schema
@@ -151,7 +151,7 @@ _Holders = tuple[int, int]
 def _add_gradients(call: Call) -> Any:
     """`aten::add.Tensor`, whose result is laid out as autograd's engine leaves a sum of gradients.
 
-    The engine adds the gradients that meet at a node in place if nobody else holds the first one or its storage (`accumulate`
+    The engine adds the gradients that meet at a node in place if nothing else holds the first one or its storage (`accumulate`
     in `input_buffer.cpp`). A label holds the storage, so that here a new tensor is made: of the same numbers, but a dimension
     of size one may get another stride than the first gradient has, and kernels choose their way by strides.
     """
@@ -167,7 +167,7 @@ def _add_gradients(call: Call) -> Any:
 
 
 def _is_alone(args: tuple[Any, ...]) -> bool:
-    """Whether the engine would add in place but for the label: it alone holds the first tensor, and its storage."""
+    """Whether the engine would add in place without the label: it alone holds the first tensor, and its storage."""
     if type(args[0]) is not torch.Tensor or _count_holders(args) != _holders_of_lone():
         return False
     with DisableTorchFunction():  # the modes of a recording are active in backward
@@ -307,7 +307,7 @@ def _run_resize(call: Call) -> Any:
 def find_asked_label(kwargs: dict[str, Any]) -> int | None:
     """The label of the device that the *user* named; None if it was filled in by torch's own C++ code.
 
-    Python's bindings always pass `pin_memory`, and so do the moves in this package, but for those of subclasses; C++ code
+    Python's bindings always pass `pin_memory`, and so do the moves in this package, except moves of subclasses; C++ code
     that creates a tensor like another one does not, and what it read from that one is the real device.
     """
     device = kwargs.get("device")
@@ -471,7 +471,7 @@ STRIDED = torch.strided
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
 """Read without `__torch_function__`."""
 SCHEMAS: dict[int, tuple[OpSchema, OpOverload]] = {}
-"""By the ids of the operators, which are kept beside: their hash would be a call of Python code."""
+"""By the ids of the operators, which are kept in the values: their hash would be a call of Python code."""
 
 
 def read_schema(func: OpOverload) -> tuple[OpSchema, OpOverload]:
@@ -499,7 +499,7 @@ class VirtualMode(DispatchMode):
     """One per thread; all of them share the labels."""
 
     def switch_below(self, on: bool) -> None:
-        """Let what the mode has entered besides itself rest, or go on."""
+        """Switch off, or on again, what the mode has entered besides itself."""
 
     def _insert_mode(self, stack: list[DispatchMode]) -> int:
         """Below the modes of a recording: they are to see where results are."""
@@ -537,7 +537,7 @@ class _AtRest(DispatchMode):
 
 
 def deactivate_mode(mode: Any) -> None:
-    """The simulation is over: the mode of a thread that goes on does nothing."""
+    """Have the mode of a thread that outlives the simulation do nothing."""
     if not isinstance(mode, VirtualMode):
         return  # it has been at rest since a simulation before that one
     mode.switch_below(False)

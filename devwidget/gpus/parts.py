@@ -1,7 +1,7 @@
-"""What parts of virtual GPUs give, which stand in folders of extras: the core has places for them, and works without them.
+"""Places for the parts of virtual GPUs that extras provide; the core works without them.
 
 A part fills its places when it is imported, and all are imported when the first simulation begins. No operator asks here: how
-one runs stands in its schema, which is read once, and what is done about values in the state of the simulation.
+one runs is in its schema, which is read once, and what is done about values in the state of the simulation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Parts:
         unknown_values: what is done where tensors have no values.
         installs: put into each simulation what the core does not, after it.
         special: namespace of operators -> what runs one of them.
-        take_apart: namespace of operators -> what tells of which others one is made.
+        take_apart: namespace of operators -> what returns a function that runs one as several others.
         connects_processes: whether process groups work.
     """
 
@@ -70,7 +70,7 @@ def find_account_opener(machine: VirtualMachine) -> Callable[[int], Account]:
 
 
 def install_parts(patches: Patches, machine: VirtualMachine) -> None:
-    """Put in what parts put in; without the one that connects processes, nobody is to wait for others in vain."""
+    """Install what parts install; without the one that connects processes, refuse process groups, which would wait for ever."""
     for install in PARTS.installs:
         install(patches, machine)
     if not PARTS.connects_processes and torch.distributed.is_available():

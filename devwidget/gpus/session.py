@@ -1,5 +1,4 @@
-"""Starts and ends a simulation in this process, and in its threads; its tracebacks end in torch, not in the code that stands
-in for it."""
+"""Starts and ends a simulation in this process, and in its threads; its tracebacks end in torch, not in our replacements."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
 
 
 def _wait_for_threads() -> None:
-    """Let replicas that Ctrl-C has left alone end in their simulation: torch for CUDA aborts where a virtual GPU is no more."""
+    """Let replicas that Ctrl-C has left alone end in their simulation: torch for CUDA aborts when a virtual GPU is gone."""
     until = time.monotonic() + GRACE_S
     # A copy: threads that end meanwhile leave the dictionary.
     for thread in list(_running):

@@ -20,7 +20,7 @@ UNIT = CUDA.block_bytes
 
 
 class Listener(Protocol):
-    """Is told of every allocation, as it is counted."""
+    """Receives every allocation when it is counted."""
 
     def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on; its GPU holds `held` bytes with it."""
@@ -40,8 +40,8 @@ class Account:
         capacity: bytes that the GPU has, `limit` those that the program may use.
         has_segments: whether blocks have places in segments, which are reserved as a whole.
         context: of the capacity, bytes that no tensor can have.
-        is_endless: what does not fit is told and has its place nevertheless.
-        workspace: bytes that the library of matrix products takes for each of its handles, of which every thread has one.
+        is_endless: what does not fit is reported to the listeners, and allocated nevertheless.
+        workspace: bytes that cuBLAS takes for each of its handles; every thread has one.
         workspaces: those that it has taken.
         held: bytes in blocks that are in use now; `peak` is the most since the last reset.
         reserved: bytes taken from the GPU and not given back by `empty_cache`.
@@ -148,11 +148,11 @@ class Ledger:
     """The accounts of all virtual GPUs.
 
     Storages die at any moment, in any thread, inside the garbage collector: `freed` only collects
-    (append is atomic), and the accounts are brought up to date when somebody looks.
+    (append is atomic), and the accounts are brought up to date when they are read.
 
     Attributes:
         blocks: those in use.
-        listeners: who is told.
+        listeners: objects that receive each allocation.
         current_stream: the number of the stream on which a GPU works for the calling thread.
     """
 
@@ -183,7 +183,7 @@ class Ledger:
         return account.is_endless or fits or bool(self.take_bytes(index, requested))
 
     def take_bytes(self, index: int, requested: int) -> MemoryBlock | None:
-        """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
+        """Note that GPU `index` now holds so many bytes more; None if they do not fit, after the listeners have heard of it."""
         with self.lock:
             if self.freed:
                 self.settle_freed()
@@ -256,7 +256,7 @@ class Values:
         return tensor
 
     def read_numbers(self, data: Any) -> Any:
-        """Return nested lists with Python numbers in place of tensors whose memory nobody can read."""
+        """Return nested lists with Python numbers in place of tensors whose memory cannot be read."""
         return data
 
     def list_numbers(self, given: Any, what: str) -> Any:
@@ -264,7 +264,7 @@ class Values:
         return given
 
     def check_known(self, tensor: torch.Tensor, what: str) -> None:
-        """Refuse `what` if it needs values that nobody knows."""
+        """Refuse `what` if it needs values that are not known."""
 
     def strip_values(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the tensor as operators take it."""
@@ -312,7 +312,7 @@ class Simulation:
     on_guess: Callable[[], None] | None = None
 
     def become(self, other: Simulation) -> None:
-        """Have the state of another one, which nobody else holds."""
+        """Copy the state of another one."""
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
 

@@ -440,7 +440,7 @@ def _storage_data_ptr(original: Original, self: _Storage) -> Any:
 
 _refuse_sharing = refusing(
     Message("a tensor of a virtual GPU cannot be sent to another process"),
-    why=Message("each process has a memory of its own for each virtual GPU"),
+    why=Message("each process has its own memory for each virtual GPU"),
     instead=Message("send `tensor.cpu()`, and move it where it arrives"),
 )
 

@@ -1,4 +1,4 @@
-"""The private names of torch that virtual GPUs stand on, beside those that recording needs, and a check of all of them.
+"""The private names of torch that virtual GPUs need, in addition to the names that recording needs, and a check of all of them.
 
 Modules that are loaded after the check import the names from here, as if they were defined in this file.
 """
@@ -89,7 +89,7 @@ torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge
 torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
 torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass
 """
-"""Names that are replaced where they stand: public ones that came late, or that few know, and methods of tensors."""
+"""Names that are replaced in place: public names that came late or are little known, and methods of tensors."""
 
 PUT_IN = frozenset(
     """
@@ -108,21 +108,21 @@ def check_torch() -> None:
     missing = ", ".join(f"`{path}`" for path in _list_absent())
     if missing:
         raise _refuse_torch(
-            Message("virtual GPUs do not know torch {version}: it has no {names}", version=torch.__version__, names=missing)
+            Message("virtual GPUs do not support torch {version}: it has no {names}", version=torch.__version__, names=missing)
         )
     if is_started():
         raise SimulationError(
             Message("this process uses real GPUs already"),
-            why=Message("tensors on them and on virtual ones could not be told apart"),
+            why=Message("tensors on real and virtual GPUs could not be distinguished"),
             instead=Message(
-                'a new kernel, in which `simulate` comes first, or os.environ["{variable}"] = "" before torch is imported',
+                'start a new kernel and call `simulate` first, or set os.environ["{variable}"] = "" before torch is imported',
                 variable=CUDA.visible_variable,
             ),
         )
 
 
 def has_real() -> bool:
-    """Whether there are real GPUs; virtual ones stand in their place until somebody has used one."""
+    """Whether there are real GPUs; virtual ones can replace them until one is used."""
     return hasattr(torch._C, "_cuda_getDeviceCount") and torch.cuda.is_available()
 
 
@@ -132,7 +132,7 @@ def is_started() -> bool:
 
 
 def locate_name(name: str) -> tuple[Any, str]:
-    """The owner of a name in torch and what it is called there, for who replaces it."""
+    """Return the owner of a name in torch, and the name it has there."""
     path = NEEDED.get(name) or DISTRIBUTED.get(name)
     if path is None:
         return torch_internals.find_target(name)
@@ -156,4 +156,4 @@ def __getattr__(name: str) -> Any:
         return globals().setdefault(name, torch_internals.find_first(NEEDED[name]))
     except LookupError:
         facts = {"version": torch.__version__, "names": f"`{NEEDED[name]}`"}
-        raise _refuse_torch(Message("virtual GPUs do not know torch {version}: it has no {names}", **facts)) from None
+        raise _refuse_torch(Message("virtual GPUs do not support torch {version}: it has no {names}", **facts)) from None

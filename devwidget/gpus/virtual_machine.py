@@ -1,4 +1,4 @@
-"""How many virtual GPUs there are, of which card or with how much memory each, read from what the user wrote."""
+"""The number of virtual GPUs, and their card or memory, parsed from the arguments of the user."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class VirtualMachine:
         return str(self.describe())
 
     def describe(self) -> Message:
-        """How many of what size, or of which card."""
+        """Describe number and size, or number and card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})
         each = listed(sizes) if sizes else Message("any size")
         if self.card is not None:
@@ -59,7 +59,7 @@ class VirtualMachine:
 
 
 def parse_cluster(gpus: object, memory: object, compute: object, *, card: object = None) -> VirtualMachine:
-    """Check what the user asked for; GPUs are those of a card if one is named."""
+    """Check the arguments of `simulate`; the GPUs have the memory of the card, if one is named."""
     if isinstance(gpus, bool) or not isinstance(gpus, int) or not 0 < gpus <= MOST_GPUS:
         raise SimulationError(
             Message("cannot simulate {given} GPUs", given=_show_value(gpus)),
@@ -110,7 +110,7 @@ def parse_bytes(size: object) -> int:
         found = None if factor is None else float(match[1]) * factor
     if found is None or not SMALLEST <= found <= UNLIMITED:
         raise SimulationError(
-            Message("{given} is no memory size", given=_show_value(size)),
+            Message("{given} is not a memory size", given=_show_value(size)),
             why=Message("a size is a number of bytes from {least} to an exbibyte, or a number with a unit", least=SMALLEST),
             instead=f'memory="{size}GiB"' if isinstance(size, int) and 0 < size < SMALLEST else 'memory="16GiB"',
         )
@@ -118,7 +118,7 @@ def parse_bytes(size: object) -> int:
 
 
 SMALLEST = 512
-"""Bytes: one block of CUDA's allocator. A number below it was meant with a unit."""
+"""Bytes: one block of CUDA's allocator. A smaller number was probably intended with a unit."""
 
 
 # The same as the value of an environment variable, which hands virtual GPUs to child processes.

@@ -53,7 +53,7 @@ def test_gradients_of_two_gpus_are_not_unscaled_together():
 def test_no_memory_is_handed_to_other_libraries():
     assert np.from_dlpack(torch.ones(1)).tolist() == [1]
     for export in (torch.utils.dlpack.to_dlpack, np.from_dlpack):
-        with pytest.raises(SimulationError, match="hand no memory to other libraries"):
+        with pytest.raises(SimulationError, match="share no memory with other libraries"):
             export(torch.ones(1, device=FIRST))
 
 

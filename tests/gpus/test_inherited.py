@@ -47,7 +47,7 @@ def test_what_is_written_is_read_as_it_was(asked, text):
     [
         ("gpu=2", r"no field 'gpu=2'.*`?gpus"),
         ("gpus=two", "cannot simulate 'two' GPUs"),
-        ("gpus=2,memory=much", "'much' is no memory size"),
+        ("gpus=2,memory=much", "'much' is not a memory size"),
         ("gpus=2,compute=maybe", "`compute` is True or False"),
         ("gpus=2,memory=1GiB,card=T4", "both `memory` and `card`"),
     ],

@@ -67,7 +67,7 @@ def test_a_memory_size_that_makes_no_sense_is_refused(memory):
 def test_bytes_below_one_block_of_the_allocator_were_meant_with_a_unit(memory, right):
     with pytest.raises(SimulationError) as caught:
         simulate(2, memory)
-    assert caught.value.what == f"{memory!r} is no memory size"
+    assert caught.value.what == f"{memory!r} is not a memory size"
     assert caught.value.why == "a size is a number of bytes from 512 to an exbibyte, or a number with a unit"
     assert caught.value.instead == f'memory="{right}"'
 

@@ -9,7 +9,7 @@ from devwidget.extras.cards.settings import NEVER, SMALL, UNIT, AllocatorSetting
 from devwidget.records.memory import in_blocks
 
 RANGE = 1 << 44
-"""Bytes of addresses, of which no program runs out."""
+"""Bytes of addresses, more than any program uses."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class NoRoom(Exception):
 
 
 class CachingAllocator:
-    """The memory of one GPU, as it is handed out.
+    """Hands out the memory of one GPU.
 
     Attributes:
         memory: what is taken from the GPU.
@@ -105,7 +105,7 @@ class CachingAllocator:
 
     @property
     def pools(self) -> tuple[Pool, ...]:
-        """Those of all streams."""
+        """The pools of all streams."""
         return tuple(self._pools.values())
 
     def allocate_block(self, requested: int, stream: int = 0) -> SegmentBlock:
@@ -134,7 +134,7 @@ class CachingAllocator:
         pool.put_block(block)
 
     def release_cached(self) -> None:
-        """Give back to the GPU the segments and the pages of which nothing is in use."""
+        """Give unused segments and pages back to the GPU."""
         for pool in self.pools:
             for block in pool.free_blocks:
                 if block.segment.expandable:

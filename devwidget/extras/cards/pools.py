@@ -201,7 +201,7 @@ class Pool:
     """Free blocks, ordered by size and then by address.
 
     Attributes:
-        name: as it is called in `torch.cuda.memory_stats`.
+        name: as in `torch.cuda.memory_stats`.
         stream: on which its blocks are handed out.
         segments: the first block of each segment that belongs to the pool, by its address.
     """

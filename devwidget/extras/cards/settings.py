@@ -53,7 +53,7 @@ class AllocatorSettings:
 
 
 def parse_settings(text: str) -> AllocatorSettings:
-    """`"expandable_segments:True,max_split_size_mb:128"` -> settings; those that tell of no memory are passed over.
+    """`"expandable_segments:True,max_split_size_mb:128"` -> settings; names that do not concern memory are ignored.
 
     Raises:
         RuntimeError: for a name or a value that torch refuses, in its words.

@@ -24,7 +24,7 @@ _TRACKS = {_MODULES: "modules", _MOVES: "moves between devices", _MEMORY: "memor
 def perfetto_json(trace: Trace) -> str:
     """Slices for the first call of each module and for moves, counters for the memory of each device, marks for findings.
 
-    Where nothing was timed, as in a memory snapshot of torch, or the times are those of virtual GPUs, an event takes a
+    Without times, as in a memory snapshot of torch, or with times of virtual GPUs, an event takes a
     microsecond.
     """
     trace = with_real_times(trace)

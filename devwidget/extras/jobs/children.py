@@ -24,7 +24,7 @@ from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 ROOT = str(Path(__file__).parents[3])
 """The folder that the package is in."""
 BEGIN = f"import sys; sys.path.append({ROOT!r}); from devwidget.cli.simulated_program import main; sys.path.pop(); main()"
-"""What runs in place of a command's own program, which stands behind it."""
+"""Code that runs before the program of a command."""
 BEGIN_SPAWNED = (
     "import sys; sys.path[:] = {path!r}; from devwidget.cli.inherited_gpus import begin_with_torch; begin_with_torch({text!r})"
 )
@@ -80,7 +80,7 @@ def _begin_command_simulated(original: Callable[..., None], self: Any, args: Any
 
 
 def change_command(args: Any) -> list[str] | None:
-    """The command that runs the same program on virtual GPUs; None for one that is to run as it is."""
+    """Return the command that runs the same program on virtual GPUs; None if the command needs no change."""
     words = list(map(os.fsdecode, [args] if isinstance(args, (str, bytes, os.PathLike)) else args))
     found = shutil.which(words[0]) if words else None
     if found is None:
@@ -116,7 +116,7 @@ _BY_SHELL = re.compile("'''exec' \"([^\"]*)\"")
 
 
 class Command(NamedTuple):
-    """What `python` is told: its own options, and the program with its arguments, led by `-m` or `-c` for a module or code."""
+    """The arguments of `python`: its options, and the program with its arguments, after `-m` or `-c` for a module or code."""
 
     options: list[str]
     program: list[str]
@@ -146,7 +146,7 @@ def split_command(words: Sequence[str]) -> Command | None:
 
 
 def _split_flags(word: str) -> tuple[list[str], tuple[str, str] | None]:
-    """`-ubm` -> the options that stand alone, and the one that takes a value, with as much of that as is in the word."""
+    """`-ubm` -> the options without a value, and the option that takes one, with the part of the value that is in the word."""
     if word.startswith("--"):
         return [word], None
     for at, letter in enumerate(word[1:], 1):

@@ -56,8 +56,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
     def __init__(self, store: Any, rank: int, size: int, options: NcclOptions | None = None) -> None:
         if not simulation.compute:
             raise SimulationError(
-                Message("virtual GPUs without values send nothing to other processes"),
-                why=Message("their tensors have no numbers"),
+                Message("virtual GPUs without values cannot send tensors to other processes"),
+                why=Message("their tensors have no values"),
                 instead="devwidget.simulate(..., compute=True)",
             )
         options = options or NcclOptions()
@@ -103,7 +103,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
     def _find_twin(self, own: str) -> int | None:
-        """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""
+        """Another rank with this GPU. Waits for the last rank, as any code that connects all ranks must."""
         store = c10d.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
         store.set(str(self.rank()), own)
         found = [store.get(str(rank)).decode() for rank in range(self.size())]
@@ -125,7 +125,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
     def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
         """Have each rank send its tensor to all; only the last of them is left to wait for.
 
-        All of them together would be work in Python, of which C++ holds no part that waits.
+        All of them together would be work in Python, and C++ would hold no part that waits.
         """
         results[self.rank()].copy_(own)
         for rank, result in enumerate(results):
@@ -156,7 +156,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             self.check_gpu(device.index, None)
 
     def perform_nocolor_split(self, device: torch.device) -> None:
-        """Take no part in a new group; nobody waits for that here."""
+        """Take no part in a new group; nothing waits for that here."""
 
     def _shutdown(self) -> None:
         """Nothing is left to close."""
@@ -205,12 +205,12 @@ def install_nccl(patches: Patches) -> None:
 
 
 _alive: list[VirtualNccl] = []
-"""All of this process, until it ends. Who lets the last reference go, such as DDP's reducer, waits for gloo's threads and holds
-the lock of Python, for which these ask when they let go of what they sent: both would wait for good."""
+"""All of this process, until it ends. What drops the last reference, such as DDP's reducer, waits for gloo's threads and holds
+the lock of Python, which these need to free what they sent: both would wait for good."""
 
 
 def _end_all() -> None:
-    """Give gloo's threads the time to let go of what they sent last: where Python ends before, torch aborts the process. It
+    """Give gloo's threads the time to free what they sent last: if Python ends before, torch aborts the process. It
     does so without us too, and NCCL does not."""
     time.sleep(GRACE_S)
     for each in _alive:

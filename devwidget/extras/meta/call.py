@@ -202,7 +202,7 @@ def _select_masked(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _compute_known(func: OpOverload, real: Any, result: Any, written: list[Any], guessed: bool) -> None:
-    """Learn what the result holds, unless it is large; what is written in place is written beside as well."""
+    """Compute the values of the result from known ones, unless it is large; an in-place write also updates the known values."""
     results = _list_tensors(result)
     if not all(map(known_values.is_small, results)):
         known_values.forget_values(written)

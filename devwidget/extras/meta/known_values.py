@@ -1,4 +1,4 @@
-"""Values that are known although tensors have none: of small tensors, given or written down, kept beside their storage.
+"""Values that are known although tensors have none: of small tensors, given or written down, kept with their storage.
 
 Programs decide by them where to go next: by lengths, masks, positions, steps. What a model makes of its weights is unknown.
 """
@@ -84,7 +84,7 @@ def are_guessed() -> bool:
 
 
 def all_read(tree: Any) -> Any:
-    """As `all_known`, for a program that goes on by these values: it is told of if they are guessed."""
+    """As `all_known`, for a program that continues with these values: reports if they are guessed."""
     real = all_known(tree)
     if real is not None and _asked.has_guess and simulation.on_guess is not None:
         simulation.on_guess()
@@ -175,7 +175,7 @@ def is_unknown(tensor: torch.Tensor) -> bool:
 
 
 def check_known(tensor: torch.Tensor, what: str) -> None:
-    """Refuse what needs values that nobody knows; raise SimulationError with `what` was asked."""
+    """Raise a SimulationError that names `what` if the values of the tensor are not known."""
     if is_unknown(tensor):
         raise needs_values(what)
 

@@ -69,8 +69,8 @@ def pack_sequences(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 
 
 def scatter_add(given: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
-    """Beside what is given, but for the backward of `gather`: into the zeros that it has made for that, as for all tensors
-    but those of meta.
+    """Out of place, except in the backward of `gather`, which adds into the zeros that it has made, as for all tensors
+    outside meta.
 
     Source: `gather_backward` in `FunctionsManual.cpp`.
     """

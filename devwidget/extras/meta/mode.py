@@ -54,7 +54,7 @@ class ModeWithoutValues(VirtualMode):
         VirtualMode.__exit__(self, *exc_info)
 
     def switch_below(self, on: bool) -> None:
-        """Let the modes of indices rest, or go on."""
+        """Switch the modes of indices off, or on again."""
         for each in self._indices:
             each.__class__ = WrittenIndices if on else _IndicesAtRest  # type: ignore[assignment]
 

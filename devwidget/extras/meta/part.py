@@ -18,7 +18,7 @@ from devwidget.gpus.virtual_machine import VirtualMachine
 
 
 class UnknownValues(Values):
-    """Operators run on meta; values that are known all the same are kept beside."""
+    """Runs operators on meta, and keeps the values that are known all the same."""
 
     mode = ModeWithoutValues
     call_operator = staticmethod(call.call_operator)

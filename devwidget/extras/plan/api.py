@@ -83,7 +83,7 @@ def plan(
         batch: as for `trace`.
         gpus: how many there would be, by default one, or as many as `memory` names; with `parallel` as many as the mesh has
             ranks.
-        memory: of each, as for `simulate`; only what is allocated is held against it.
+        memory: of each, as for `simulate`; only allocated memory is compared with it.
         card: in its place, the kind of each, as for `simulate`: then what the allocator reserves, cuBLAS's workspaces and
             CUDA's context are predicted too, and it fits if all of that does.
         loss_fn: as for `trace`.

@@ -99,8 +99,8 @@ def _read_config(name: str) -> Any:
     try:
         return transformers.AutoConfig.from_pretrained(path.parent if path.suffix == ".json" else name)
     except (OSError, ValueError, KeyError) as error:
-        fails = Message("there is no configuration {name}: {error}", name=name, error=message(error))
-        instead = Message("the path of its `config.json`, where there is no network or the model is behind a gate")
+        fails = Message("cannot load the configuration {name}: {error}", name=name, error=message(error))
+        instead = Message("pass the path of its `config.json` if there is no network or the model is gated")
         raise DevwidgetError(fails, instead=instead) from error
 
 
@@ -110,7 +110,7 @@ def _make_model(config: Any, dtype: torch.dtype) -> nn.Module:
 
     kind = next((getattr(transformers, name, None) for name in config.architectures or ()), None)
     if kind is None or getattr(kind, "main_input_name", "") != "input_ids":
-        what = Message("{kind} is no model of texts", kind=type(config).__name__)
+        what = Message("{kind} is not a language model", kind=type(config).__name__)
         raise DevwidgetError(what, instead=Message("devwidget.plan(model, batch, ...) with a batch of your own"))
     with torch.device("meta"):
         made: nn.Module = kind(config)

@@ -51,7 +51,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Option:
-    """A change with its words; "" for the step as it is."""
+    """A change with its words; "" for the unchanged step."""
 
     what: str = ""
     changed: Changed = field(default_factory=Changed)
@@ -71,7 +71,7 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
         yield from _list_placement_options(asked["placement"])
     if optimizer is not None:
         sgd = Changed(asked={"optimizer": torch.optim.SGD})
-        cost = Message("another optimizer learns otherwise")
+        cost = Message("another optimizer changes training")
         yield Option(Message("SGD without momentum"), sgd, "torch.optim.SGD(model.parameters())", cost)
 
 
@@ -109,8 +109,8 @@ def _list_narrow_options(loop: Loop) -> Iterator[Option]:
     if loop.autocast is None and not loop.is_own:
         changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
         code = f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
-        yield Option(Message("autocast to bfloat16"), changed, code, Message("eight bits of precision in what is computed"))
-    cost = Message("eight bits of precision in the weights too")
+        yield Option(Message("autocast to bfloat16"), changed, code, Message("computation in eight bits of precision"))
+    cost = Message("weights in eight bits of precision, too")
     yield Option(Message("weights in bfloat16"), Changed(dtype=torch.bfloat16), "model.to(torch.bfloat16)", cost)
 
 
@@ -143,7 +143,7 @@ def settings_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def take_partial(optimizer: Any) -> Any:
-    """Return `partial(AdamW, foreach=False)` as a class of its own, which has these settings; others as they are."""
+    """Return `partial(AdamW, foreach=False)` as a class of its own, which has these settings; return others unchanged."""
     if isinstance(optimizer, functools.partial) and isinstance(optimizer.func, type) and not optimizer.args:
         return change_optimizer(optimizer.func, **optimizer.keywords)
     return optimizer
@@ -167,7 +167,7 @@ def change_optimizer(optimizer: Any, **settings: Any) -> Any:
 
 
 def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Find the blocks of a model: modules of one class, with parameters, that stand side by side in a list."""
+    """Find the blocks of a model: modules of one class, with parameters, next to each other in a list."""
     for _, module in walk_modules(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
             children = [child for _, child in registered_entries(module, "_modules")]
@@ -205,7 +205,7 @@ _MOST_BYTES = 2**26
 
 
 def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
-    """A tensor of the batch with another size, of the samples that it has; others as they are.
+    """A tensor of the batch with another size, made of its samples; return others unchanged.
 
     A large one is its first sample again and again, which takes no memory here.
     """

@@ -51,7 +51,7 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
 
     Args:
         question: a function of this package.
-        about: what it is given; a child has it without the values of large tensors.
+        about: its arguments; a child gets them without the values of large tensors.
 
     Raises:
         DevwidgetError: if it cannot be sent there, or the child does not answer.
@@ -71,7 +71,7 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
         if not Path(folder, ANSWER).exists():
             last = " ".join(done.stderr.splitlines()[-LAST_LINES:])
             raise DevwidgetError(
-                Message("the process that was to plan ended with {returncode}: {last}", returncode=done.returncode, last=last)
+                Message("the planning process ended with {returncode}: {last}", returncode=done.returncode, last=last)
             )
         found: Answer = read_answer(Path(folder, ANSWER).read_bytes())
         return found
@@ -175,7 +175,7 @@ def write_question(question: Callable[..., Any], *about: Any) -> bytes:
         # Of any class of the user's.
         raise DevwidgetError(
             Message("the model cannot be sent to another process: {error}", error=error_text(error)),
-            why=Message("virtual GPUs or real ones are in use here, and a plan needs virtual ones of its own"),
+            why=Message("GPUs, real or virtual, are in use here, and a plan needs its own virtual ones"),
             instead=Message("plan first, then start GPUs"),
         ) from error
     return file.getvalue()
@@ -223,7 +223,7 @@ class SentStorage:
 
     Attributes:
         nbytes: its size.
-        values: what it holds; None if nobody knows, or needs to.
+        values: what it holds; None if that is unknown or not needed.
     """
 
     nbytes: int

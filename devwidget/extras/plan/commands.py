@@ -23,7 +23,7 @@ def add_commands(line: CommandLine) -> None:
     """Add `plan`."""
     line.examples.append(("python -m devwidget plan train:step --gpus 4 --memory 24GiB", ""))
     line.examples.append(("python -m devwidget plan hf:ORG/NAME --card A100-80GB", ""))
-    plan = line.add("plan", help=say("predict the memory of a step on GPUs that are not here"))
+    plan = line.add("plan", help=say("predict the memory of a step on GPUs you do not have"))
     add_gpus(plan, default=1)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
     plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("what is around the step"))
@@ -37,7 +37,7 @@ def add_commands(line: CommandLine) -> None:
         type=file_to_write,
         help=say("write a page with the changes, the largest batch and other cards"),
     )
-    words = say("plan LoRA and inference beside the step, on every card that is known: printed, and in the page")
+    words = say("also plan LoRA and inference, on every known card: printed, and in the page")
     plan.add_argument("--cards", action="store_true", help=words)
     plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
     add_subject(plan)
@@ -73,7 +73,7 @@ def plan_step(options: Namespace) -> int:
 
 
 def _ask_for_page(plan: Plan, has_cards: bool) -> None:
-    """Ask what a page shows beside the step, but for cards that were asked before; what cannot be answered has no tab."""
+    """Ask the other questions of a page; the cards were asked before. What cannot be answered has no tab."""
     questions: list[Callable[[], object]] = [plan.cheapest_change, plan.largest_batch]
     for ask in [*questions, plan.on_cards] if plan.card and not has_cards else questions:
         with contextlib.suppress(DevwidgetError):
@@ -87,8 +87,8 @@ def _plan_by_name(options: Namespace) -> int:
 
     if options.html is not None or options.save is not None:
         raise DevwidgetError(
-            Message("a model by its name has no page and no file"),
-            why=Message("each of its rows is a plan of its own"),
+            Message("a model given by name has no page and no file"),
+            why=Message("each row is a separate plan"),
             instead=Message("a step of it, such as plan train:step --html plan.html"),
         )
     name, where = options.subject.removeprefix(HUB), options.card or options.memory
@@ -109,5 +109,5 @@ def _plan_by_name(options: Namespace) -> int:
         else:
             answer = say("does not fit")
         print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
-    print(say("each is a step or a generation that was run without values; those that train have the loop of Trainer"))
+    print(say("each is a step or a generation that was run without values; training uses the loop of Trainer"))
     return FINE if any(row.fits for row in found.rows) else FOUND

@@ -16,7 +16,7 @@ class CurrentModule:
     """Follows every module call while it is entered, by hooks that are global and so are on no module.
 
     Args:
-        model: its paths are told.
+        model: whose paths are returned.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What fine-tuning puts in the place of full training: adapters beside frozen layers, and an optimizer of 8 bits."""
+"""What fine-tuning uses in place of full training: adapters next to frozen layers, and an optimizer with 8-bit state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AdamW8bit(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Make the state, whose values nobody asks for; its kernel updates in place, and takes nothing besides."""
+        """Make the state, whose values are never read; its kernel updates in place and takes no further memory."""
         for parameter in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
             state = self.state[parameter]
             if state:
@@ -45,7 +45,7 @@ class AdamW8bit(torch.optim.Optimizer):
 
 
 class Adapted(nn.Module):
-    """A frozen linear layer with an adapter beside it, as PEFT computes it.
+    """A frozen linear layer with an adapter, as PEFT computes it.
 
     Source: `Linear.forward` in `peft/tuners/lora/layer.py`.
     """
@@ -64,7 +64,7 @@ class Adapted(nn.Module):
 
 
 def add_adapters(model: nn.Module, dropout: float = 0.0) -> nn.Module:
-    """Freeze a model, and put adapters beside the linear layers of its attention; raise DevwidgetError if it has none."""
+    """Freeze a model, and add adapters to the linear layers of its attention; raise DevwidgetError if it has none."""
     model.requires_grad_(False)
     found = False
     for _, module in list(walk_modules(model)):

@@ -34,13 +34,11 @@ def make_generation(
 ) -> Generation:
     """See `Plan.generation`."""
     if cache not in CACHES:
-        what = Message("{cache} is no cache{hint}", cache=repr(cache), hint=nearest(str(cache), CACHES))
+        what = Message("`cache` cannot be {cache}{hint}", cache=repr(cache), hint=nearest(str(cache), CACHES))
         raise DevwidgetError(what, instead=Message("one of {known}", known=", ".join(map(repr, CACHES))))
     texts, prompt = (find_batch_size(list(tensors_in((inputs.args, inputs.kwargs))), dim) for dim in (0, 1))
     if texts is None or prompt is None:
-        raise DevwidgetError(
-            Message("the batch holds no text"), why=Message("no tensor of whole numbers in it has a second dimension")
-        )
+        raise DevwidgetError(Message("the batch holds no text"), why=Message("no integer tensor in it has a second dimension"))
     is_static, total = cache == "static", prompt + new_tokens
     writing = _Writing(model, inputs, asked, texts, prompt, is_static, num_beams)
     run_at = functools.cache(writing.run_length)
@@ -121,8 +119,8 @@ class _Writing:
                 return self._read_and_write(copied, accounts, length)
             except (RuntimeError, TypeError, AttributeError, ValueError) as error:
                 facts = {"kind": type(self.model).__name__, "error": message(error)}
-                why = Message("in transformers its output has a `cache`, `past_key_values` before 5.24, and it takes it")
-                raise DevwidgetError(Message("{kind} does not write on with a cache: {error}", **facts), why=why) from error
+                why = Message("in transformers a model returns and accepts a `cache`, called `past_key_values` before 5.24")
+                raise DevwidgetError(Message("{kind} cannot generate with a cache: {error}", **facts), why=why) from error
 
     def _read_and_write(self, copied: PlacedCopy, accounts: tuple[Account, ...], length: int) -> CacheAt:
         text, token = (self._place_text(copied, size) for size in (self.prompt if self.is_static else length, 1))
@@ -182,7 +180,7 @@ class _Choice:
                 self.scores = self.logits.log_softmax(-1)
 
     def choose_beams(self, model: nn.Module, cache: dict[str, Any]) -> None:
-        """Go on with the best beams of each text: their keys and values are copied, one layer after the other."""
+        """Continue with the best beams of each text: their keys and values are copied, one layer after the other."""
         if self.num_beams == 1:
             return
         if self.scores is None:

@@ -134,7 +134,7 @@ class SplitSearch:
         return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
 
     def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
-        """Pick the best split with so many blocks at the end on the first GPU again; then one beside the nearest."""
+        """Pick the best split with so many blocks at the end on the first GPU again; then a neighbour of the nearest."""
         split = find_best_split(self.need, room, used, last_home)
         if split is None:
             return None
@@ -173,14 +173,14 @@ class SplitSearch:
             weights = weight_bytes(self.need.part_of(split, index))
             if weights > capacity:
                 share = f"{weights / capacity:.1%}"
-                return Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
+                return Message("not run: the weights of GPU {index} are {share} of its memory", index=index, share=share)
         is_whole = len(set(split)) == 1 < len(capacities)
         held, capacity = self.need.count_least(self.need.blocks), capacities[split[0]]
         # A step of the user's own may let gradients go before all are there.
         if not is_whole or asked["loop"].is_own or held <= capacity:
             return ""
         facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
-        return Message("not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts)
+        return Message("not run: weights, gradients and optimizer state of GPU {index} are {share} of its memory", **facts)
 
     def run_split(self, split: list[int]) -> Plan | None:
         """Run the step with each block on the GPU that is said; None if it fails there, and the reason is kept."""
@@ -194,9 +194,9 @@ class SplitSearch:
         if rank != GOOD:
             fullest = max(plan.devices, key=share_of)
             facts = {"device": fullest.device, "share": f"{share_of(fullest):.1%}"}
-            why = Message("{device} takes {share} of what it has", **facts)
+            why = Message("{device} needs {share} of its memory", **facts)
             if plan.fits:
-                why = Message("fits, and {device} takes {share} of what it has", **facts)
+                why = Message("fits, and {device} needs {share} of its memory", **facts)
             rejected.append(Rejected(describe_split(split), why))
         if self._nearest is None or rank < self._nearest[0]:
             self._nearest = rank, split, plan
@@ -345,7 +345,7 @@ MOST_SHOWN = 8
 
 
 def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Layout:
-    """See `devwidget.place`; `asked` are its arguments, `options` those of the loop."""
+    """See `devwidget.place`; `asked` are its arguments, `options` the arguments of the loop."""
     inputs = read_step(model, batch, target, asked, options)
     found = ask_child(propose_layout, model, inputs, asked)
     return replace(found, _page=ProcessLocal(_show_page))
@@ -358,7 +358,7 @@ def _show_page(layout: Layout) -> None:
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Layout:
-    """Propose a layout, with accelerate's beside it; see `devwidget.place`. Raise DevwidgetError if none can be run."""
+    """Propose a layout, and describe accelerate's; see `devwidget.place`. Raise DevwidgetError if none can be run."""
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     step = PlacedStep(model, inputs, asked, capacities)
     if len(capacities) == 1:
@@ -370,7 +370,7 @@ def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -
 
 
 def _plan_auto(step: PlacedStep) -> Plan | DevwidgetError:
-    """Plan the map that accelerate proposes; nobody has asked for it, so what it logs on the way is dropped."""
+    """Plan the map that accelerate proposes. You did not ask for it, so its log output is dropped."""
     logger = logging.getLogger("accelerate.utils.modeling")
     before, logger.disabled = logger.disabled, True
     try:
@@ -402,7 +402,7 @@ def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId,
 
 
 def _find_devices(block: str, device_map: dict[str, str]) -> set[str]:
-    """Return the device of the nearest entry around a block; where there is none, those of the entries inside it."""
+    """Return the device of the nearest entry around a block; if there is none, the devices of the entries inside it."""
     around = [path for path in device_map if path in ("", block) or block.startswith(f"{path}.")]
     if around:
         return {device_map[max(around, key=len)]}
@@ -426,7 +426,7 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
     if not found:
         why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
-        raise DevwidgetError(Message("{kind} fits on no split of its {count} blocks", **facts), why=why)
+        raise DevwidgetError(Message("no split of the {count} blocks of {kind} fits", **facts), why=why)
     return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))
 
 

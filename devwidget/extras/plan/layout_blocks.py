@@ -203,7 +203,7 @@ class BlockWatcher:
         return leave_block
 
     def list_in_order(self) -> list[ModelBlock]:
-        """Return the blocks as they ran; one that never did stands behind the one before it in the model."""
+        """Return the blocks in the order in which they ran; one that never ran comes after its predecessor in the model."""
         last, place_of = -1.0, {}
         for path, block in self.blocks.items():
             last = float(block.order) if block.order is not None else last + 0.001

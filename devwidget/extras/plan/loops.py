@@ -1,4 +1,4 @@
-"""The loops that people write around a step, each run as it is: what is still alive when the next part runs differs."""
+"""The loops that people write around a step: they differ in what is still referenced when the next part runs."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ def parse_loop(
     if loop is None:
         loop = STEP
     if not callable(loop) and loop not in LOOPS:
-        what = Message("{loop} is no loop{hint}", loop=repr(loop), hint=nearest(str(loop), LOOPS))
+        what = Message("`loop` cannot be {loop}{hint}", loop=repr(loop), hint=nearest(str(loop), LOOPS))
         raise DevwidgetError(what, instead=Message("one of {known}, or a function", known=", ".join(map(repr, LOOPS))))
     refuse_counts(accumulate=accumulate)
     refuse_flags(grad_scaler=grad_scaler)
     if zero_grad is not None and zero_grad not in ZEROS:
-        what = Message("{zero_grad} is no way to let gradients go", zero_grad=repr(zero_grad))
+        what = Message("`zero_grad` cannot be {zero_grad}", zero_grad=repr(zero_grad))
         raise DevwidgetError(what, instead='zero_grad="none", zero_grad="zero"')
     found = Loop(loop, accumulate, _parse_autocast(autocast), bool(grad_scaler), zero_grad or "")  # type: ignore[arg-type]
     if not has_optimizer and (grad_scaler or zero_grad):
@@ -109,7 +109,7 @@ def parse_loop(
     if found.is_own and found != Loop(found.kind):
         raise DevwidgetError(
             Message(
-                "a loop of your own has this in it: `accumulate`, `autocast`, `grad_scaler` and `zero_grad` are not for it"
+                "your own loop contains these already: `accumulate`, `autocast`, `grad_scaler` and `zero_grad` do not apply"
             ),
             instead=Message("write it in the loop, or take one of {known}", known=", ".join(map(repr, LOOPS))),
         )
@@ -137,8 +137,8 @@ def _read_autocast_around(kind: str) -> torch.dtype | None:
         return torch.get_autocast_dtype(kind)
     if autocast_depth():
         raise DevwidgetError(
-            Message("autocast is active around the plan, and not for the GPUs that are planned"),
-            why=Message('on a machine without a GPU torch switches `torch.autocast("{kind}")` off', kind=kind),
+            Message("autocast is active around the plan, but not for the planned GPUs"),
+            why=Message('without a GPU, torch switches `torch.autocast("{kind}")` off', kind=kind),
             instead=Message("autocast=torch.bfloat16, or autocast=False for none"),
         )
     return None
@@ -180,7 +180,7 @@ class RunningLoop:
             yield "optimizer", self._run_optimizer
 
     def close(self) -> None:
-        """Leave autocast, also where a part has failed, and let go of all."""
+        """Leave autocast, also after a part has failed, and free everything."""
         self._precision.close()
         self.seen.clear()
 
@@ -262,7 +262,7 @@ class OwnLoop(RunningLoop):
             ) from None
 
     def close(self) -> None:
-        """End the generator, and let go of all."""
+        """End the generator, and free everything."""
         if inspect.isgenerator(self._going):
             self._going.close()
         super().close()

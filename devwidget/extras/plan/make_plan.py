@@ -27,7 +27,7 @@ from devwidget.records.schema.message import Message
 
 
 def make_plan(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Plan:
-    """See `devwidget.plan`; `asked` are its arguments, `options` those of the loop."""
+    """See `devwidget.plan`; `asked` are its arguments, `options` the arguments of the loop."""
     inputs = read_step(model, batch, target, asked, options)
     plan = ask_child(plan_step, model, inputs, {**asked, "others": options["loop"] is None}, Changed())
     return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
@@ -58,8 +58,8 @@ def ask_for_loop(optimizer: Any, loss_fn: Any, target: Any, options: dict[str, A
     loop = parse_loop(**options, has_optimizer=optimizer is not None)
     if loop.is_own and (loss_fn is not None or target is not None):
         raise DevwidgetError(
-            Message("a loop of your own computes its own loss"),
-            why=Message("it is given the model, the batch and the optimizer"),
+            Message("your own loop computes its own loss"),
+            why=Message("it receives the model, the batch and the optimizer"),
             instead=Message("leave `loss_fn` out, and put the target into the batch"),
         )
     return {"optimizer": take_partial(optimizer), "loop": loop, "checkpointing": checkpointing}
@@ -100,7 +100,7 @@ _WORDS = ("as is", "data parallel", "auto")
 
 
 def refuse_plan(optimizer: object, placement: object) -> None:
-    """Raise DevwidgetError, with what would have been right, for an optimizer or a placement that is none."""
+    """Raise DevwidgetError, with what would have been right, for an invalid optimizer or placement."""
     kind = class_of_optimizer(optimizer)
     if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
         raise DevwidgetError(
@@ -108,7 +108,7 @@ def refuse_plan(optimizer: object, placement: object) -> None:
         )
     if not isinstance(placement, Mapping) and placement not in _WORDS:
         raise DevwidgetError(
-            Message("{placement} is no placement{hint}", placement=repr(placement), hint=nearest(str(placement), _WORDS)),
+            Message("`placement` cannot be {placement}{hint}", placement=repr(placement), hint=nearest(str(placement), _WORDS)),
             instead=Message("one of {known}, or a dict such as {'encoder': 0, 'head': 1}", known=", ".join(map(repr, _WORDS))),
         )
     if placement not in _WORDS[:2]:

@@ -28,12 +28,12 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
 
 ALSO = "LoRA", "inference"
-"""What may be planned beside the step."""
+"""What may be planned in addition to the step."""
 
 
 @dataclass(frozen=True)
 class ModelUse:
-    """One thing to do with the model: as it is, then with changes, the cheapest first."""
+    """One thing to do with the model: unchanged, then with changes, the cheapest first."""
 
     what: str
     detail: str
@@ -41,7 +41,7 @@ class ModelUse:
 
 
 def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None) -> list[ModelUse]:
-    """List the step, and what is to be planned beside it; all that can be without `also`.
+    """List the step, and what else is to be planned; all that can be without `also`.
 
     Raises:
         DevwidgetError: for what is none, or for LoRA of a step without an optimizer.
@@ -55,7 +55,7 @@ def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], 
         wanted = ()
     for each in wanted:
         if each not in ALSO:
-            what = Message("{also} is nothing to plan beside a step{hint}", also=repr(each), hint=nearest(str(each), ALSO))
+            what = Message("`also` cannot be {also}{hint}", also=repr(each), hint=nearest(str(each), ALSO))
             raise DevwidgetError(what, instead='plan.on_cards(also=("LoRA", "inference"))')
     if "LoRA" in wanted and not trains:
         raise DevwidgetError(Message("LoRA is for a step that trains"), instead="optimizer=torch.optim.AdamW")
@@ -83,7 +83,7 @@ def _adapt(asked: dict[str, Any], is_wide: bool) -> ModelUse:
         tries.append(Option(Message("checkpointing and frozen weights in bfloat16"), narrow))
     optimizer = {"optimizer": _renew_optimizer(asked["optimizer"])}
     adapted = (replace(each.changed, prepare=add_adapters, asked=each.changed.asked | optimizer) for each in tries)
-    detail = Message("rank {rank} beside {names}", rank=RANK, names=", ".join(ADAPTED))
+    detail = Message("rank {rank} on {names}", rank=RANK, names=", ".join(ADAPTED))
     return ModelUse("LoRA", detail, tuple(Option(each.what, changed) for each, changed in zip(tries, adapted, strict=True)))
 
 
@@ -117,7 +117,7 @@ def plan_row(use: ModelUse, cards: Sequence[AskedSize], plain: Sequence[Tried] =
     Args:
         use: of the model.
         cards: the settings of the step on them.
-        plain: what came of the use as it is, if it was planned before.
+        plain: the result of the unchanged use, if it was planned before.
     """
     found: list[Tried] = []
     changes = use.tries[1:]

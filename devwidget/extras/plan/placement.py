@@ -214,7 +214,7 @@ class PlacedCopy:
         last = max(used, key=lambda device: device.index or 0)
         if (last.index or 0) >= len(capacities):
             facts = {"device": str(last), "count": len(capacities)}
-            raise _unusable_map(places, Message("it names {device}, and the plan is for {count} GPUs", **facts))
+            raise _unusable_map(places, Message("it names {device}, but the plan is for {count} GPUs", **facts))
         self.home = self.last = used[0]
         # A map may name tensors, as those that accelerate proposes do.
         with warnings.catch_warnings():
@@ -231,7 +231,7 @@ def _parameters(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def _unusable_map(places: Mapping[str, Any], why: str) -> DevwidgetError:
-    instead = Message("placement={'encoder': 0, 'head': 1}, a map of your own")
+    instead = Message("placement={'encoder': 0, 'head': 1}, your own map")
     return DevwidgetError(Message("a plan cannot use the device map {places}", places=places), why=why, instead=instead)
 
 
@@ -248,7 +248,7 @@ def propose_device_map(model: nn.Module, capacities: Sequence[int]) -> dict[str,
     except (IndexError, KeyError, TypeError, ValueError) as error:
         facts = {"kind": type(model).__name__, "error": error_text(error)}
         what = Message("accelerate proposes no device map for {kind}: {error}", **facts)
-        raise DevwidgetError(what, instead=Message("placement={'encoder': 0, 'head': 1}, a map of your own")) from error
+        raise DevwidgetError(what, instead=Message("placement={'encoder': 0, 'head': 1}, your own map")) from error
     return places
 
 

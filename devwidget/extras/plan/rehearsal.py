@@ -45,12 +45,12 @@ def rehearse_step(
     Args:
         loop: what is around it; one that keeps its output runs twice too.
         after_forward: called each time when a forward has ended.
-        after_steps: given the loop as it stands when all have run.
+        after_steps: receives the loop when all steps have run.
         lengths_stay: what may be the lengths of sequences is not moved to a GPU.
 
     Raises:
         LengthsOnGpu: if they are to stay.
-        SimulationError: if the step needs values that nobody knows.
+        SimulationError: if the step needs values that are not known.
         DevwidgetError: if it fails.
     """
     batch = place_batch(copied, inputs, lengths_stay)
@@ -74,7 +74,7 @@ def rehearse_step(
 
 
 def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher: Watcher) -> Iterator[LoopPeak]:
-    """Go on with the same model and optimizer as the other loops do, one step each, and measure what that takes."""
+    """Continue with the same model and optimizer in the other loops, one step each, and measure what that takes."""
     planned, fits = _take_peaks(accounts), all(map(_has_room, accounts))
     goes_back = "loss" in running.seen and running.step.goes_back(running.seen["loss"])
     for kind in (PLAIN, TRAINER) if goes_back else (PLAIN,):
@@ -110,7 +110,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
     """Run one part of the step.
 
     Raises:
-        SimulationError: if it needs values that nobody knows.
+        SimulationError: if it needs values that are not known.
         LengthsOnGpu: if it packs by lengths that are on a GPU.
         DevwidgetError: if it fails.
     """
@@ -122,8 +122,8 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         place = Message(" at {place}, `{source}`", place=str(site), source=site.text) if site is not None else ""
         facts = {"phase": Message(phase), "place": place, "problem": error.what}
         raise SimulationError(
-            Message("the {phase} decides by values that a plan does not have{place}: {problem}", **facts),
-            why=Message("what the weights make of a batch is not computed in a plan"),
+            Message("the {phase} depends on values that a plan does not have{place}: {problem}", **facts),
+            why=Message("a plan does not compute the values of activations"),
             instead=Message(
                 "run the step with values, under `devwidget.simulate(...)`, and read `torch.{kind}.max_memory_allocated`",
                 kind=virtual_gpu(0).type,
@@ -134,7 +134,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
     except (RuntimeError, TypeError, AttributeError) as error:  # what else is raised is the model's own
         kind = LengthsOnGpu if message(error).startswith("'lengths' argument should be") else DevwidgetError
         fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
-        instead = Message("print(devwidget.trace(model, batch, ...)): the same step as it is, which says where it fails")
+        instead = Message("print(devwidget.trace(model, batch, ...)), which runs the same step and reports where it fails")
         raise kind(fails, why=Message("the plan runs the step once"), instead=instead) from error
     return phase
 

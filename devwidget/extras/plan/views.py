@@ -32,7 +32,7 @@ def propose_picture(layout: Layout, table: PlacementTable) -> Picture:
 
 
 def _proposed_column(gpu: PlacedGpu, layout: Layout) -> DeviceColumn:
-    """One that is too small is filled to its end, and what does not fit stands above."""
+    """A GPU that is too small is filled to its end, and what does not fit is drawn above."""
     held = min(gpu.on_card, gpu.capacity)
     weights = min(sum(block.weights for block in layout.blocks if block.device == gpu.device), held)
     refused = gpu.on_card if gpu.on_card > gpu.capacity else 0

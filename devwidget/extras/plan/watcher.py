@@ -107,11 +107,11 @@ class Watcher:
             self._peaks[index].tips_over = self._find_moment()
 
     def note_guess(self) -> None:
-        """Note that the step goes on by a choice that was guessed."""
+        """Note that the step continues with a guessed choice."""
         self.guesses[self._find_moment()] = None
 
     def forget_modules(self) -> None:
-        """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that no collector sees."""
+        """Free the copy: its storages hold us by way of the ledger, a circle through C++ that no collector sees."""
         self.where = self.making = None
         self._parameters = []
 
@@ -242,7 +242,7 @@ def _is_machinery(filename: str) -> bool:
 
 @functools.cache
 def _machinery_folders() -> tuple[str, ...]:
-    """Return where torch lives, and accelerate, whose hooks stand between the parts of a model."""
+    """Return the folders of torch, and of accelerate, whose hooks run between the parts of a model."""
     found = importlib.util.find_spec("accelerate")
     homes = [torch.__file__]
     if found is not None and found.origin:

@@ -38,7 +38,7 @@ class WhatIf:
 
     Attributes:
         model: as it was given; it is kept as long as the plan is.
-        inputs: what it is called with.
+        inputs: the arguments of its call.
         asked: the other arguments of the plan.
         first: the plan itself.
         again: plans a step.
@@ -207,7 +207,7 @@ def _require_batch(step: WhatIf) -> AskedSize:
     setting = step.setting
     if not setting.batch:
         why = Message("it is packed, or holds no tensor with a dimension")
-        raise DevwidgetError(Message("the batch has no size to be changed"), why=why)
+        raise DevwidgetError(Message("the size of the batch cannot be changed"), why=why)
     return setting
 
 
@@ -227,7 +227,7 @@ def _try_smaller_batch(step: WhatIf) -> Question[list[Tried]]:
     size = step.batch or 0
     plans = yield from _plan_smaller(step.first, size, _want_batch)
     for each in (yield from _choose_sizes(plans, _want_batch)):
-        cost = Message("{count} batches in place of one", count=math.ceil(size / each))
+        cost = Message("{count} batches instead of one", count=math.ceil(size / each))
         found.append(Tried(Message("a batch of {size}", size=each), plans[each].room, cost=cost))
     loop, largest = step.asked["loop"], largest_fitting(plans)
     if not largest or "backward" not in step.first.phases or loop.is_own or loop.accumulate > 1:
@@ -252,7 +252,7 @@ def _try_shorter_text(step: WhatIf) -> Question[list[Tried]]:
     size = step.length or 0
     plans = yield from _plan_smaller(step.first, size, _want_length)
     for each in (yield from _choose_sizes(plans, _want_length)):
-        cost = Message("what stands beyond in texts of {size}", size=size)
+        cost = Message("the rest of each text after {size}", size=size)
         found.append(Tried(Message("a text of {size}", size=each), plans[each].room, cost=cost))
     return found
 
@@ -282,7 +282,7 @@ def _choose_sizes(plans: dict[int, Plan], want: WantSize) -> Question[list[int]]
 
 
 def _try_cards(step: WhatIf, names: tuple[str, ...] = (), also: Sequence[str] | None = None) -> Question[OnCards]:
-    """Plan the step on cards; without `also`, with all that can be planned beside it."""
+    """Plan the step on cards; without `also`, with everything else that can be planned."""
     uses = list_uses(step.model, step.asked, step.first.phases, also)
     cards = sorted([find_card(name) for name in names] or CARDS.values(), key=lambda card: card.memory_bytes)
     settings = [replace(step.setting, card=card.name, memory=()) for card in cards]

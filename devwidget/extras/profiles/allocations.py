@@ -57,7 +57,7 @@ class History:
         self.marks.append((number, size))
 
     def give_back(self, address: int, number: int, phase: str) -> bool:
-        """Note an event that gives bytes back; False for those of which nobody saw that they were asked for."""
+        """Note an event that gives bytes back; return False if their allocation was not seen."""
         place = self.living.pop(address, None)
         if place is None:
             return False
@@ -88,7 +88,7 @@ def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
 
 
 def build_curve(device: DeviceId, history: History, reserved: int) -> MemoryCurve:
-    """Build the curve of a GPU of which the allocator holds `reserved` bytes at the end."""
+    """Build the curve of a GPU whose allocator holds `reserved` bytes at the end."""
     roles = list(map(_infer_role, history.stacks, history.begun, history.ended_in))
     start = sum(size for size, begun in zip(history.sizes, history.begun, strict=True) if not begun)
     levels = list(itertools.accumulate((change for _, change in history.marks), initial=start))

@@ -26,7 +26,7 @@ from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 INFERRED = Message(
     "{kind}: {reason}",
     kind=Message("modules and parts of the step"),
-    reason=Message("inferred from the stacks of the profiler; a line is where its function begins"),
+    reason=Message("inferred from the stacks of the profiler; each line is the start of its function"),
 )
 _NO_STACKS = Message(
     "{kind}: {reason}", kind=Message("modules and lines"), reason=Message("the profiler ran without with_stack=True")
@@ -68,7 +68,7 @@ def _check_event(event: Event) -> Event:
 
 
 class _KinetoReader:
-    """The events of one file, those on GPUs beside the operators that launched them."""
+    """The events of one file, with the GPU events of each operator that launched some."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._start = min((event["ts"] for event in events), default=0)
@@ -171,7 +171,7 @@ class _KinetoReader:
 
 
 _Row = tuple[Any, dict[str, Any], dict[str, Any]]
-"""A row of a trace, what is said of the first of equal ones, and what of the last."""
+"""A row of a trace, the facts of the first of equal rows, and those that the last one has."""
 
 
 def _fold_equal(rows: Iterable[_Row]) -> tuple[Any, ...]:

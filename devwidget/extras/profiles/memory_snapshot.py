@@ -24,12 +24,12 @@ from devwidget.records.trace import Trace
 INFERRED = Message(
     "{kind}: {reason}",
     kind=Message("modules, phases and what bytes are for"),
-    reason=Message("inferred from the stacks in the file and from when bytes were given back"),
+    reason=Message("inferred from the stacks in the file and from when bytes were freed"),
 )
 _LARGEST = 1 << 48
 # One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames.
 _MOST_READINGS = 8
-_AGAIN = Message("it names one list again and again")
+_AGAIN = Message("it refers to one list too many times")
 
 
 def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:

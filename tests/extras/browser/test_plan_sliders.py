@@ -166,4 +166,4 @@ def test_keys_alone_move_ask_and_read(live):
         page.page.keyboard.press("Tab")
     assert page.page.evaluate("document.activeElement.textContent") == "Find the largest batch"
     page.page.keyboard.press("Enter")
-    expect(page.page.locator(".dw-tried")).to_contain_text("the largest batch that fits by more than plans were off")
+    expect(page.page.locator(".dw-tried")).to_contain_text("the largest batch that fits by more than the error margin")

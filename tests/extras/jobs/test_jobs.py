@@ -112,7 +112,7 @@ def test_what_nccl_does_not_take_is_refused_in_its_words(jobs):
 
 
 def test_without_values_there_is_nothing_to_send():
-    with devwidget.simulate(2, compute=False), pytest.raises(SimulationError, match="without values send nothing"):
+    with devwidget.simulate(2, compute=False), pytest.raises(SimulationError, match="without values cannot send"):
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 

@@ -75,8 +75,8 @@ def test_the_command_prints_a_table_to_paste(config, capsys):
 
 def test_what_is_no_model_of_texts_is_refused(tmp_path, capsys):
     path = tmp_path / "config.json"
-    with pytest.raises(DevwidgetError, match="there is no configuration"):
+    with pytest.raises(DevwidgetError, match="cannot load the configuration"):
         plan_by_name(str(path), 1, "1GiB", None, 1, 8)
     path.write_text(json.dumps({"model_type": "vit", "architectures": ["ViTForImageClassification"]}))
     assert main(["plan", str(path), "--memory", "1GiB"]) == 2
-    assert "ViTConfig is no model of texts" in capsys.readouterr().err
+    assert "ViTConfig is not a language model" in capsys.readouterr().err

@@ -228,7 +228,7 @@ def test_a_loop_of_ones_own_is_run_as_it_is(loop, same):
     assert found.devices[0].peak == peak(loop=same)
     assert found.phases == ("forward", "loss", "backward", "optimizer")
     assert found.devices[0].peak_at.phase == planned(loop=same).devices[0].peak_at.phase
-    assert f"planned is the loop `{loop.__name__}`" in str(found)
+    assert f"loop: `{loop.__name__}`" in str(found)
     assert found.largest_batch().size > 256
 
 
@@ -244,7 +244,7 @@ def ends(model, x, optimizer):
         ({"accumulate": 0}, "`accumulate` is 0"),
         ({"autocast": 16}, "`autocast` is a `int`"),
         ({"grad_scaler": 1}, "neither True nor False"),
-        ({"zero_grad": "never"}, "no way to let gradients go"),
+        ({"zero_grad": "never"}, "`zero_grad` cannot be"),
         ({"checkpointing": "some"}, "`checkpointing` is 'some'"),
         ({"optimizer": None, "grad_scaler": True}, "for a step with an optimizer"),
         ({"loop": own_loop}, "computes its own loss"),

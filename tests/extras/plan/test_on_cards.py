@@ -79,7 +79,7 @@ def test_the_model_is_as_it_was():
 
 def test_what_is_none_is_refused():
     asked = plan()
-    with pytest.raises(DevwidgetError, match="is nothing to plan beside a step"):
+    with pytest.raises(DevwidgetError, match="`also` cannot be"):
         asked.on_cards(also=("Lora",))
     with torch.no_grad(), pytest.raises(DevwidgetError, match="LoRA is for a step that trains"):
         plan(make_model().eval(), optimizer=None).on_cards(also=("LoRA",))

@@ -110,11 +110,11 @@ class Counted(Tagger):
 
 
 def test_lengths_that_nobody_knows_are_refused():
-    with pytest.raises(SimulationError, match="decides by values that a plan does not have"):
+    with pytest.raises(SimulationError, match="depends on values that a plan does not have"):
         plan(Counted(), X, torch.tensor(LENGTHS))
 
 
 def test_a_packed_batch_has_no_size_that_could_be_changed():
     packed = pack_padded_sequence(X, torch.tensor(LENGTHS), batch_first=True, enforce_sorted=False)
-    with pytest.raises(DevwidgetError, match="no size to be changed"):
+    with pytest.raises(DevwidgetError, match="size of the batch cannot be changed"):
         plan(nn.LSTM(16, 32, batch_first=True), packed).largest_batch()

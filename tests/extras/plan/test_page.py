@@ -61,9 +61,9 @@ def test_there_are_three_answers():
     plans = [make_plan(capacity) for capacity in (40, 21.6, 18)]
     assert [plan.fit for plan in plans] == ["fits", "fits by less", "does not fit"]
     assert [plan.fits for plan in plans] == [True, True, False]
-    for plan, words in zip(plans, ("to spare", "less than plans were off on real cards", "more than Card has"), strict=True):
+    for plan, words in zip(plans, ("to spare", "less than the error margin", "more than Card has"), strict=True):
         assert words in plan.to_html()
-    assert "fits, by less than plans were off on real cards" in str(plans[1])
+    assert "fits, but within the error margin of the estimate" in str(plans[1])
 
 
 def test_the_page_is_whole_and_small_and_names_are_harmless():
@@ -79,13 +79,13 @@ def test_changes_stand_in_three_lists_and_a_change_beaten_by_its_cache_says_so()
     changes = Changes("Net", (FITS, CLOSE, CACHED), WITHOUT)
     assert (changes.cheapest, changes.closest) == (FITS, CLOSE)
     page = may_be_asked(make_plan(18), Asked(changes)).to_html()
-    at = [page.index(f"<b>{words}</b>") for words in ("Fit", "Fit by less", "Do not fit")]
+    at = [page.index(f"<b>{words}</b>") for words in ("Fit", "Fit closely", "Do not fit")]
     assert at == sorted(at)
-    assert "allocates 19.0 GiB, which would fit; 2.00 GiB more lie cached between blocks" in page
+    assert "allocates 19.0 GiB, which would fit; 2.00 GiB more are cached between blocks" in page
     assert "allocates 19.0 GiB" in str(changes)
     assert "with torch.autocast():" in page[page.index("<form") : page.index("radiogroup")]
     only = Changes("Net", (CLOSE,), WITHOUT)
-    assert "no change makes it fit by more than plans were off on real cards" in str(only)
+    assert "no change makes it fit by more than the error margin" in str(only)
 
 
 def test_cards_and_markdown():
@@ -133,9 +133,9 @@ def test_one_line_ends_what_fits_and_a_dashed_one_what_fits_by_more():
 def test_the_smallest_card_of_a_row_is_told_with_its_change():
     told = {
         (SMALL,): "fits none of these",
-        (SMALL, NARROW): "fits none of these by more than plans were off",
+        (SMALL, NARROW): "fits none of these by more than the error margin",
         (SMALL, CHANGED): "fits A10 with checkpointing",
-        (SMALL, CHANGED, LARGE): "fits A100 as it is, A10 with checkpointing",
+        (SMALL, CHANGED, LARGE): "fits A100 unchanged, A10 with checkpointing",
         (SMALL, LARGE): "fits A100",
         (NARROW, LARGE, LARGER): "fits A100 and larger",
     }

@@ -68,7 +68,7 @@ def test_of_256_ranks_one_of_each_kind_runs_and_empty_shards_are_told():
     assert 1 < len(plan.ranks) < 6
     empty = [rank for rank in plan.ranks if rank.without]
     assert all(first >= 8 * 3 for rank in empty for first, _ in rank.ranks)  # the head has three rows, for three of `dp`
-    assert "hold no element of" in str(plan)
+    assert "hold no part of" in str(plan)
 
 
 def test_a_rank_holds_a_part_of_what_one_gpu_would():
@@ -132,17 +132,17 @@ def test_coordinates_are_those_of_a_device_mesh():
 @pytest.mark.parametrize(
     ("mesh", "more", "said"),
     [
-        ({}, {}, "is no mesh"),
+        ({}, {}, "`parallel` cannot be"),
         ({"dp": 0}, {}, "a dimension"),
-        ({"dp": 2, "tp": 2}, {}, "over 'tp' is not known"),
+        ({"dp": 2, "tp": 2}, {}, "unknown dimension 'tp'"),
         ({"FSDP2": 2}, {}, "did you mean 'fsdp'"),
-        ({"ddp": 2, "cp": 2}, {}, "over 'cp' is not known"),
-        ({"shard": 2, "replicate": 2}, {}, "over shard x replicate together is not known"),
+        ({"ddp": 2, "cp": 2}, {}, "unknown dimension 'cp'"),
+        ({"shard": 2, "replicate": 2}, {}, "the combination of shard x replicate is not supported"),
         ({"dp": 2}, {"gpus": 4}, "4 GPUs are not the 2 ranks"),
         ({"dp": 2}, {"placement": "auto"}, "a mesh has no placement"),
         ({"dp": 2}, {"microbatches": 2}, "only a pipeline has microbatches"),
-        (None, {"parallelize": tensor_parallel}, "None is no mesh"),
-        ({"dp": 2}, {"parallelize": 3}, "`parallelize` is no function"),
+        (None, {"parallelize": tensor_parallel}, "`parallel` cannot be None"),
+        ({"dp": 2}, {"parallelize": 3}, "`parallelize` is not a function"),
         ({"pp": 3}, {"microbatches": 3}, "equal parts"),
         ({"dp": 2}, {"parallelize": lambda model, mesh: 1 / 0}, "division by zero"),
     ],

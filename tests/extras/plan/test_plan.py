@@ -88,7 +88,7 @@ class Decides(nn.Module):
 
 
 def test_a_step_that_decides_by_values_says_on_which_line():
-    with pytest.raises(SimulationError, match=r"the forward decides by values .* at test_plan.py:\d+, `return x if self.gate"):
+    with pytest.raises(SimulationError, match=r"the forward depends on values .* at test_plan.py:\d+, `return x if self.gate"):
         devwidget.plan(Decides(), torch.randn(2, 4), gpus=1, memory="1GiB")
 
 
@@ -110,8 +110,8 @@ def test_a_choice_among_unknown_numbers_is_guessed_and_told():
     assert plan.devices[0].activations == pytest.approx(2 * 64 * 1024 * 4, rel=0.05)
     assert [(guess.phase, guess.module, guess.site.file) for guess in plan.guesses] == [("forward", "", __file__)]
     assert str(plan).splitlines()[-1] == (
-        f"guessed in the model itself in forward (test_plan.py:{plan.guesses[0].site.line}): "
-        "choices among unknown numbers are spread evenly"
+        f"estimated in the model itself in forward (test_plan.py:{plan.guesses[0].site.line}): "
+        "choices that depend on unknown values are spread evenly"
     )
     assert json_io.loads(json_io.dumps(plan)) == plan
     assert not devwidget.plan(mlp(), torch.randn(2, 1024), gpus=1, memory="1GiB").guesses

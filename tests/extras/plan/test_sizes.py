@@ -46,5 +46,5 @@ def test_a_batch_without_a_size_has_no_sliders():
         def forward(self, x):
             return super().forward(x.expand(2, 4))
 
-    with pytest.raises(DevwidgetError, match="no size to be changed"):
+    with pytest.raises(DevwidgetError, match="size of the batch cannot be changed"):
         devwidget.plan(Constant(4, 4), torch.tensor(1.0), gpus=1, memory="1GiB").sliders()

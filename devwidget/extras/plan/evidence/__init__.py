@@ -1,1 +1,1 @@
-"""How far plans were off: published figures beside their plans, and the bands that follow from them."""
+"""How far plans were off: published figures next to their plans, and the bands that follow from them."""

@@ -1,4 +1,4 @@
-"""How far plans were off on real cards: published figures beside their plans, and the bands that follow from them."""
+"""How far plans were off on real cards: published figures next to their plans, and the bands that follow from them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from importlib import resources
 from typing import Literal
 
 ROWS = "rows.csv"
-"""Beside this file; written by `python -m tests.extras.plan.evidence`."""
+"""Next to this file; written by `python -m tests.extras.plan.evidence`."""
 _FINEST = 1000
 """A band is rounded up to a thousandth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure that others or we have measured, beside its plan, in bytes; a row of benchmarks/results/plans.md.
+    """One figure that others or we have measured, and its plan, in bytes; a row of benchmarks/results/plans.md.
 
     Attributes:
         source: its letter there.
@@ -87,7 +87,7 @@ libraries."""
 
 
 def find_card_band(reserved: int, context: int) -> tuple[int, int]:
-    """The least and the most that is taken of a card, where so much is planned to be reserved beside a context."""
+    """Return the least and the most that is taken of a card, for so many planned bytes reserved in addition to a context."""
     (least, most), (less, more) = find_band("reserved", "on the card").around(reserved), CONTEXT_BAND.around(context)
     return least + less, most + more
 
@@ -106,7 +106,7 @@ def name_fit(fits: bool, is_close: bool) -> Fit:
 
 
 def judge_room(taken: int, capacity: int, context: int = 0, is_card: bool = False) -> Fit:
-    """Say whether so many bytes fit: reserved beside a context on a card that is named, else allocated."""
+    """Say whether so many bytes fit: reserved in addition to a context on a named card, else allocated."""
     band = find_card_band(taken, context) if is_card else find_band("allocated").around(taken)
     return name_fit(taken <= capacity, band[1] > capacity + context)
 

@@ -45,8 +45,8 @@ from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
 
 _GROUPS: dict[Fit, tuple[str, str]] = {
-    "fits": (Message("Fit"), Message("by more than plans were off on real cards, the cheapest first")),
-    "fits by less": (Message("Fit by less"), Message("than plans were off on real cards: try before you count on it")),
+    "fits": (Message("Fit"), Message("by more than the error margin, the cheapest first")),
+    "fits by less": (Message("Fit closely"), Message("within the error margin of the estimate: try before you rely on it")),
     "does not fit": (Message("Do not fit"), Message("what saves most first")),
 }
 """Answer -> the heading of the changes that have it."""
@@ -85,7 +85,7 @@ def draw_batches(batch: LargestBatch) -> Markup:
     scale = scale_of(run.room for run in batch.tried)
     marks = {
         batch.size: say("the largest"),
-        batch.safe_size: say("the largest that fits by more than plans were off on real cards"),
+        batch.safe_size: say("the largest that fits by more than the error margin"),
         0: "",
     }
     rungs = []
@@ -117,14 +117,14 @@ _SIZE_LOOKS: dict[Fit, str] = {"fits": "", "fits by less": "dw-size-close", "doe
 def _list_size_keys(fitted: Fitted) -> Iterator[tuple[str, str, str]]:
     """What cells and lines mean, of those that are there."""
     seen = {each.fit for each in fitted.tried}
-    names = say("fits"), say("fits, by less than plans were off on real cards"), say("does not fit")
+    names = say("fits"), say("fits, but within the error margin of the estimate"), say("does not fit")
     for fit, name in zip(_SIZE_LOOKS, names, strict=True):
         if fit in seen:
             yield _SIZE_LOOKS[fit] or "dw-size-fits", "", name
     if len(seen) > 1 and "does not fit" in seen:
         yield "dw-key-end", "", say("the end of what fits")
     if {"fits", "fits by less"} <= seen:
-        yield "dw-key-safe", "", say("the end of what fits by more")
+        yield "dw-key-safe", "", say("the end of what fits by more than the error margin")
 
 
 def _draw_size(fitted: Fitted, at: int) -> Markup:
@@ -161,13 +161,14 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
     for tried in answer.tried:
         name = join_html(tried.setting.card, " ", html_element("code", format_bytes(tried.room.capacity)))
         if tried is smallest:
-            best = say("the smallest that fits by more than plans were off")
+            best = say("the smallest that fits by more than the error margin")
         else:
             best = ""
         if not tried.problem:
             rungs.append(draw_rung(_OWN_CARD, tried.room, name, best, tried is smallest))
     heading = draw_heading(
-        say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
+        say("The same step on other cards"),
+        say("{step}; each bar shows the memory of that card that a program sees", step=step),
     )
     failed = (_draw_failed(tried.setting.card, tried.problem) for tried in answer.tried)
     return join_html(heading, draw_ladder(say("card"), say("full"), rungs, _OWN_CARD), *failed)
@@ -175,7 +176,9 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
 
 def _draw_ways(answer: OnCards, step: str) -> Markup:
     """A line for each card, and what can be done on it side by side."""
-    more = say("{step}; each cell is a plan that was run, its bar is of its own card up to what a program finds", step=step)
+    more = say(
+        "{step}; each cell is a plan that was run, and its bar shows the memory of that card that a program sees", step=step
+    )
     run = [row for row in answer.rows if row.cards]
     smallest = html_element("p", *_draw_smallest(run), class_="dw-smallest-cards")
     heads = (html_element("th", html_element("b", said(row.what)), html_element("span", said(row.detail))) for row in run)
@@ -183,7 +186,7 @@ def _draw_ways(answer: OnCards, step: str) -> Markup:
     head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
     table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
     failed = [_draw_failed(row.what, row.problem) for row in answer.rows]
-    note = say("Where one does not fit as it is, changes were planned too, from the largest card down, as long as one helped.")
+    note = say("Where one does not fit unchanged, changes were planned too, from the largest card down, as long as one helped.")
     return join_html(draw_heading(say("What fits which card"), more), smallest, table, *failed, html_element("p", note))
 
 

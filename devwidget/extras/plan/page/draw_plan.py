@@ -32,7 +32,7 @@ def plan_in_notebook(plan: Plan) -> Markup:
 
 @presents("html", Plan)
 def plan_page(plan: Plan) -> str:
-    """The page as a file that stands alone."""
+    """The page as a self-contained file."""
     return draw_document(f"{plan.model}: {answer_words(plan.fit)}", draw_plan(plan))
 
 
@@ -126,7 +126,7 @@ def _draw_header(plan: Plan) -> Markup:
 
 
 def size_words(plan: Plan) -> str:
-    """Batch and length of the step, as far as they are known here."""
+    """Batch and length of the step, if they are known in this process."""
     questions = questions_of(plan)
     setting = questions.setting if questions is not None else AskedSize()
     if setting.batch and setting.length:
@@ -163,7 +163,7 @@ def verdict_words(plan: Plan, device: DevicePlan) -> str:
     if plan.fit == "does not fit":
         return say("Needs {size} more than {where} has:", **facts)
     if plan.fit == "fits by less":
-        return say("Fits {where} by {size}, less than plans were off on real cards:", **facts)
+        return say("Fits {where} by {size}, less than the error margin:", **facts)
     return say("Fits {where} with {size} to spare:", **facts)
 
 
@@ -189,9 +189,9 @@ def _choose_action(plan: Plan) -> tuple[str, str]:
         if changes.cheapest is not None:
             return _describe_cheapest(changes.cheapest)
     if batch is None:
-        return say("how far the batch may grow:"), "plan.largest_batch()"
+        return say("the largest possible batch:"), "plan.largest_batch()"
     action = "" if OnCards in asked else "plan.on_cards()"
-    return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), action
+    return say("the largest batch that fits by more than the error margin: {size}", size=batch.safe_size), action
 
 
 def _describe_cheapest(change: Tried) -> tuple[str, str]:

@@ -129,7 +129,7 @@ def draw_ladder(first: str, wall: str, rungs: Iterable[Markup], scale: Scale, la
         wall: what the wall is.
         rungs: by `draw_rung`, on the same scale.
         scale: in shares of the capacity.
-        last: the heading of what is said of each.
+        last: the heading of the last column.
     """
     at = 1 / scale.reach
     end = html_element("span", wall, class_="dw-last" if at > 0.9 else "", style=at_left(at))
@@ -149,7 +149,7 @@ def scale_of(rooms: Iterable[Room]) -> Scale:
 
 
 def draw_rung(scale: Scale, room: Room, words: str, more: str = "", is_first: bool = False) -> Markup:
-    """One line of a ladder: what was planned, what it takes of the capacity, and what is said of it."""
+    """One line of a ladder: what was planned, what it takes of the capacity, and a remark."""
     cells = format_bytes(room.on_card), _draw_spare(room), more
     what = draw_glyph(GLYPHS[room.fit], fit_words(room.fit)), _draw_span(words)
     track = html_element("span", *draw_track(scale, room), class_="dw-track")

@@ -10,22 +10,22 @@ from devwidget.report.style.safe_text import Markup, html_element, join_html
 _OFFERS = {
     "changes": (
         Message("What would make it fit"),
-        Message("each change is planned in full: what it saves, what it costs, and whether the step fits then"),
+        Message("plan each change: what it saves, what it costs, and whether the step then fits"),
         Message("Plan changes"),
     ),
     "batch": (
         Message("The largest batch"),
-        Message("a few batches are planned, until one fits and one more sample does not"),
+        Message("plan a few batches, until one fits and one more sample does not"),
         Message("Find the largest batch"),
     ),
     "sizes": (
         Message("Batch × length"),
-        Message("some 12 sizes around this one are planned"),
+        Message("plan about 12 sizes around this one"),
         Message("Plan sizes around it"),
     ),
     "cards": (
         Message("What fits which card"),
-        Message("this step, LoRA and inference are planned on each card that is known, with a change where one does not fit"),
+        Message("plan this step, LoRA and inference on each known card, with a change where one does not fit"),
         Message("Plan other cards"),
     ),
 }

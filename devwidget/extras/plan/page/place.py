@@ -1,4 +1,4 @@
-"""A layout as a page in the panel's design: what is proposed beside what accelerate does, as columns, ribbons and figures."""
+"""A layout as a page in the panel's design: the proposal and accelerate's, as columns, ribbons and figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def layout_in_notebook(layout: Layout) -> Markup:
 
 @presents("html", Layout)
 def layout_page(layout: Layout) -> str:
-    """The page as a file that stands alone."""
+    """The page as a self-contained file."""
     return draw_document(f"{layout.model}: {fits_words(layout.fits)}", draw_layout(layout))
 
 
@@ -57,7 +57,7 @@ def layout_words(layout: Layout) -> str:
     """`Fits over 2 GPUs, 2 hops in a forward:`."""
     gpus = count_words(len(layout.devices), "GPU")
     if not layout.fits:
-        return say("Fits on no split over {gpus} that was tried:", gpus=gpus)
+        return say("No tried split over {gpus} fits:", gpus=gpus)
     used = len({block.device for block in layout.blocks})
     facts = {"gpus": gpus, "used": used, "hops": hop_words(layout.hops, layout.crossing)}
     if used < len(layout.devices):
@@ -74,14 +74,14 @@ def spare_words(layout: Layout) -> str:
         "capacity": format_bytes(gpu.capacity),
     }
     if not layout.fits:
-        return say("of those this one needs least, {size} more than {device} has", **facts)
+        return say("this one needs least, {size} more than {device} has", **facts)
     if gpu.is_close:
-        return say("{device} has {size} to spare, less than plans were off on real cards", **facts)
+        return say("{device} has {size} to spare, less than the error margin", **facts)
     return say("{device} has {size} of {capacity} to spare", **facts)
 
 
 def _draw_pictures(layout: Layout) -> Iterator[Markup]:
-    more = say("from one step without values; the wall of a GPU is filled up to its peak")
+    more = say("from one step without values; a GPU is filled up to its peak")
     yield _draw_picture(say("What is proposed"), more, layout)
     if layout.auto is not None and layout.auto.places:
         blocks = tuple(replace(block, device=place) for block, place in zip(layout.blocks, layout.auto.places, strict=True))
@@ -109,7 +109,7 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto.places:
         told = ""
     else:
-        told = say("its map splits where no block ends")
+        told = say("its map splits inside a block")
     yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
 
 

@@ -1,4 +1,4 @@
-"""A layout -> what the panel of a model needs to draw it beside the model as it is."""
+"""A layout -> what the panel of a model needs to draw it next to the current one."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def draw_output(page: Markup) -> Markup:
 
 
 def draw_document(title: str, page: Markup) -> str:
-    """A page as a file that stands alone, light or dark as its reader is."""
+    """A page as a self-contained file, in the colour scheme of the reader."""
     view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
     style = html_element("style", Markup(static_text("page.css")))
     head = html_element("head", view, html_element("title", title), style)

@@ -43,10 +43,10 @@ def draw_heading(words: str, more: str) -> Markup:
 
 def _draw_peak(plan: Plan) -> Markup:
     scale = Scale(_ROOM * max(max(each.capacity, each.on_card, each.on_card_band[1]) for each in plan.devices))
-    against = say("against the memory that was named")
+    against = say("compared with the given memory")
     names = [("", part_hue(part), said(name)) for part, name in PARTS.items()]
     if plan.card:
-        against = say("against what a program finds on the card")
+        against = say("compared with the memory that a program sees on the card")
         names += [("dw-cached", "", say("cached")), ("dw-context", "", say("CUDA's context"))]
     rows = [row for device in plan.devices for row in _draw_device(plan, device, scale)]
     rows += [html_element("b"), scale.draw_ticks(plan.tightest.capacity), html_element("b")]
@@ -55,7 +55,7 @@ def _draw_peak(plan: Plan) -> Markup:
 
 
 def _draw_device(plan: Plan, device: DevicePlan, scale: Scale) -> Iterator[Markup]:
-    """The waterfall of one GPU: what is allocated by category, what is cached beside it, what CUDA takes."""
+    """The waterfall of one GPU: what is allocated by category, what is cached in addition, what CUDA takes."""
     name = str(device.device) if len(plan.devices) > 1 else say("allocated")
     allocated = list(_draw_categories(device, scale))
     if device.peak > device.capacity:
@@ -165,7 +165,7 @@ def _draw_outline(below: Sequence[float], above: Sequence[float], reach: float) 
 
 
 def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Markup]:
-    """The fullest moment of this step; that of all steps is told with its place."""
+    """The fullest moment of this step; the peak of all steps is described with its place."""
     held = [point.held for point in device.course]
     at = held.index(max(held))
     place = (at + 1) / len(held)
@@ -179,9 +179,9 @@ def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Ma
 
 
 _WHAT = {
-    "step": Message("the output lives until the step ends, as in a function that makes the step"),
-    "plain": Message("the last output lives into the next forward, as in a loop without a function"),
-    "trainer": Message("the output dies before backward, as in transformers' Trainer"),
+    "step": Message("the model output is freed when the step ends, as in a function that runs the step"),
+    "plain": Message("the last model output is kept until the next forward ends, as in a loop without a function"),
+    "trainer": Message("the model output is freed before backward, as in transformers' Trainer"),
 }
 _CODE = {
     "step": "def step(batch): ...",
@@ -191,8 +191,8 @@ _CODE = {
 
 
 def _draw_loops(plan: Plan) -> Iterator[Markup]:
-    yield draw_heading(say("Which loop?"), say("the peak depends on who still holds the output"))
-    head = (say("loop"), say("allocated"), "", say("what makes the difference"))
+    yield draw_heading(say("Which loop?"), say("the peak depends on when the model output is freed"))
+    head = (say("loop"), say("allocated"), "", say("the effect of the loop"))
     planned = LoopPeak(plan.loop.name, max(device.peak for device in plan.devices), plan.fits)
     label = join_html(html_element("b", planned.name), " ", say("planned"))
     _, *options = loop_words(plan.loop)

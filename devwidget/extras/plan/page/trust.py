@@ -1,4 +1,4 @@
-"""How sure a plan is: published figures beside their plans, as strips around a line where both are equal."""
+"""How sure a plan is: published figures next to their plans, as strips around a line where both are equal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEAR = 0.02
 
 
 def draw_trust(most_rows: int = 0) -> Markup:
-    """Rows by what was measured, so many of each kind; to the left is planned too low, the unsafe side."""
+    """Rows for each kind of figure, so many of each; to the left is planned too low, the unsafe side."""
     by_kind: dict[str, list[Compared]] = {kind: [] for kind in _KINDS}
     near = others = 0
     for row in list_compared():

@@ -45,9 +45,9 @@ def _name_failure(call: Callable[[], T]) -> T:
     except BaseException as error:
         if _NO_BACKWARD in str(error):
             raise DevwidgetError(
-                Message("ranks can be planned in this process no more"),
-                why=Message("each runs in a copy of it, and torch runs no backward in one once it has threads for GPUs"),
-                instead=Message("plan in a fresh kernel, before the first backward"),
+                Message("ranks can no longer be planned in this process"),
+                why=Message("each runs in a forked copy, where torch cannot run backward once it has threads for GPUs"),
+                instead=Message("plan in a new kernel, before the first backward"),
             ) from error
         raise DevwidgetError(
             Message("the step fails on this mesh: {error}", error=error_text(error)),
@@ -70,14 +70,14 @@ def parse_mesh(parallel: object) -> Mesh:
     """The mesh that was asked for; raise DevwidgetError if it is none."""
     if not isinstance(parallel, Mapping) or not parallel:
         raise DevwidgetError(
-            Message("{parallel} is no mesh", parallel=f"{parallel!r:.80}"),
+            Message("`parallel` cannot be {parallel}", parallel=f"{parallel!r:.80}"),
             why=Message("it names each dimension and its size"),
             instead=_EXAMPLE,
         )
     for name, size in parallel.items():
         if type(name) is not str or type(size) is not int or size < 1:
             raise DevwidgetError(
-                Message("a dimension {name} of size {size} is none", name=f"{name!r:.40}", size=f"{size!r:.40}"),
+                Message("the dimension {name} cannot have size {size}", name=f"{name!r:.40}", size=f"{size!r:.40}"),
                 instead=_EXAMPLE,
             )
     mesh = Mesh(tuple(parallel), tuple(parallel.values()))
@@ -100,21 +100,22 @@ def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: ob
         raise DevwidgetError(Message("virtual GPUs are running"), instead=Message("stop them first, then plan"))
     if not hasattr(os, "fork"):
         raise DevwidgetError(
-            Message("ranks cannot be planned here"), why=Message("each runs in a forked process, which this system has not")
+            Message("ranks cannot be planned here"),
+            why=Message("each runs in a forked process, which this system does not support"),
         )
     has_stages = STAGES in mesh.names
     if has_stages and isinstance(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))
     if parallelize is not None and not callable(parallelize):
         raise DevwidgetError(
-            Message("`parallelize` is no function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
+            Message("`parallelize` is not a function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
         )
     if parallelize is not None:
         return
     _refuse_names(mesh)
     if has_stages and not isinstance(model, nn.Sequential):
         raise DevwidgetError(
-            Message("how a `{kind}` comes apart into stages is not known", kind=type(model).__name__),
+            Message("cannot split a `{kind}` into stages", kind=type(model).__name__),
             why=Message("only an `nn.Sequential` does by itself"),
             instead=Message("parallelize=..., a function of model and mesh that returns the stage of this rank"),
         )
@@ -125,16 +126,14 @@ def _refuse_names(mesh: Mesh) -> None:
     known = (*REPLICAS, *SHARDS, STAGES)
     for name in mesh.names:
         if name not in known:
-            what = Message(
-                "what a mesh does over {name} is not known{hint}", name=repr(name), hint=nearest(name.lower(), known)
-            )
+            what = Message("unknown dimension {name}{hint}", name=repr(name), hint=nearest(name.lower(), known))
             raise DevwidgetError(what, instead=_FORMS)
     kinds = [name for name in mesh.names if name != STAGES]
     of_data = tuple(REPLICAS if name in REPLICAS else SHARDS for name in kinds)
     alone = () if STAGES in mesh.names else (REPLICAS,)
     if of_data not in {(SHARDS,), (REPLICAS, SHARDS), alone}:
         raise DevwidgetError(
-            Message("how a model is spread over {names} together is not known", names=" x ".join(mesh.names)), instead=_FORMS
+            Message("the combination of {names} is not supported", names=" x ".join(mesh.names)), instead=_FORMS
         )
 
 
@@ -150,7 +149,7 @@ def _refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: 
     if microbatches is not None and not has_stages:
         raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
     if has_stages and (asked["loop"] != Loop() or asked["checkpointing"]):
-        what = Message("a plan for a pipeline knows one loop, that of its schedule")
+        what = Message("a plan for a pipeline only supports the loop of its schedule")
         raise DevwidgetError(what, instead=Message("leave the loop out"))
 
 
@@ -170,7 +169,7 @@ def make_parallel_plan(
     target: Any,
     optimizer: Any,
 ) -> ParallelPlan:
-    """See `devwidget.plan`; `options` are those of the loop."""
+    """See `devwidget.plan`; `options` are the arguments of the loop."""
     refuse_model(model)
     mesh = parse_mesh(parallel)
     asked = ask_for_loop(optimizer, loss_fn, target, options)

@@ -66,7 +66,7 @@ class Shard:
 
     Attributes:
         shape: of the whole.
-        dims: names of the dimensions of its mesh; () for a parameter that is no DTensor.
+        dims: names of the dimensions of its mesh; () for a parameter that is not a DTensor.
         sizes: of these.
         placements: one for each of them.
     """

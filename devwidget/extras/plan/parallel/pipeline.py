@@ -100,6 +100,6 @@ def _make_arrived(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 def _cut_microbatch(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:
     if not tensor.dim() or tensor.shape[0] % microbatches:
         facts = {"shape": list(tensor.shape), "microbatches": microbatches}
-        what = Message("a batch of shape {shape} has no {microbatches} equal parts", **facts)
+        what = Message("a batch of shape {shape} cannot be split into {microbatches} equal parts", **facts)
         raise DevwidgetError(what, instead="microbatches=...")
     return tensor[: tensor.shape[0] // microbatches]

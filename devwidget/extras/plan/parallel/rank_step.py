@@ -137,9 +137,9 @@ class _UnchangedReducer:
         except RuntimeError as error:
             if _LEFT_OUT in str(error):
                 raise DevwidgetError(
-                    Message("the step leaves out parameters, and DistributedDataParallel begins no other after it"),
-                    why=Message("it waits for the gradients of all that require any"),
-                    instead=Message("parameter.requires_grad_(False) for those that no loss depends on"),
+                    Message("the step leaves out parameters, and DistributedDataParallel cannot start another one"),
+                    why=Message("it waits for the gradients of all parameters that require one"),
+                    instead=Message("call parameter.requires_grad_(False) on parameters that the loss does not depend on"),
                 ) from None
             return False
 
@@ -151,8 +151,8 @@ class _UnchangedReducer:
 def _refuse_option(option: str) -> DevwidgetError:
     return DevwidgetError(
         Message("DistributedDataParallel with `{option}` cannot be planned", option=option),
-        why=Message("it asks all ranks which parameters a step has used, and those of a plan have no values to tell"),
-        instead=Message("plan without it, with a model of which each step uses every parameter"),
+        why=Message("it asks all ranks which parameters a step has used, and the ranks of a plan have no values to send"),
+        instead=Message("plan without it, with a model whose every step uses all parameters"),
     )
 
 
@@ -194,7 +194,7 @@ class RankResult:
         at: where it is in the mesh.
         shards: how its parameters are spread.
         plan: what it needs; which ranks are like it is not known here.
-        ways: by what the model was spread.
+        ways: classes of torch that spread the model.
         passed: what a stage passes on.
     """
 

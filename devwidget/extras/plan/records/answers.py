@@ -37,7 +37,7 @@ class Room:
         capacity: what that GPU has.
         allocated: the most that tensors take.
         fit: whether all GPUs of the plan have room by more than plans were off on real cards, one by less, or one has none.
-        cached: what the allocator holds beside them.
+        cached: what the allocator holds in addition.
         context: what CUDA takes.
     """
 
@@ -54,7 +54,7 @@ class Room:
 
     @property
     def is_over_by_cache(self) -> bool:
-        """Whether it does not fit, and would if nothing were reserved beside what is allocated."""
+        """Whether it does not fit, and would if only the allocated bytes were reserved."""
         return self.fit == "does not fit" and 0 < self.allocated <= self.capacity - self.context
 
 
@@ -202,7 +202,7 @@ class Generation(Record):
 
     @property
     def taken(self) -> int:
-        """The most that is taken, as far as it is predicted."""
+        """The most that is predicted to be taken."""
         return self.reserved or self.peak
 
     @property
@@ -216,7 +216,7 @@ class Generation(Record):
         return self.name_fit_of(max(self.peak, self.reserved))
 
     def name_fit_of(self, taken: int) -> Fit:
-        """The same of so many bytes: reserved beside the context where a card is named, else allocated."""
+        """The same for so many bytes: reserved in addition to the context where a card is named, else allocated."""
         return judge_room(taken, self.capacity, self.context, is_card=bool(self.reserved))
 
 
@@ -329,14 +329,14 @@ class Layout(Record):
     _page: ProcessLocal[Callable[[Layout], None]] = process_local()
 
     def _ipython_display_(self) -> None:
-        """Show the page with its buttons where a notebook runs; what a viewer without a kernel shows is saved beside it."""
+        """Show the page with its buttons in a running notebook; a static page is saved with it for viewers without a kernel."""
         if self._page.value is None:
             raise NotImplementedError("a layout that was loaded is shown as it was saved")
         self._page.value(self)
 
     @property
     def tightest(self) -> PlacedGpu:
-        """The GPU of which the largest share is taken."""
+        """The GPU with the largest share taken."""
         return max(self.devices, key=lambda gpu: gpu.on_card / gpu.capacity)
 
     @property
@@ -393,7 +393,7 @@ class CardRow:
     Attributes:
         what: training, LoRA or inference.
         detail: how, in words.
-        cards: from the smallest to the largest; where it does not fit as it is, with the change that comes nearest.
+        cards: from the smallest to the largest; where it does not fit unchanged, with the change that comes nearest.
         problem: why it cannot be done on any of them; "" if it runs.
     """
 

@@ -64,7 +64,7 @@ class RankPlan:
 
     @property
     def on_card(self) -> int:
-        """The most that the process takes of the card, as far as it is predicted."""
+        """The most that the process is predicted to take of the card."""
         return max(self.peak, self.reserved) + self.context
 
     @property
@@ -82,7 +82,7 @@ class ParallelPlan(Record):
         mesh: names and sizes of its dimensions, in order.
         parameters: how many tensors the parameters of the whole model are.
         ranks: one entry for each kind of rank, the largest peak first.
-        ways: by what the model was spread, such as `FSDP2`, as far as classes of torch tell.
+        ways: how the model was spread, such as `FSDP2`, judged by classes of torch.
         loop: what is around the step.
         card: the kind of card that was asked for; "" for GPUs with a capacity and nothing else.
     """

@@ -136,7 +136,7 @@ class DevicePlan:
 
     @property
     def on_card(self) -> int:
-        """The most that the process takes of the card, as far as it is predicted."""
+        """The most that the process is predicted to take of the card."""
         return self.peak + self.cached + self.context
 
     @property
@@ -239,7 +239,7 @@ class Plan(Record):
         return Record.save(replace(self, asked_before=group_answers(self.answers), _questions=ProcessLocal()), path)
 
     def _ipython_display_(self) -> None:
-        """Show the page with its sliders where a notebook runs; what a viewer without a kernel shows is saved beside it."""
+        """Show the page with its sliders in a running notebook; a static page is saved with it for viewers without a kernel."""
         questions = questions_of(self)
         if questions is None:
             raise NotImplementedError("a plan without its model is shown as it was saved")
@@ -287,7 +287,7 @@ class Plan(Record):
 
         Args:
             cards: names of kinds, as for `devwidget.plan`.
-            also: what else to plan on each. "LoRA" trains adapters beside the frozen layers of attention in place of the
+            also: what else to plan on each. "LoRA" trains adapters on the frozen layers of attention in place of the
                 weights, "inference" is one forward. What does not fit then is planned with changes too.
 
         Raises:

@@ -1,4 +1,4 @@
-"""PlanWidget: the page of a plan with sliders; where they stand a plan is run between cells, or shown if it was run before."""
+"""PlanWidget: the page of a plan with sliders; the plan for their values is run between cells, or shown if run before."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
 
     @property
     def shown(self) -> Plan:
-        """The plan that is shown, which can be asked; raise DevwidgetError if nobody has it any more."""
+        """The plan that is shown, which can be asked; raise DevwidgetError if it was freed."""
         root = self._find_questions()
         return may_be_asked(root.first, root) if self.setting == root.setting else root.tried[self.setting]
 
@@ -140,19 +140,19 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         self.view.status = {"kind": "busy", "text": words}
 
     def _tell_end(self, error: BaseException | None) -> None:
-        """Draw what came of a run; one that failed or was cancelled leaves what is shown as it is."""
+        """Draw the result of a run; one that failed or was cancelled changes nothing."""
         if error is None:
             self.setting = self._wanted
             self.draw()
             self.view.status = {"kind": "done", "text": ""}
         elif isinstance(error, KeyboardInterrupt):
-            self.view.status = {"kind": "cancelled", "text": say("cancelled; what was planned before is shown")}
+            self.view.status = {"kind": "cancelled", "text": say("cancelled; showing the previous plan")}
         else:
             self.view.status = {"kind": "refused", "text": refusal_words(error)}
 
 
 def _nobody_to_ask() -> DevwidgetError:
-    what = Message("this plan was loaded, made by hand, or let go of: its model is not here")
+    what = Message("this plan was loaded, made by hand, or freed: its model is not here")
     return DevwidgetError(what, instead=Message("keep what devwidget.plan(...) returns"))
 
 

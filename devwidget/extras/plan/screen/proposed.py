@@ -11,7 +11,7 @@ from devwidget.report.page.assets import files_of_extra
 
 @section
 class ProposedLayout(Section):
-    """Beside the devices of the model as it is: those of a layout."""
+    """The devices of a layout, next to the current devices of the model."""
 
     name = "proposed"
     scripts = files_of_extra("plan", "proposed.js")
@@ -23,7 +23,7 @@ class ProposedLayout(Section):
         self._table = panel.table
 
     def propose(self, layout: Layout) -> None:
-        """Draw what `devwidget.place` says beside the model as it is."""
+        """Draw the proposal of `devwidget.place` next to the current devices of the model."""
         with self.panel.lock:
             self._layout = layout
             self.draw()

@@ -94,7 +94,7 @@ def fit_words(fit: Fit) -> str:
 def answer_words(fit: Fit) -> str:
     """The answer for all of them."""
     if fit == "fits by less":
-        return say("fits, by less than plans were off on real cards")
+        return say("fits, but within the error margin of the estimate")
     return said(_FITS[fit])
 
 
@@ -121,21 +121,22 @@ def _band_words(plan: Plan) -> str:
     facts = {"device": fullest.device, "least": least, "most": most}
     if fullest.is_close:
         return say(
-            "{device} may take {least} to {most}, as far as plans were off on real cards; the capacity is between", **facts
+            "{device} may take {least} to {most}, with the error margin of plans on real cards; the capacity is between",
+            **facts,
         )
-    return say("{device} may take {least} to {most}, as far as plans were off on real cards", **facts)
+    return say("{device} may take {least} to {most}, with the error margin of plans on real cards", **facts)
 
 
 _LOOPS = {
-    "step": Message("planned is a step whose output dies at its end"),
-    "plain": Message("planned is a loop whose output lives into the next forward"),
-    "trainer": Message("planned is transformers' Trainer, where the output dies before backward"),
+    "step": Message("loop: the model output is freed when the step ends"),
+    "plain": Message("loop: the model output is kept until the next forward ends"),
+    "trainer": Message("loop: transformers' Trainer, which frees the model output before backward"),
 }
 
 
 def loop_words(loop: PlannedLoop) -> Iterator[str]:
     """Which loop was planned."""
-    yield say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])
+    yield say("loop: `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])
     if loop.accumulate > 1:
         yield say("{count} batches accumulated", count=loop.accumulate)
     if loop.autocast:
@@ -160,7 +161,7 @@ def _guess_words(plan: Plan) -> str:
     where = moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
         where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
-    return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
+    return say("estimated in {where}: choices that depend on unknown values are spread evenly", where=where)
 
 
 def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
@@ -222,7 +223,7 @@ def _rank_sentences(plan: ParallelPlan, each: RankPlan) -> Iterator[Sentence]:
     ranks = ranks_words(each.ranks)
     if each.without:
         facts = {"ranks": ranks, "without": each.without, "parameters": count_words(plan.parameters, "parameter")}
-        yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
+        yield Sentence(say("{ranks} hold no part of {without} of {parameters}", **facts))
     if not each.fits:
         missing = format_bytes(each.on_card - each.capacity)
         yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")

@@ -48,12 +48,12 @@ def largest_sentence(answer: LargestBatch) -> str:
     facts = {"model": answer.model, "taken": format_bytes(answer.on_card), "capacity": format_bytes(answer.capacity)}
     if not answer.size:
         return say("{model}: not even one sample fits, it takes {taken} of {capacity}", **facts)
-    told = say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
+    told = say("{model}: a batch of {size} fits, {taken} of {capacity}; a larger one does not", size=answer.size, **facts)
     if answer.safe_size == answer.size:
         return told
     if not answer.safe_size:
-        return row_words((told, say("none fits by more than plans were off on real cards")))
-    safe = say("up to {size} fit by more than plans were off on real cards", size=answer.safe_size)
+        return row_words((told, say("none fits by more than the error margin")))
+    safe = say("up to {size} fit by more than the error margin", size=answer.safe_size)
     return row_words((told, safe))
 
 
@@ -64,7 +64,7 @@ def changes_parts(answer: Changes) -> Iterator[Part]:
     if answer.cheapest is not None:
         told = say("the cheapest change that fits: {change}", change=said(answer.cheapest.what))
     elif answer.closest is not None:
-        told = say("no change makes it fit by more than plans were off on real cards")
+        told = say("no change makes it fit by more than the error margin")
     size = format_bytes(answer.on_card)
     yield Sentence(say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size), "verdict")
     head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
@@ -85,14 +85,14 @@ def change_cost(change: Tried) -> str:
     if not change.room.is_over_by_cache:
         return said(change.cost)
     sizes = {"allocated": format_bytes(change.room.allocated), "cached": format_bytes(change.room.cached)}
-    over = say("allocates {allocated}, which would fit; {cached} more lie cached between blocks", **sizes)
+    over = say("allocates {allocated}, which would fit; {cached} more are cached between blocks", **sizes)
     return row_words((said(change.cost), over))
 
 
 @shows(OnCards)
 def on_cards_parts(answer: OnCards) -> Iterator[Part]:
     """The step on each card."""
-    told = say("{model} fits on none of these cards by more than plans were off", model=answer.model)
+    told = say("{model} fits on none of these cards by more than the error margin", model=answer.model)
     smallest = find_first(answer.tried)
     if smallest is not None:
         facts = {"model": answer.model, "card": smallest.setting.card, "gpus": count_words(answer.gpus, "GPU")}
@@ -140,7 +140,7 @@ def smallest_words(row: CardRow) -> str:
     if smallest is None:
         fits = find_first(row.cards, "fits by less") is not None
         if fits:
-            return say("fits none of these by more than plans were off")
+            return say("fits none of these by more than the error margin")
         return say("fits none of these")
     facts = {"card": smallest.setting.card, "change": said(smallest.what)}
     if not smallest.what:
@@ -150,7 +150,7 @@ def smallest_words(row: CardRow) -> str:
     plain = find_first([card for card in row.cards if not card.what])
     if plain is None:
         return say("fits {card} with {change}", **facts)
-    return say("fits {plain} as it is, {card} with {change}", plain=plain.setting.card, **facts)
+    return say("fits {plain} unchanged, {card} with {change}", plain=plain.setting.card, **facts)
 
 
 @shows(Generation)
@@ -162,10 +162,10 @@ def generation_parts(generation: Generation) -> Iterator[Part]:
 
 
 def generation_words(generation: Generation) -> Iterator[str]:
-    """What stands below the lengths."""
+    """The sentences below the lengths."""
     yield _logits_words(generation.logits)
     if generation.num_beams > 1:
-        yield say("each text is read and written in {count} beams", count=generation.num_beams)
+        yield say("each text is processed in {count} beams", count=generation.num_beams)
     grows = {"size": format_bytes(round(generation.bytes_per_token)), "longest": f"{generation.longest:,}"}
     if generation.cache == "static":
         yield say("a static cache takes {size} for each token of the batch, all of it from the start", **grows)
@@ -176,9 +176,9 @@ def generation_words(generation: Generation) -> Iterator[str]:
 
 def _logits_words(positions: int) -> str:
     if positions == 1:
-        return say("of the prompt the last position alone has logits, as `generate` asks for them")
+        return say("only the last position of the prompt has logits, as in `generate`")
     if positions:
-        return say("of the prompt {count} positions have logits", count=positions)
+        return say("{count} positions of the prompt have logits", count=positions)
     return say("every position of the prompt has logits")
 
 
@@ -229,7 +229,7 @@ def layout_sentence(layout: Layout) -> str:
         "Layout: {model} over {gpus}: {answer} · {moved} in a forward",
         model=layout.model,
         gpus=count_words(len(layout.devices), "GPU"),
-        answer=say("fits") if layout.fits else say("fits on no split that was tried; this one needs least"),
+        answer=say("fits") if layout.fits else say("no tried split fits; this one needs least"),
         moved=hop_words(layout.hops, layout.crossing),
     )
 
