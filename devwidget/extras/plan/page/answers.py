@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.page.marks import (
-    GLYPHS,
-    Scale,
-    draw_glyph,
-    draw_keys,
-    draw_ladder,
-    draw_prose,
-    draw_rung,
-    draw_track,
-    scale_of,
-)
-from devwidget.extras.plan.page.step import draw_heading
+from devwidget.extras.plan.page.marks import Scale, draw, draw_ladder, draw_prose, draw_rung, scale_of
 from devwidget.extras.plan.records.answers import (
     CardRow,
     Changes,
@@ -40,7 +29,7 @@ from devwidget.extras.plan.words.questions import (
 )
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
 
@@ -57,16 +46,15 @@ def draw_changes(changes: Changes) -> Markup:
     run = [change for change in changes.tried if not change.problem]
     scale = scale_of([changes.without, *(change.room for change in run)])
     without = format_bytes(changes.on_card)
-    heading = draw_heading(
-        say("What would make it fit"), say("each line is a plan that was run; {size} without a change", size=without)
-    )
+    more = say("each line is a plan that was run; {size} without a change", size=without)
+    heading = draw("heading", say("What would make it fit"), more)
     rungs = list[Markup]()
     for fit, (name, more) in _GROUPS.items():
         group = [change for change in run if change.fit == fit]
         if group:
-            rungs.append(html_element("p", html_element("b", said(name)), f" {said(more)}", class_="dw-group"))
+            rungs.append(draw("remark", said(name), f" {said(more)}", "dw-group"))
         for change in group:
-            words = join_html(said(change.what), html_element("code", change.code) if change.code else "")
+            words = join_html(said(change.what), draw("code", change.code, "") if change.code else "")
             rungs.append(draw_rung(scale, change.room, words, change_cost(change), change is changes.cheapest))
     wall = format_bytes(changes.without.capacity)
     ladder = draw_ladder(say("change"), wall, rungs, scale, say("what it costs"))
@@ -75,9 +63,7 @@ def draw_changes(changes: Changes) -> Markup:
 
 def _draw_failed(what: str, problem: str) -> Markup:
     """What cannot be run, and why; nothing of what ran."""
-    if problem:
-        return html_element("p", html_element("b", said(what)), ": ", said(problem))
-    return Markup("")
+    return draw("remark", said(what), f": {said(problem)}") if problem else Markup("")
 
 
 def draw_batches(batch: LargestBatch) -> Markup:
@@ -93,22 +79,19 @@ def draw_batches(batch: LargestBatch) -> Markup:
         size = run.setting.batch
         words = count_words(size, "sample")
         rungs.append(draw_rung(scale, run.room, words, marks.get(size, ""), size == batch.safe_size))
-    heading = draw_heading(say("The largest batch"), largest_sentence(batch))
+    heading = draw("heading", say("The largest batch"), largest_sentence(batch))
     return join_html(heading, draw_ladder(say("batch"), format_bytes(batch.capacity), rungs, scale))
 
 
 def draw_sizes(fitted: Fitted) -> Markup:
     """Batch upwards, length to the right: what the fullest GPU takes, each cell a plan that was run."""
-    wide = len(fitted.lengths)
-    cells: list[Markup] = []
+    wide, rows = len(fitted.lengths), []
     for row in reversed(range(len(fitted.batches))):
-        cells.append(html_element("span", f"{fitted.batches[row]:,}", class_="dw-size-of"))
-        cells += [_draw_size(fitted, at) for at in range(row * wide, (row + 1) * wide)]
-    cells.append(html_element("span", say("batch × length"), class_="dw-size-of"))
-    cells += [html_element("span", f"{length:,}" if length else "", class_="dw-size-of") for length in fitted.lengths]
-    heading = draw_heading(say("Batch × length"), say("samples upwards, length to the right; each cell is a plan that was run"))
-    grid = html_element("div", *cells, class_="dw-sizes", style=f"--dw-across:{wide}")
-    return join_html(heading, draw_keys(_list_size_keys(fitted)), grid)
+        cells = [_describe_size(fitted, at) for at in range(row * wide, (row + 1) * wide)]
+        rows.append((f"{fitted.batches[row]:,}", cells))
+    more = say("samples upwards, length to the right; each cell is a plan that was run")
+    grid = draw("sizes", rows, [f"{length:,}" if length else "" for length in fitted.lengths])
+    return join_html(draw("heading", say("Batch × length"), more), draw("keys", _list_size_keys(fitted)), grid)
 
 
 _SIZE_LOOKS: dict[Fit, str] = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}
@@ -127,7 +110,7 @@ def _list_size_keys(fitted: Fitted) -> Iterator[tuple[str, str, str]]:
         yield "dw-key-safe", "", say("the end of what fits by more than the error margin")
 
 
-def _draw_size(fitted: Fitted, at: int) -> Markup:
+def _describe_size(fitted: Fitted, at: int) -> tuple[str, str, str]:
     cell, wide = fitted.tried[at], len(fitted.lengths)
     looks = [_SIZE_LOOKS[cell.fit]]
     if at + wide < len(fitted.tried):
@@ -136,8 +119,7 @@ def _draw_size(fitted: Fitted, at: int) -> Markup:
         looks.append(_find_line(cell.fit, fitted.tried[at + 1].fit, "beside"))
     if (cell.setting.batch, cell.setting.length) == fitted.asked:
         looks.append("dw-asked-size")
-    words = html_element("b", format_bytes(cell.on_card), title=fit_words(cell.fit))
-    return html_element("span", words, class_=" ".join(filter(None, looks)))
+    return " ".join(filter(None, looks)), format_bytes(cell.on_card), fit_words(cell.fit)
 
 
 def _find_line(fit: Fit, following: Fit, side: str) -> str:
@@ -159,17 +141,12 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
         return _draw_ways(answer, step)
     smallest, rungs = find_first(answer.tried), []
     for tried in answer.tried:
-        name = join_html(tried.setting.card, " ", html_element("code", format_bytes(tried.room.capacity)))
-        if tried is smallest:
-            best = say("the smallest that fits by more than the error margin")
-        else:
-            best = ""
+        name = join_html(tried.setting.card, " ", draw("code", format_bytes(tried.room.capacity), ""))
+        best = say("the smallest that fits by more than the error margin") if tried is smallest else ""
         if not tried.problem:
             rungs.append(draw_rung(_OWN_CARD, tried.room, name, best, tried is smallest))
-    heading = draw_heading(
-        say("The same step on other cards"),
-        say("{step}; each bar shows the memory of that card that a program sees", step=step),
-    )
+    more = say("{step}; each bar shows the memory of that card that a program sees", step=step)
+    heading = draw("heading", say("The same step on other cards"), more)
     failed = (_draw_failed(tried.setting.card, tried.problem) for tried in answer.tried)
     return join_html(heading, draw_ladder(say("card"), say("full"), rungs, _OWN_CARD), *failed)
 
@@ -180,37 +157,22 @@ def _draw_ways(answer: OnCards, step: str) -> Markup:
         "{step}; each cell is a plan that was run, and its bar shows the memory of that card that a program sees", step=step
     )
     run = [row for row in answer.rows if row.cards]
-    smallest = html_element("p", *_draw_smallest(run), class_="dw-smallest-cards")
-    heads = (html_element("th", html_element("b", said(row.what)), html_element("span", said(row.detail))) for row in run)
-    lines = [_draw_card_line(card, [(row.cards[at], row) for row in run]) for at, card in enumerate(answer.tried)]
-    head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
-    table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
+    smallest = [(said(row.what), smallest_words(row)) for row in run]
+    heads = [(said(row.what), said(row.detail)) for row in run]
+    lines = []
+    for at, card in enumerate(answer.tried):
+        cells = [_describe_cell(row.cards[at], row) for row in run]
+        lines.append((card.setting.card, format_bytes(card.room.capacity), cells))
     failed = [_draw_failed(row.what, row.problem) for row in answer.rows]
     note = say("Where one does not fit unchanged, changes were planned too, from the largest card down, as long as one helped.")
-    return join_html(draw_heading(say("What fits which card"), more), smallest, table, *failed, html_element("p", note))
+    table = draw("cards", smallest, heads, lines, _OWN_CARD)
+    return join_html(draw("heading", say("What fits which card"), more), table, *failed, draw("paragraph", note))
 
 
-def _draw_smallest(rows: Sequence[CardRow]) -> Iterator[Markup]:
-    """The answer: what each thing needs at least, of the cards that were planned."""
-    for at, row in enumerate(rows):
-        yield Markup("; " if at else "")
-        yield html_element("b", said(row.what))
-        yield join_html(" ", smallest_words(row))
-
-
-def _draw_card_line(card: Tried, uses: Sequence[tuple[Tried, CardRow]]) -> Markup:
-    words = html_element("b", card.setting.card), html_element("span", format_bytes(card.room.capacity))
-    cells = (_draw_card_cell(cell, cell is find_first(row.cards)) for cell, row in uses)
-    return html_element("tr", html_element("th", *words, scope="row"), *cells)
-
-
-def _draw_card_cell(card: Tried, is_smallest: bool) -> Markup:
-    if card.problem:
-        return html_element("td", said(card.problem))
-    track = html_element("span", *draw_track(_OWN_CARD, card.room), class_="dw-track", **{"aria-hidden": "true"})
-    size = html_element("b", format_bytes(card.on_card))
-    words = html_element("span", size, f"{' ' if card.fits else ', '}{card_words(card)}")
-    return html_element("td", draw_glyph(GLYPHS[card.fit]), words, track, class_="dw-first-card" if is_smallest else "")
+def _describe_cell(card: Tried, row: CardRow) -> dict[str, object]:
+    words = f"{' ' if card.fits else ', '}{card_words(card)}"
+    shown = {"room": card.room, "size": format_bytes(card.on_card), "words": words}
+    return {"problem": said(card.problem), "is_first": card is find_first(row.cards), **shown}
 
 
 def draw_generation(generation: Generation) -> Markup:
@@ -223,6 +185,6 @@ def draw_generation(generation: Generation) -> Markup:
         reading = say("reading {size}", size=format_bytes(run.prefill))
         one_more = say("one more {size}", size=format_bytes(run.decode))
         rungs.append(draw_rung(scale, room, count_words(run.length, "token"), row_words((cache, reading, one_more))))
-    heading = draw_heading(say("Generation"), generation_sentence(generation))
-    notes = (html_element("p", draw_prose(words)) for words in generation_words(generation))
+    heading = draw("heading", say("Generation"), generation_sentence(generation))
+    notes = (draw("paragraph", draw_prose(words)) for words in generation_words(generation))
     return join_html(heading, draw_ladder(say("tokens"), format_bytes(capacity), rungs, scale), *notes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.plan.page.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
-from devwidget.extras.plan.page.marks import draw_prose
+from devwidget.extras.plan.page.marks import draw, draw_prose
 from devwidget.extras.plan.page.offers import draw_ask, draw_offer
-from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
+from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
 from devwidget.extras.plan.page.step import draw_step
 from devwidget.extras.plan.page.trust import draw_trust
 from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
@@ -16,7 +16,7 @@ from devwidget.extras.plan.words.plan import answer_words, moment_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, row_words
 
@@ -42,34 +42,14 @@ def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
     Args:
         most_rows: of published figures of each kind, those that are farthest off; 0 for all.
     """
-    # A group of radio buttons ends with its form; Enter in one would send it, but for a button that cannot.
-    unsent = Markup('<button type="submit" disabled hidden></button>')
-    parts = _draw_header(plan), _draw_answer(plan), _draw_body(list(_list_pages(plan, most_rows))), unsent
-    return html_element("form", *parts, class_="dw dw-panel dw-plan", **{"aria-label": say("plan")})
+    body = draw("body", list(_list_pages(plan, most_rows)))
+    return draw("plan", _draw_header(plan), _draw_answer(plan), body)
 
 
 def draw_live_parts(plan: Plan) -> dict[str, str]:
     """The parts of the page between which a live one has its form; what was not asked has a button that asks."""
-    body = _draw_body(list(_list_pages(plan, _MOST_ROWS, is_live=True)))
+    body = draw("body", list(_list_pages(plan, _MOST_ROWS, is_live=True)))
     return {"head": str(_draw_header(plan)), "verdict": str(_draw_answer(plan, is_live=True)), "body": str(body)}
-
-
-def _draw_body(pages: list[tuple[str, Markup]]) -> Markup:
-    tabs = html_element(
-        "div",
-        *(_draw_tab(at, name) for at, (name, _) in enumerate(pages)),
-        class_="dw-tabs",
-        role="radiogroup",
-        **{"aria-label": say("views")},
-    )
-    drawn = (html_element("section", page, class_=f"dw-page dw-page-{at}") for at, (_, page) in enumerate(pages))
-    return join_html(tabs, *drawn)
-
-
-def _draw_tab(at: int, name: str) -> Markup:
-    checked = "" if at else " checked"
-    pick = Markup(f'<input type="radio" name="dw-view" class="dw-pick dw-pick-{at}"{checked}>')
-    return html_element("label", pick, name, class_="dw-tab")
 
 
 def _list_pages(plan: Plan, most_rows: int, is_live: bool = False) -> Iterator[tuple[str, Markup]]:
@@ -140,7 +120,7 @@ def _draw_answer(plan: Plan, is_live: bool = False) -> Markup:
     device = plan.tightest
     beside, action = _choose_action(plan)
     more = draw_prose(where_words(plan, device))
-    return draw_verdict(plan.fit, verdict_words(plan, device), more, beside, _draw_action(action, is_live))
+    return draw("verdict", plan.fit, verdict_words(plan, device), more, beside, _draw_action(action, is_live))
 
 
 _ASKS = {"plan.cheapest_change()": "changes", "plan.largest_batch()": "batch", "plan.on_cards()": "cards"}
@@ -152,7 +132,7 @@ def _draw_action(action: str, is_live: bool) -> Markup:
         return Markup("")
     if is_live and action in _ASKS:
         return draw_ask(_ASKS[action], "dw-primary")
-    return html_element("code", action, class_="dw-action")
+    return draw("code", action)
 
 
 def verdict_words(plan: Plan, device: DevicePlan) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from devwidget.extras.plan.page.step import draw_heading
+from devwidget.extras.plan.page.marks import draw
 from devwidget.language.speaking import said
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 
 _OFFERS = {
     "changes": (
@@ -34,10 +34,10 @@ _OFFERS = {
 
 def draw_ask(question: str, look: str) -> Markup:
     """The button of a question."""
-    return html_element("button", said(_OFFERS[question][2]), type="button", class_=look, **{"data-ask": question})
+    return draw("button", said(_OFFERS[question][2]), look, "ask", question)
 
 
 def draw_offer(question: str) -> Markup:
     """A part of a page that is not there before it is asked for."""
     name, what, _ = _OFFERS[question]
-    return join_html(draw_heading(said(name), said(what)), html_element("p", draw_ask(question, "dw-button")))
+    return join_html(draw("heading", said(name), said(what)), draw("paragraph", draw_ask(question, "dw-button")))

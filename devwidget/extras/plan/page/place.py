@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from devwidget.extras.plan.evidence.compared import name_fit
-from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
-from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
-from devwidget.extras.plan.page.step import draw_heading, draw_map
+from devwidget.extras.plan.page.marks import draw, draw_prose
+from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
+from devwidget.extras.plan.page.step import draw_map
 from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
 from devwidget.extras.plan.views import propose_picture
 from devwidget.extras.plan.words.plan import fit_words, fits_words
@@ -16,7 +16,7 @@ from devwidget.extras.plan.words.questions import auto_sentence, hop_words, reje
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.record import presents
 from devwidget.report.figures.devices import WIDTHS, draw_devices, picture_words
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
 from devwidget.views.placement import PlacementTable
@@ -37,15 +37,15 @@ def layout_page(layout: Layout) -> str:
 def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has a button."""
     header = draw_header(layout.model, [say("{count} blocks", count=len(layout.blocks))], layout.devices)
-    action = html_element("code", "layout.device_map", class_="dw-action")
+    action = draw("code", "layout.device_map")
     if is_live:
-        action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
+        action = draw("button", say("Copy device map"), "dw-primary", "do", "copy")
     beside = "" if layout.auto is None else auto_sentence_short(layout.auto)
-    verdict = draw_verdict(layout.fit, layout_words(layout), spare_words(layout), beside, action)
-    pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
-    table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
-    parts = header, verdict, pictures, table, *_draw_rest(layout)
-    return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
+    verdict = draw("verdict", layout.fit, layout_words(layout), spare_words(layout), beside, action)
+    pictures = draw("box", join_html(*_draw_pictures(layout)), "dw-two dw-pictures")
+    wide = 2 + len(layout.devices)
+    table = draw("table", list(_list_rows(layout)), range(1, wide - 1), wide)
+    return draw("layout", join_html(header, verdict, pictures, table, *_draw_rest(layout)))
 
 
 def auto_sentence_short(auto: AutoProposal) -> str:
@@ -92,7 +92,7 @@ def _draw_pictures(layout: Layout) -> Iterator[Markup]:
 def _draw_picture(name: str, more: str, layout: Layout) -> Markup:
     picture = propose_picture(layout, PlacementTable())
     looks = {"role": "img", "aria-label": picture_words(picture), "class": "dw-columns"}
-    return html_element("div", draw_heading(name, more), draw_devices(picture, WIDTHS[0], **looks))
+    return draw("box", join_html(draw("heading", name, more), draw_devices(picture, WIDTHS[0], **looks)))
 
 
 def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
@@ -106,10 +106,7 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
     hops = hop_words(auto.hops, auto.crossing) if auto.places else ""
-    if auto.places:
-        told = ""
-    else:
-        told = say("its map splits inside a block")
+    told = "" if auto.places else say("its map splits inside a block")
     yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
 
 
@@ -125,20 +122,16 @@ def _over_words(gpus: Sequence[PlacedGpu]) -> str:
 def _draw_row(name: str, gpus: Sequence[PlacedGpu], hops: str, told: str) -> tuple[str, ...]:
     fits = {gpu.fit for gpu in gpus}
     fit = name_fit("does not fit" not in fits, "fits by less" in fits)
-    label = join_html(draw_glyph(GLYPHS[fit], fit_words(fit)), " ", name)
-    return (label, *map(_draw_taken, gpus), hops, told)
-
-
-def _draw_taken(gpu: PlacedGpu) -> Markup:
-    return html_element("span", format_bytes(gpu.on_card), class_="dw-over" if gpu.on_card > gpu.capacity else "")
+    label = join_html(draw("glyph", fit, fit_words(fit)), " ", name)
+    taken = (draw("span", format_bytes(gpu.on_card), "dw-over" if gpu.on_card > gpu.capacity else "") for gpu in gpus)
+    return (label, *taken, hops, told)
 
 
 def _draw_rest(layout: Layout) -> Iterator[Markup]:
     if layout.auto is not None and not layout.auto.places and not layout.auto.problem:
-        yield html_element("p", draw_prose(auto_sentence(layout.auto)))
+        yield draw("paragraph", draw_prose(auto_sentence(layout.auto)))
     for paths in layout.ties:
-        yield html_element("p", say("tied: {paths}", paths=", ".join(paths)))
+        yield draw("paragraph", say("tied: {paths}", paths=", ".join(paths)))
     yield draw_map(layout.device_map.items())
     if layout.rejected:
-        rows = draw_table([(say("split"), say("why not")), *rejected_rows(layout)])
-        yield html_element("details", html_element("summary", say("tried before")), rows)
+        yield draw("folded", say("tried before"), draw("table", [(say("split"), say("why not")), *rejected_rows(layout)]))

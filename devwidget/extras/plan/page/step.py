@@ -6,24 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.page.marks import (
-    GLYPHS,
-    Scale,
-    draw_glyph,
-    draw_keys,
-    draw_percent,
-    draw_prose,
-    draw_table,
-    list_ticks,
-)
+from devwidget.extras.plan.page.marks import Scale, draw, draw_percent, draw_prose, list_ticks
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
 from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, row_words
 
+_Mark = tuple[str, str, str, str]
+"""On a track: words or "" for a box, look, place, title."""
+_Row = tuple[str, list[_Mark], str]
 _ROOM = 1.02
 """Times the largest size on a track, so that what is drawn at its end is whole."""
 
@@ -32,13 +26,8 @@ def draw_step(plan: Plan) -> Markup:
     """All of it."""
     device = plan.tightest
     course = _draw_course(plan, device) if device.course else ""
-    tables = html_element("div", join_html(*_draw_loops(plan)), join_html(*_draw_parts(plan)), class_="dw-two")
+    tables = draw("box", join_html(_draw_loops(plan), _draw_parts(plan)), "dw-two")
     return join_html(_draw_peak(plan), course, tables, *_draw_remarks(plan))
-
-
-def draw_heading(words: str, more: str) -> Markup:
-    """The heading of a part, and what it shows."""
-    return html_element("h4", html_element("b", words), more)
 
 
 def _draw_peak(plan: Plan) -> Markup:
@@ -48,50 +37,47 @@ def _draw_peak(plan: Plan) -> Markup:
     if plan.card:
         against = say("compared with the memory that a program sees on the card")
         names += [("dw-cached", "", say("cached")), ("dw-context", "", say("CUDA's context"))]
-    rows = [row for device in plan.devices for row in _draw_device(plan, device, scale)]
-    rows += [html_element("b"), scale.draw_ticks(plan.tightest.capacity), html_element("b")]
-    stretches = html_element("div", *rows, class_="dw-stretches")
-    return join_html(draw_heading(say("At the peak"), against), draw_keys(names), stretches)
+    rows = [row for device in plan.devices for row in _list_rows(plan, device, scale)]
+    stretches = draw("stretches", rows, scale, list(scale.list_ticks(plan.tightest.capacity)))
+    return join_html(draw("heading", say("At the peak"), against), draw("keys", names), stretches)
 
 
-def _draw_device(plan: Plan, device: DevicePlan, scale: Scale) -> Iterator[Markup]:
+def _list_rows(plan: Plan, device: DevicePlan, scale: Scale) -> Iterator[_Row]:
     """The waterfall of one GPU: what is allocated by category, what is cached in addition, what CUDA takes."""
     name = str(device.device) if len(plan.devices) > 1 else say("allocated")
-    allocated = list(_draw_categories(device, scale))
+    wall = "", "dw-wall", scale.at(device.capacity), ""
+    allocated = list(_list_categories(device, scale))
     if device.peak > device.capacity:
-        allocated.append(scale.draw_stretch(device.capacity, device.peak, "dw-too-much"))
-    yield from _draw_row(name, device.peak, [*allocated, scale.draw_wall(device.capacity)])
+        allocated.append(("", "dw-too-much", scale.place(device.capacity, device.peak), ""))
+    yield name, [*allocated, wall], format_bytes(device.peak)
     if not device.reserved:
         return
     start, (least, most) = device.peak + device.cached, device.on_card_band
-    cached = [scale.draw_stretch(device.peak, start, "dw-cached"), scale.draw_wall(device.capacity)]
     words = say("{size} cached between blocks", size=format_bytes(device.cached))
-    yield from _draw_row(say("reserved"), device.reserved, [*cached, _draw_beside(scale, device.peak, start, words)])
-    context = [scale.draw_stretch(start, device.on_card, "dw-context"), scale.draw_stretch(least, most, "dw-whisker")]
+    cached = "", "dw-cached", scale.place(device.peak, start), ""
+    yield say("reserved"), [cached, wall, _place_words(scale, device.peak, start, words)], format_bytes(device.reserved)
     facts = {"size": format_bytes(device.context), "least": format_bytes(least), "most": format_bytes(most)}
     words = say("{size} of context; may be {least} to {most}", **facts)
-    beside = scale.draw_wall(device.capacity), _draw_beside(scale, min(start, least), max(device.on_card, most), words)
-    yield from _draw_row(say("on the card"), device.on_card, [*context, *beside])
+    context, whisker = scale.place(start, device.on_card), scale.place(least, most)
+    marks = [("", "dw-context", context, ""), ("", "dw-whisker", whisker, ""), wall]
+    marks.append(_place_words(scale, min(start, least), max(device.on_card, most), words))
+    yield say("on the card"), marks, format_bytes(device.on_card)
 
 
-def _draw_row(name: str, size: int, track: Sequence[Markup]) -> Iterator[Markup]:
-    yield html_element("b", name)
-    yield html_element("span", *track, class_="dw-track")
-    yield html_element("b", format_bytes(size), class_="dw-size")
-
-
-def _draw_beside(scale: Scale, start: int, stop: int, words: str) -> Markup:
+def _place_words(scale: Scale, start: int, stop: int, words: str) -> _Mark:
     """Words before what is drawn, or behind it where that has more room."""
-    before = start > scale.reach / 2
-    return scale.draw_words(start if before else stop, words, before=before)
+    if start > scale.reach / 2:
+        return words, "", f"right:{draw_percent(1 - start / scale.reach)}", ""
+    return words, "", scale.at(stop), ""
 
 
-def _draw_categories(device: DevicePlan, scale: Scale) -> Iterator[Markup]:
+def _list_categories(device: DevicePlan, scale: Scale) -> Iterator[_Mark]:
     start = 0
     for part, name in PARTS.items():
         size = getattr(device, part)
         if size:
-            yield scale.draw_stretch(start, start + size, "", part_hue(part), f"{said(name)} {format_bytes(size)}")
+            place = f"{scale.place(start, start + size)};background:{part_hue(part)}"
+            yield "", "", place, f"{said(name)} {format_bytes(size)}"
         start += size
 
 
@@ -104,48 +90,38 @@ def _draw_course(plan: Plan, device: DevicePlan) -> Markup:
     points = device.course
     most = max(point.held for point in points)
     reach = max(1.12 * most, device.capacity if device.capacity < 2 * most else 0)
-    lines, area = [*_draw_lines(device, reach)], _draw_areas(device.weights, points, reach)
     name = f"{device.device}, " if len(plan.devices) > 1 else ""
-    heading = draw_heading(say("Along the step"), name + say("in the order of execution; what is allocated"))
-    marks = _draw_peak_mark(plan, device, reach)
-    return join_html(heading, _draw_spans(points), html_element("div", area, *lines, *marks, class_="dw-course"))
+    heading = draw("heading", say("Along the step"), name + say("in the order of execution; what is allocated"))
+    drawn = _list_areas(device.weights, points, reach), _list_lines(device, reach), _note_peak(plan, device, reach)
+    return join_html(heading, draw("course", _list_spans(points), len(points), *drawn))
 
 
-def _draw_spans(points: Sequence[StepPoint]) -> Markup:
+def _list_spans(points: Sequence[StepPoint]) -> Iterator[tuple[str, str]]:
     """The parts of the step above its course."""
-    spans, at = [], 0
+    at = 0
     for phase, group in groupby(points, lambda point: point.phase):
         count = len(list(group))
-        place = f"left:{draw_percent(at / len(points))};width:{draw_percent(count / len(points))}"
-        spans.append(html_element("span", code_word(phase), style=place, title=code_word(phase)))
+        yield code_word(phase), f"left:{draw_percent(at / len(points))};width:{draw_percent(count / len(points))}"
         at += count
-    return html_element("div", *spans, class_="dw-spans")
 
 
-def _draw_lines(device: DevicePlan, reach: float) -> Iterator[Markup]:
+def _list_lines(device: DevicePlan, reach: float) -> Iterator[tuple[str, str, str]]:
     for size in list_ticks(reach):
         if size and (device.capacity > reach or abs(size - device.capacity) > 0.08 * reach):
-            yield html_element("i", style=f"bottom:{draw_percent(size / reach)}")
-            yield html_element("span", format_bytes(int(size)), style=f"bottom:{draw_percent(size / reach)}")
+            yield format_bytes(int(size)), f"bottom:{draw_percent(size / reach)}", ""
     if device.capacity <= reach:
-        place = f"bottom:{draw_percent(device.capacity / reach)}"
-        yield html_element("i", class_="dw-end", style=place)
-        yield html_element("span", html_element("b", format_bytes(device.capacity)), style=place)
+        yield format_bytes(device.capacity), f"bottom:{draw_percent(device.capacity / reach)}", "dw-end"
 
 
-def _draw_areas(weights: int, points: Sequence[StepPoint], reach: float) -> Markup:
+def _list_areas(weights: int, points: Sequence[StepPoint], reach: float) -> Iterator[tuple[str, str]]:
     """One area above the other, each as steps."""
     layers = [_stack_sizes(weights, point) for point in points]
-    paths, below = [], [0.0] * len(points)
+    below = [0.0] * len(points)
     for at, part in enumerate(_STACK):
         above = [low + layer[at] for low, layer in zip(below, layers, strict=True)]
-        if any(high > low for low, high in zip(below, above, strict=True)):
-            paths.append(
-                html_element("path", d=_draw_outline(below, above, reach), fill="currentColor", style=f"color:{part_hue(part)}")
-            )
+        if above != below:
+            yield _draw_outline(below, above, reach), part_hue(part)
         below = above
-    view = {"viewBox": f"0 0 {len(points)} 1000", "preserveAspectRatio": "none", "shape-rendering": "crispEdges"}
-    return html_element("svg", *paths, **view, **{"aria-hidden": "true"})
 
 
 def _stack_sizes(weights: int, point: StepPoint) -> tuple[int, ...]:
@@ -164,18 +140,14 @@ def _draw_outline(below: Sequence[float], above: Sequence[float], reach: float) 
     return f"M0 {low[0]}{up}{down}Z"
 
 
-def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Markup]:
+def _note_peak(plan: Plan, device: DevicePlan, reach: float) -> tuple[str, Markup, str]:
     """The fullest moment of this step; the peak of all steps is described with its place."""
     held = [point.held for point in device.course]
     at = held.index(max(held))
     place = (at + 1) / len(held)
     side = f"left:{draw_percent(place)}" if place < 0.6 else f"right:{draw_percent(1 - place)}"
-    if held[at] == device.peak:
-        where = moment_words(plan, device.peak_at)
-    else:
-        where = code_word(device.course[at].phase)
-    words = html_element("b", format_bytes(held[at])), draw_prose(f" {where}")
-    yield html_element("span", *words, class_="dw-note", style=f"bottom:{draw_percent(min(held[at] / reach, 0.9))};{side}")
+    where = moment_words(plan, device.peak_at) if held[at] == device.peak else code_word(device.course[at].phase)
+    return format_bytes(held[at]), draw_prose(where), f"bottom:{draw_percent(min(held[at] / reach, 0.9))};{side}"
 
 
 _WHAT = {
@@ -190,14 +162,14 @@ _CODE = {
 }
 
 
-def _draw_loops(plan: Plan) -> Iterator[Markup]:
-    yield draw_heading(say("Which loop?"), say("the peak depends on when the model output is freed"))
+def _draw_loops(plan: Plan) -> Markup:
+    heading = draw("heading", say("Which loop?"), say("the peak depends on when the model output is freed"))
     head = (say("loop"), say("allocated"), "", say("the effect of the loop"))
     planned = LoopPeak(plan.loop.name, max(device.peak for device in plan.devices), plan.fits)
-    label = join_html(html_element("b", planned.name), " ", say("planned"))
+    label = join_html(draw("strong", planned.name), " ", say("planned"))
     _, *options = loop_words(plan.loop)
     rows = [_loop_row(planned, label, options), *(_loop_row(other, other.name) for other in plan.other_loops)]
-    yield draw_table([head, *rows], right=(1,), wide=3)
+    return join_html(heading, draw("table", [head, *rows], (1,), 3))
 
 
 def _loop_row(loop: LoopPeak, label: str, options: Sequence[str] = ()) -> tuple[str, ...]:
@@ -206,24 +178,24 @@ def _loop_row(loop: LoopPeak, label: str, options: Sequence[str] = ()) -> tuple[
     if options:
         words.insert(0, f"{row_words(options)}; ")
     if loop.name in _CODE:
-        words += [" ", html_element("code", _CODE[loop.name])]
-    return (label, format_bytes(loop.peak), draw_glyph(GLYPHS[fit], fit_words(fit)), join_html(*words))
+        words += [" ", draw("code", _CODE[loop.name], "")]
+    return (label, format_bytes(loop.peak), draw("glyph", fit, fit_words(fit)), join_html(*words))
 
 
-def _draw_parts(plan: Plan) -> Iterator[Markup]:
-    yield draw_heading(say("At the peak, in figures"), "")
+def _draw_parts(plan: Plan) -> Markup:
     names = [said(name) for name in PARTS.values()]
     rows = [("", say("allocated"), *names, say("the peak is in"))]
     for device in plan.devices:
         sizes = (format_bytes(getattr(device, part)) for part in ("peak", *PARTS))
         rows.append((str(device.device), *sizes, draw_prose(moment_words(plan, device.peak_at))))
-    yield draw_table(rows, right=range(1, 2 + len(names)), wide=2 + len(names))
+    wide = 2 + len(names)
+    return join_html(draw("heading", say("At the peak, in figures"), ""), draw("table", rows, range(1, wide), wide))
 
 
 def _draw_remarks(plan: Plan) -> Iterator[Markup]:
     for device in plan.devices:
         if device.tips_over is not None:
-            yield html_element("p", html_element("span", draw_prose(tips_words(plan, device)), class_="dw-over"))
+            yield draw("paragraph", draw("span", draw_prose(tips_words(plan, device)), "dw-over"))
     if plan.device_map:
         yield draw_map(plan.device_map)
 
@@ -231,4 +203,4 @@ def _draw_remarks(plan: Plan) -> Iterator[Markup]:
 def draw_map(places: Iterable[tuple[str, object]]) -> Markup:
     """A device map, folded."""
     rows = [(say("module"), say("device")), *map_rows(places)]
-    return html_element("details", html_element("summary", say("device map")), draw_table(rows))
+    return draw("folded", say("device map"), draw("table", rows))

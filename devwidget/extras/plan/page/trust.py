@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from devwidget.extras.plan.evidence.compared import Compared, find_band, list_compared
-from devwidget.extras.plan.page.marks import draw_percent
-from devwidget.extras.plan.page.step import draw_heading
+from devwidget.extras.plan.page.marks import draw, draw_percent
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import format_bytes
 
 _KINDS = {
@@ -35,57 +32,38 @@ def draw_trust(most_rows: int = 0) -> Markup:
         near += abs(row.off) <= _NEAR
     facts = {"near": near, "count": len(list_compared()) - others}
     more = say("{near} of {count} within 2 %: the grey; filled dots are inside; to the left is planned too low", **facts)
-    strips = [_draw_head()]
-    for kind, rows in by_kind.items():
-        strips += _draw_kind(kind, rows, most_rows)
-    heading = draw_heading(say("Planned against measured"), more)
-    return join_html(heading, html_element("div", *strips, class_="dw-strips"), _draw_remarks(others))
+    ends = f"−{_REACH:.0%}", "0", f"+{_REACH:.0%}"
+    strips = draw("strips", ends, [_describe_kind(kind, rows, most_rows) for kind, rows in by_kind.items()])
+    heading = draw("heading", say("Planned against measured"), more)
+    return join_html(heading, strips, draw("remark", say("What this is not."), _remark_words(others)))
 
 
-def _draw_head() -> Markup:
-    ends = map(_draw_cell, (f"−{_REACH:.0%}", "0", f"+{_REACH:.0%}"))
-    axis = html_element("span", *ends, class_="dw-strip-ends")
-    heads = map(_draw_cell, (say("measured"), say("planned"), say("off")))
-    return html_element("div", _draw_cell(say("published")), axis, *heads, class_="dw-strip dw-strip-head")
-
-
-def _draw_cell(words: str) -> Markup:
-    return html_element("span", words)
-
-
-def _draw_kind(kind: str, rows: list[Compared], most: int) -> Iterator[Markup]:
+def _describe_kind(kind: str, rows: list[Compared], most: int) -> tuple[object, ...]:
     band = find_band(kind)
     off = say("a card took up to {less} less and {more} more than planned", less=f"{band.less:.1%}", more=f"{band.more:.1%}")
     name, what = _KINDS[kind]
-    yield html_element("p", html_element("b", said(name)), f" {said(what)}; {off}", class_="dw-group")
     farthest = sorted(rows, key=lambda row: -abs(row.off))[: most or len(rows)]
-    yield from (_draw_row(row) for row in rows if row in farthest)
-    if len(farthest) < len(rows):
-        yield html_element("p", say("{count} more are closer", count=len(rows) - len(farthest)))
+    left = len(rows) - len(farthest)
+    closer = say("{count} more are closer", count=left) if left else ""
+    return said(name), f" {said(what)}; {off}", [_describe_row(row) for row in rows if row in farthest], closer
 
 
-def _draw_row(row: Compared) -> Markup:
+def _describe_row(row: Compared) -> tuple[object, ...]:
     at = 0.5 + max(min(row.off, _REACH), -_REACH) / (2 * _REACH)
-    band = f"left:{draw_percent(0.5 - _NEAR / (2 * _REACH))};width:{draw_percent(_NEAR / _REACH)}"
-    stem = f"left:{draw_percent(min(at, 0.5))};width:{draw_percent(abs(at - 0.5))}"
-    look = "dw-point" if abs(row.off) <= _NEAR else "dw-point dw-outside"
     marks = (
-        html_element("i", class_="dw-band", style=band),
-        html_element("i", class_="dw-zero", style="left:50%"),
-        html_element("i", class_="dw-stem", style=stem),
-        html_element("i", class_=look, style=f"left:{draw_percent(at)}"),
+        ("dw-band", f"left:{draw_percent(0.5 - _NEAR / (2 * _REACH))};width:{draw_percent(_NEAR / _REACH)}"),
+        ("dw-zero", "left:50%"),
+        ("dw-stem", f"left:{draw_percent(min(at, 0.5))};width:{draw_percent(abs(at - 0.5))}"),
+        ("dw-point" if abs(row.off) <= _NEAR else "dw-point dw-outside", f"left:{draw_percent(at)}"),
     )
-    line = html_element("span", *marks, class_="dw-line-of", **{"aria-hidden": "true"})
-    cells = format_bytes(row.most), format_bytes(row.planned), f"{row.off:+z.1%}".replace("-", "−")
-    name = html_element("span", row.workload, title=row.workload)
-    return html_element("div", name, line, *map(_draw_cell, cells), class_="dw-strip")
+    return row.workload, marks, (format_bytes(row.most), format_bytes(row.planned), f"{row.off:+z.1%}".replace("-", "−"))
 
 
-def _draw_remarks(others: int) -> Markup:
+def _remark_words(others: int) -> str:
     words = say(
         "Allocated is counted, and close; reserved follows the rules of the allocator; on the card the context and other "
         "processes come on top, which no plan knows. Sources and causes: benchmarks/results/plans.md."
     )
     if others:
         words += " " + say("Left out here: {count} rows of another program than the one that was planned.", count=others)
-    return html_element("p", html_element("b", say("What this is not.")), f" {words}")
+    return f" {words}"

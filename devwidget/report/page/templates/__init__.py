@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import language, say
@@ -17,12 +18,21 @@ def render(name: str, **facts: Any) -> Markup:
     return Markup(_environment().get_template(f"{name}.j2").render(facts, language=language()))
 
 
+def draw_macro(name: str, macro: str, /, *args: Any, **facts: Any) -> Markup:
+    """Call a macro of the template `name.j2`; line breaks between elements are left out."""
+    drawn = getattr(_environment().get_template(f"{name}.j2").module, macro)(*args, **facts)
+    return Markup(_BETWEEN_ELEMENTS.sub("><", drawn).strip())
+
+
+_BETWEEN_ELEMENTS = re.compile(r">\n\s*<")
+
+
 @functools.cache
 def _environment() -> jinja2.Environment:
     import jinja2  # slow: imported only to make a page
 
     made = jinja2.Environment(
-        loader=jinja2.PackageLoader("devwidget", "report/page/templates"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader("devwidget", at) for at in ("report/page/templates", "")]),
         autoescape=True,
         finalize=_make_safe,
         trim_blocks=True,
