@@ -21,7 +21,7 @@ from devwidget.records.schema.record import Record, saved_kinds
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.exports import export_panel
-from devwidget.report.style.safe_text import file_name, html_element, plotly_text, safe_text
+from devwidget.report.style.safe_text import file_name, plotly_text, safe_text
 from tests.every_view import cards, pages, show_all, texts
 
 ROOTS = (Snapshot, Trace, Explanation, Finding, *(saved_kinds[name] for name in ("Plan",) if find_home("records", name)))
@@ -148,6 +148,5 @@ def test_a_spreadsheet_computes_no_cell_of_an_export() -> None:
 
 def test_each_destination_has_its_own_form() -> None:
     assert safe_text("a\x1b[0m\n\tä 日本\u202e") == "a\\x1b[0m\\n    ä 日本\\u202e"
-    assert html_element("p", "<b>", html_element("i", "&"), class_='"') == '<p class="&quot;">&lt;b&gt;<i>&amp;</i></p>'
     assert plotly_text('<a href="x">$y$\n') == '&lt;a href="x"&gt;&#36;y&#36;\\n'
     assert file_name("../../x<y>\x00") == "------x-y--"

@@ -42,7 +42,8 @@ from devwidget.records.site import Site
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
-from devwidget.report.style.safe_text import displays_safely, html_element
+from devwidget.report.page.templates import render
+from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.report.style.words import code_word, first_line, ranks_words, row_words, site_words, tensor_words
 
@@ -307,4 +308,4 @@ def cluster_page(cluster: Cluster) -> str:
 @presents("notebook", Cluster)
 def plain_cluster(cluster: Cluster) -> str:
     """Return the text for hosts without widgets."""
-    return html_element("pre", html_element("code", cluster_text(cluster)))
+    return render("plain.html", text=cluster_text(cluster))

@@ -68,12 +68,6 @@ def escape_html(text: str) -> Markup:
     return Markup(html.escape(safe_block(text)))
 
 
-def html_element(tag: str, *children: str, **attributes: str) -> Markup:
-    """`<tag class="...">...</tag>`; `class_` is the attribute `class`, and "" leaves an attribute out."""
-    inside = "".join(f' {name.rstrip("_")}="{escape_html(value)}"' for name, value in attributes.items() if value)
-    return Markup(f"<{tag}{inside}>{''.join(map(escape_html, children))}</{tag}>")
-
-
 def join_html(*parts: str) -> Markup:
     """Parts of a page, one behind the other."""
     return Markup("".join(map(escape_html, parts)))
