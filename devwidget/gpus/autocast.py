@@ -8,13 +8,13 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from devwidget.capture.recording.births import TensorRef
 from devwidget.gpus import labels
-from devwidget.gpus.patching import Patches, overrides, replaces
+from devwidget.gpus.patching import overrides, replaces
 from devwidget.gpus.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 _KEY = "AutocastCUDA"
@@ -43,28 +43,20 @@ linalg_matrix_norm.str_ord sum sum.dim_IntList
 """.split()
 )
 """Give float32, unless the caller names a dtype."""
-REFUSED = {
-    "binary_cross_entropy": (
-        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
-        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
-        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
-        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
-        "safe to autocast."
-    )
-}
-"""Not safe: what torch says then."""
+BINARY_CROSS_ENTROPY = (
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+    "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+    "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+    "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+    "safe to autocast."
+)
+"""What torch says of it: it is not safe."""
 
 
-class Casting:
-    """The kernels that are registered, and the casts of weights that are kept while autocast is on."""
-
-    library: Any = None
-    kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
-
-
-def install_autocast(patches: Patches) -> None:
-    """Have the kernels leave with the simulation; they come with the first `autocast`."""
-    patches.undo.add_step(_unregister_kernels)
+_libraries: list[Any] = []
+"""The kernels that are registered."""
+_kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+"""Casts of weights, kept while autocast is on."""
 
 
 @replaces(torch, "set_autocast_enabled")
@@ -80,14 +72,14 @@ def _follow_switch(original: Callable[..., None], *args: Any) -> None:
 @replaces(torch, "clear_autocast_cache")
 def _follow_clearing(original: Callable[[], None]) -> None:
     original()
-    Casting.kept.clear()
+    _kept.clear()
 
 
 def _register_kernels() -> None:
-    if Casting.library is not None:
+    if _libraries:
         return
     library: Any = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
-    Casting.library = library
+    _libraries.append(library)
     with warnings.catch_warnings():
         # Replacing torch's own kernels is the purpose.
         warnings.simplefilter("ignore")
@@ -100,17 +92,17 @@ def _register_kernels() -> None:
             library.impl(name, _make_kernel(name, operator), allow_override=True)
 
 
-def _unregister_kernels() -> None:
-    if Casting.library is not None:
+def unregister_kernels() -> None:
+    """Give torch its kernels back."""
+    while _libraries:
         # Private, but nothing else takes kernels out now: left to itself a library goes only when it is collected.
-        Casting.library._destroy()
+        _libraries.pop()._destroy()
         set_key_included(_KEY, False)
-        Casting.library = None
-    Casting.kept.clear()
+    _kept.clear()
 
 
 def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
-    policy, refused = _choose_policy(name), REFUSED.get(name)
+    policy = _choose_policy(name)
     own_key = DispatchKeySet(getattr(DispatchKey, _KEY))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
@@ -118,8 +110,8 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
         on_gpu = first is not None and labels.label_of(first) >= 0
         # Else the operator that is called below would arrive here again.
         with excluding_keys(own_key):
-            if on_gpu and refused is not None:
-                raise RuntimeError(refused)
+            if on_gpu and name == "binary_cross_entropy":
+                raise RuntimeError(BINARY_CROSS_ENTROPY)
             if name in SET_DTYPE:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
@@ -187,12 +179,12 @@ def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if not keep:
         return tensor.to(dtype)
     # An id is used again after its tensor has died, so the entry must still be of this one.
-    held = Casting.kept.get(id(tensor))
+    held = _kept.get(id(tensor))
     if held is not None and held[0]() is tensor and held[1].dtype == dtype:
         return held[1]
     with torch.enable_grad():  # who asks for the cast next may be training
         cast = tensor.to(dtype)
-    Casting.kept[id(tensor)] = (TensorRef(tensor), cast)
+    _kept[id(tensor)] = (TensorRef(tensor), cast)
     return cast
 
 

@@ -133,9 +133,7 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """An argument by its name; None for one that was left out."""
         place = self.schema.names.index(name)
-        if place < len(self.args):
-            return self.args[place]
-        return self.kwargs.get(name)
+        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
 
     def by_name(self) -> dict[str, Any]:
         """All arguments by their names."""

@@ -16,8 +16,8 @@ Tensors = Sequence[torch.Tensor]
 
 def install_comm(patches: Patches) -> None:
     """Add what `torch.nn.parallel.comm` calls."""
-    for name, function in FUNCTIONS.items():
-        patches.set(C, name, function)
+    for function in (_broadcast_coalesced, _broadcast, _scatter, _gather):
+        patches.set(C, function.__name__, function)
     # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
     patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
     patches.hold(*locate_name("parallel_streams"), None)  # kept from the first CPU batch on: of another simulation
@@ -96,11 +96,3 @@ def _joined_shape(tensors: Tensors, dim: int) -> list[int]:
             raise RuntimeError(f"Input tensor at index {place} has invalid shape {list(tensor.shape)}, but expected {shape}")
     shape[dim] = sum(tensor.size(dim) for tensor in tensors)
     return shape
-
-
-FUNCTIONS: dict[str, Any] = {
-    "_broadcast_coalesced": _broadcast_coalesced,
-    "_broadcast": _broadcast,
-    "_scatter": _scatter,
-    "_gather": _gather,
-}

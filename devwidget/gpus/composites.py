@@ -238,7 +238,8 @@ def _check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             _check_same_as_input(given, tensors, kind)
         if labels.label_of(given) < 0:
             return original(given, *args, **kwargs)
-        by_cudnn = _is_run_by_cudnn(given)
+        # Source: `use_cudnn` in `RNN.cpp`, `cudnn_is_acceptable` in `TensorProperties.cpp`.
+        by_cudnn = torch.backends.cudnn.enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
         with _casts_of_autocast(by_cudnn) as cast:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
             read_sizes = map(simulation.values.read_values, sizes)
@@ -260,11 +261,6 @@ def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
             )
 
 
-def _is_run_by_cudnn(given: torch.Tensor) -> bool:
-    """Source: `use_cudnn` in `RNN.cpp`, `cudnn_is_acceptable` in `TensorProperties.cpp`."""
-    return torch.backends.cudnn.enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
-
-
 @contextlib.contextmanager
 def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
     """The layer is one operator for autocast; cuDNN's is cast to float16 whatever its dtype is. Source: `AutocastRNN.cpp`."""
@@ -277,9 +273,7 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
 
 
 def _refuse_gradients(results: tuple[torch.Tensor, ...]) -> None:
-    if functorch.peek_interpreter_stack() is not None:
-        return
-    for result in results:
+    for result in results if functorch.peek_interpreter_stack() is None else ():
         if result.grad_fn is not None:
             result.grad_fn.register_prehook(_refuse_backward)
 

@@ -87,7 +87,7 @@ class VirtualStream(torch.Stream):
 
     def record_event(self, event: Any = None) -> Any:
         """Record an event, a new one if none is given."""
-        event = VirtualEvent() if event is None else event
+        event = event or VirtualEvent()
         event.record(self)
         return event
 
@@ -315,11 +315,11 @@ def install_functions(patches: Patches) -> None:
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
-    patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
+    patches.set(torch.backends.cudnn, "version", lambda: 91002)
     patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(*locate_name("nvtx"), _Markers())
     # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
-    patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
+    patches.set(torch.profiler, "supported_activities", lambda: {_Activity.CPU, _Activity.CUDA})
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
     if torch.version.cuda is None:  # else torchvision would find that it was built for another one
@@ -331,8 +331,7 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch, "Event", _event)
 
 
-ACTIVITIES = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
-CUDNN_VERSION = 91002
+_Activity = torch.profiler.ProfilerActivity
 
 
 def is_initialized() -> bool:
@@ -425,14 +424,12 @@ ACCELERATOR: dict[str, Any] = {
 
 INTO_GIVEN = "_broadcast_out", "_scatter_out", "_gather_out"
 """What `torch.cuda.comm` calls where it is given tensors to fill."""
-CLASSES = {"memory": "MemPool", "streams": "ExternalStream"}
 
 
 def install_refusals(patches: Patches) -> None:
     """Put a refusal where torch would say that a name is missing."""
     patches.set(C, "__getattr__", _find_absent)
-    for part, name in CLASSES.items():
-        owner = getattr(torch.cuda, part)
+    for owner, name in ((torch.cuda.memory, "MemPool"), (torch.cuda.streams, "ExternalStream")):
         if hasattr(owner, name):  # not every torch has both
             _refuse_making(patches, getattr(owner, name), _refusing_name(name))
     _refuse_making(patches, torch.cuda.graphs.CUDAGraph, _refuse_graph)

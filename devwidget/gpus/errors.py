@@ -87,9 +87,7 @@ def in_device_words(error: Exception) -> Exception:
     text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")
     text = _KERNEL.sub(r'"\1_cuda" not implemented', text).replace("expected m1 and m2 to", "expected mat1 and mat2 to")
     text = _CUSOLVER.sub(lambda found: f'"{_OF_CUSOLVER[found[1]]}_cusolver"', text)
-    if text == message(error):
-        return error
-    return type(error)(text)
+    return error if text == message(error) else type(error)(text)
 
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
@@ -110,8 +108,7 @@ def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
              "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip
-    text = _OUT_OF_MEMORY.format(index=index, **{name: _format_size(count) for name, count in sizes.items()})
-    return torch.OutOfMemoryError(text)
+    return torch.OutOfMemoryError(_OUT_OF_MEMORY.format(index=index, **{name: _format_size(sizes[name]) for name in sizes}))
 
 
 _OUT_OF_MEMORY = (

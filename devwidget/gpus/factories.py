@@ -157,9 +157,7 @@ _refuse_memory = refusing(
 @replaces(torch, "to_dlpack")
 @replaces(torch.utils.dlpack, "to_dlpack")
 def _to_dlpack(original: Original, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    if labels.label_of(tensor) >= 0:
-        return _refuse_memory()
-    return original(tensor, *args, **kwargs)
+    return _refuse_memory() if labels.label_of(tensor) >= 0 else original(tensor, *args, **kwargs)
 
 
 @replaces(torch, "from_dlpack")
@@ -173,10 +171,7 @@ def _from_dlpack(original: Original, ext_tensor: Any, **kwargs: Any) -> Any:
 @overrides(_Tensor, "new_tensor")
 def _new_tensor(original: Original, self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     device = kwargs.pop("device", None)
-    if device is None:
-        label = max(labels.label_of(self), CPU)
-    else:
-        label = tensors.label_of_device(device)
+    label = max(labels.label_of(self), CPU) if device is None else tensors.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     values = simulation.values

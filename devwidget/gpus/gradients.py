@@ -15,7 +15,7 @@ from devwidget.capture.tensors import read_attribute
 from devwidget.gpus import labels
 from devwidget.gpus.errors import type_text
 from devwidget.gpus.labels import TEMPORARY, name_of
-from devwidget.gpus.patching import Patches, replaces
+from devwidget.gpus.patching import replaces
 from devwidget.gpus.torch_internals import locate_name
 
 
@@ -95,7 +95,7 @@ def _check_hook(original: Callable[..., Any], self: torch.Tensor, hook: Callable
     return handle
 
 
-def _release_hooks() -> None:
+def release_hooks() -> None:
     """Give hooks of parameters, which outlive the simulation, back to the user."""
     for handle, put in _outliving:
         hooks, checked = handle.hooks_dict_ref(), put()  # None where the tensor is gone
@@ -134,8 +134,3 @@ def _check_roots(original: Callable[..., Any], t_outputs: Sequence[Any], *args: 
         if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
             settle_gradient(gradient, given)
     return gradients
-
-
-def install_hooks(patches: Patches) -> None:
-    """Have hooks outlive the simulation as the user wrote them."""
-    patches.undo.add_step(_release_hooks)

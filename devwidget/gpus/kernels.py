@@ -192,12 +192,12 @@ def _over_channels(values: Tensor, like: Tensor) -> Tensor:
     return values.view(1, -1, *(1,) * (like.dim() - 2))
 
 
-def _sum_channels(tensor: Tensor) -> Tensor:
-    return tensor.sum([at for at in range(tensor.dim()) if at != 1])
+def _without_channels(tensor: Tensor) -> list[int]:
+    return [dim for dim in range(tensor.dim()) if dim != 1]
 
 
 def _stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    variance, mean = torch.var_mean(_accumulated(input), [at for at in range(input.dim()) if at != 1], correction=0)
+    variance, mean = torch.var_mean(_accumulated(input), _without_channels(input), correction=0)
     return mean, (variance + eps).rsqrt()
 
 
@@ -238,17 +238,12 @@ def _backward_reduce(
     grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Optional, input_g: bool, weight_g: bool, bias_g: bool
 ) -> tuple[Optional, ...]:
     """What ranks add up before the gradient of the input, and the gradients of weight and bias."""
-    gradient = _accumulated(grad_out)
-    sum_dy = _sum_channels(gradient)
-    sum_dy_xmu = _sum_channels(gradient * (_accumulated(input) - _over_channels(mean, input)))
+    gradient, dims = _accumulated(grad_out), _without_channels(input)
+    sum_dy = gradient.sum(dims)
+    sum_dy_xmu = (gradient * (_accumulated(input) - _over_channels(mean, input))).sum(dims)
     dtype = sum_dy.dtype if weight is None else weight.dtype
-    parts = (
-        sum_dy if input_g else None,
-        sum_dy_xmu if input_g else None,
-        (sum_dy_xmu * invstd).to(dtype) if weight_g else None,
-        sum_dy.to(dtype) if bias_g else None,
-    )
-    return tuple(None if part is None else part.clone() for part in parts)  # no two results share memory
+    parts = (sum_dy, input_g), (sum_dy_xmu, input_g), ((sum_dy_xmu * invstd).to(dtype), weight_g), (sum_dy.to(dtype), bias_g)
+    return tuple(part.clone() if is_wanted else None for part, is_wanted in parts)  # no two results share memory
 
 
 def _backward_elemt(

@@ -207,12 +207,6 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
     LABELS[address] = label
 
 
-def measure_tensor(tensor: torch.Tensor) -> None:
-    """Count the storage of a tensor anew, after its size may have changed."""
-    with DisableTorchFunction():
-        measure_storage(tensor.untyped_storage())
-
-
 def measure_storage(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
@@ -329,6 +323,4 @@ def own_label(tensor: torch.Tensor) -> int:
 
 def visible_device(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    if simulation.compute or label == META:
-        return real
-    return CPU_DEVICE
+    return real if simulation.compute or label == META else CPU_DEVICE

@@ -8,7 +8,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
@@ -243,32 +243,15 @@ ACCELERATOR_MEMORY: dict[str, Any] = {
 """Behind `_accelerator_`."""
 
 
-@dataclass(frozen=True)
-class _Watcher:
-    tell: Callable[[int, int], None]
-    refuse: Callable[[int], None]
-
-    def taken(self, block: MemoryBlock, held: int) -> None:
-        self.tell(block.index, held)
-
-    def freed(self, block: MemoryBlock) -> None: ...
-
-    def refused(self, index: int, size: int, held: int) -> None:
-        self.refuse(index)
-
-
-def watch_allocations(
-    watcher: Callable[[int, int], None], refused: Callable[[int], None], on_guess: Callable[[], None]
-) -> tuple[Account, ...]:
+def watch_allocations(listener: Listener, on_guess: Callable[[], None]) -> tuple[Account, ...]:
     """Watch the running simulation, which continues when a GPU is full. Returns the accounts of its GPUs.
 
     Args:
-        watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
-        refused: called with the ordinal of a GPU before an allocation that does not fit.
+        listener: receives each allocation, and each that does not fit.
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
     ledger = simulation.ledger
-    ledger.listeners += (_Watcher(watcher, refused),)
+    ledger.listeners += (listener,)
     simulation.on_guess = on_guess
     for account in ledger.accounts:
         account.is_endless = True

@@ -300,7 +300,8 @@ def _run_resize(call: Call) -> Any:
             raise errors.other_memory(labels.name_of(own), labels.name_of(other))
     simulation.values.forget_values(given)
     result = simulation.values.call_operator(call.func, call.args, call.kwargs)
-    labels.measure_tensor(result)
+    with DisableTorchFunction():
+        labels.measure_storage(result.untyped_storage())
     return result
 
 
@@ -317,9 +318,7 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
         return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
-        if is_meant:
-            return CPU
-        return None
+        return CPU if is_meant else None
     # Without values the real device is meta, and C++ copies that.
     if simulation.compute or is_meant:
         return META

@@ -56,9 +56,7 @@ def load_parts(machine: VirtualMachine) -> None:
 
 def find_values(machine: VirtualMachine) -> Values:
     """What is done about values on these GPUs."""
-    if machine.compute or PARTS.unknown_values is None:
-        return Values()
-    return PARTS.unknown_values
+    return Values() if machine.compute or PARTS.unknown_values is None else PARTS.unknown_values
 
 
 def find_account_opener(machine: VirtualMachine) -> Callable[[int], Account]:

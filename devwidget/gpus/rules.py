@@ -193,9 +193,7 @@ def by_filling(call: Call) -> int:
 def by_drawing(call: Call) -> int:
     """Probabilities are brought to a GPU. Source: `bernoulli_tensor_cuda_kernel` in `Distributions.cu`."""
     own = labels.label_of(call["self"])
-    if own >= 0:
-        return own
-    return by_iterator(call)
+    return own if own >= 0 else by_iterator(call)
 
 
 def by_convolution(call: Call) -> int:

@@ -36,16 +36,12 @@ def label_of_device(device: Any) -> int:
 
 def as_device(device: Any) -> Any:
     """The same device, an integer being a GPU."""
-    if isinstance(device, int) and not isinstance(device, bool):
-        return DEVICES[device]
-    return device
+    return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
 
 
 def name_of_type(kind: Any) -> str:
     """`torch.cuda.FloatTensor` of the type or its name."""
-    if isinstance(kind, str):
-        return kind
-    return f"{kind.__module__}.{kind.__name__}"
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
 
 
 @replaces(*locate_name("parse_to"))

@@ -56,7 +56,6 @@ NEEDED = {
     "pack_padded_sequence": "torch.ops.aten._pack_padded_sequence.default",
     "parallel_streams": "torch.nn.parallel._functions._streams",
     "parse_to": "torch._C._nn._parse_to",
-    "push_saved_hooks": "torch._C._autograd._push_saved_tensors_default_hooks",
     "printed_tensor": "torch._tensor_str._tensor_str",
     "reraise_worker_error": "torch._utils.ExceptionWrapper.reraise",
     "registrations": "torch._C._dispatch_get_registrations_for_dispatch_key",

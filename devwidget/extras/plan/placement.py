@@ -140,7 +140,7 @@ def place_copy(
     with keep_state(nn.Module()), gpus.Simulation(cluster):
         # What is active around the call is for the forwards of the loop, which know of it.
         leave_autocast()
-        accounts = watch_allocations(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
+        accounts = watch_allocations(watcher, watcher.note_guess)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:
             yield copied, accounts

@@ -17,6 +17,7 @@ from types import FrameType, TracebackType
 import torch
 from torch import nn
 
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.source_code.call_sites import RawSite, site_of, to_site
 from devwidget.capture.source_code.stack import is_own
@@ -87,8 +88,15 @@ class Watcher:
         """Begin a step, whose course is that of the last one."""
         self._courses = [[] for _ in range(self.gpus)]
 
-    def note_allocation(self, index: int, held: int) -> None:
+    def taken(self, block: MemoryBlock, held: int) -> None:
         """Note one allocation; `held` is what the GPU holds with it."""
+        self.note_held(block.index, held)
+
+    def freed(self, block: MemoryBlock) -> None:
+        """A block that is freed changes no peak."""
+
+    def note_held(self, index: int, held: int) -> None:
+        """Note what a GPU holds."""
         self._courses[index].append((self.phase, held, self.gradients.get(index, 0), self.optimizer.get(index, 0)))
         peak = self._peaks[index]
         # Of equal peaks the last counts.
@@ -101,7 +109,7 @@ class Watcher:
         else:
             peak.made = None
 
-    def note_refusal(self, index: int) -> None:
+    def refused(self, index: int, size: int, held: int) -> None:
         """Note an allocation that did not fit, and that is made nevertheless."""
         if self._peaks[index].tips_over is None:
             self._peaks[index].tips_over = self._find_moment()

@@ -61,7 +61,7 @@ class RankWatcher(Watcher):
         self.kept, self.of_gathering, self.of_buckets = set[MemoryBlock](), set[MemoryBlock](), set[MemoryBlock]()
         self.at_peak: Callable[[int], None] = lambda held: None
 
-    def note_allocation(self, index: int, held: int) -> None:
+    def note_held(self, index: int, held: int) -> None:
         """Note one allocation; `held` is what the GPU holds with it."""
         if held >= self.most.get(self.phase, 0):
             self.most[self.phase] = held
@@ -72,7 +72,7 @@ class RankWatcher(Watcher):
         super().enter_phase(phase)
         if self.account is not None:
             settle_accounts()
-            self.note_allocation(0, self.account.held)
+            self.note_held(0, self.account.held)
 
     def mark_gathered(self, storage: torch.UntypedStorage) -> None:
         """Note what is gathered, or a buffer of that."""
