@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.patching import Patches, replaces
 from devwidget.gpus.virtual_machine import VirtualMachine, write_cluster
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 
@@ -36,8 +36,6 @@ def install_inheritance(patches: Patches, cluster: VirtualMachine) -> None:
     text = write_cluster(cluster)
     patches.undo.add_step(_put_variable_back, text, os.environ.get(VARIABLE))
     os.environ[VARIABLE] = text
-    patches.wrap(multiprocessing.spawn, "get_preparation_data", _add_to_preparation)
-    patches.wrap(subprocess.Popen, "__init__", _begin_command_simulated)
 
 
 def _put_variable_back(ours: str, before: str | None) -> None:
@@ -60,7 +58,7 @@ class _Beginning:
         return exec, (BEGIN_SPAWNED.format(path=self._path, text=self._text),)
 
 
-@replacing
+@replaces(multiprocessing.spawn, "get_preparation_data")
 def _add_to_preparation(original: Callable[[str], dict[str, Any]], name: str) -> dict[str, Any]:
     prepared = original(name)
     text = os.environ.get(VARIABLE)
@@ -69,7 +67,7 @@ def _add_to_preparation(original: Callable[[str], dict[str, Any]], name: str) ->
     return prepared
 
 
-@replacing
+@replaces(subprocess.Popen, "__init__")
 def _begin_command_simulated(original: Callable[..., None], self: Any, args: Any, *rest: Any, **options: Any) -> None:
     environment = os.environ if options.get("env") is None else options["env"]
     has_other_program = rest or options.get("shell") or options.get("executable") is not None

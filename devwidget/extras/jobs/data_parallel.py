@@ -14,7 +14,7 @@ from devwidget.capture.torch_internals import TorchDispatchMode
 from devwidget.extras.jobs.collectives import take_every_tensor
 from devwidget.gpus import labels
 from devwidget.gpus.labels import TEMPORARY
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.patching import replaces
 from devwidget.gpus.torch_internals import locate_name
 
 Places = list[int]
@@ -23,16 +23,7 @@ _on_several_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
 """Reducers of modules whose parameters are not all on one GPU."""
 
 
-def install_data_parallel(patches: Patches) -> None:
-    """Have buckets hold the gradients of one GPU, and parts that talk to other ranks send what they have on the CPU."""
-    patches.wrap(*locate_name("verify_parameters"), _send_every_tensor)
-    patches.wrap(*locate_name("assign_to_buckets"), _assign_by_gpu)
-    patches.wrap(*locate_name("broadcast_in_buckets"), _broadcast_by_gpu)
-    patches.wrap(dist.Reducer, "__init__", _note_gpus)  # type: ignore[attr-defined]
-    patches.wrap(*locate_name("rebuild_buckets"), _rebuild_buckets)
-
-
-@replacing
+@replaces(*locate_name("verify_parameters"))
 def _send_every_tensor(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     with take_every_tensor():
         return original(*args, **kwargs)
@@ -46,13 +37,9 @@ def places_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, Places]:
     return found
 
 
-@replacing
+@replaces(*locate_name("assign_to_buckets"))
 def _assign_by_gpu(
-    original: Callable[..., Any],
-    tensors: Sequence[torch.Tensor],
-    limits: Sequence[int],
-    sparse: Sequence[bool] = (),
-    *rest: Any,
+    original: Any, tensors: Sequence[torch.Tensor], limits: Sequence[int], sparse: Sequence[bool] = (), *rest: Any
 ) -> tuple[list[Places], list[int]]:
     """A bucket is of one device and one dtype. Source: `compute_bucket_assignment_by_size` in `reducer.cpp`."""
     if rest or len(groups := places_by_gpu(tensors)) < 2:
@@ -72,7 +59,7 @@ def _pick(values: Sequence[Value], places: Places) -> list[Value]:
     return [values[place] for place in places]
 
 
-@replacing
+@replaces(*locate_name("broadcast_in_buckets"))
 def _broadcast_by_gpu(
     original: Callable[..., None], process_group: Any, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any
 ) -> None:
@@ -94,7 +81,7 @@ class _BucketsOnGpu(TorchDispatchMode):  # type: ignore[misc]
         return result
 
 
-@replacing
+@replaces(dist.Reducer, "__init__")  # type: ignore[attr-defined]
 def _note_gpus(original: Callable[..., None], self: Any, params: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
     places = [*places_by_gpu(params)]
     with _BucketsOnGpu(places[0]) if len(places) == 1 and places[0] >= 0 else contextlib.nullcontext():
@@ -103,7 +90,7 @@ def _note_gpus(original: Callable[..., None], self: Any, params: Sequence[torch.
         _on_several_gpus.add(self)
 
 
-@replacing
+@replaces(*locate_name("rebuild_buckets"))
 def _rebuild_buckets(original: Callable[[Any], bool], self: Any) -> bool:
     """After the first step C++ orders the buckets anew, by the order of the gradients and by the real device."""
     if self in _on_several_gpus:

@@ -13,9 +13,10 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from devwidget.extras.jobs.collectives import CARRIERS
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.patching import Patches, replaces
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import locate_name
+from devwidget.gpus.virtual_machine import VirtualMachine
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 
@@ -189,18 +190,12 @@ class GatheredWork(c10d.Work):
         return all(part.is_completed() for part in self._parts)
 
 
-def install_nccl(patches: Patches) -> None:
+def install_nccl(patches: Patches, machine: VirtualMachine) -> None:
     """Have torch take it for its own backend."""
     for module in (c10d, dist):
         patches.set(module, "ProcessGroupNCCL", VirtualNccl)
     patches.hold(*locate_name("has_nccl"), True)
     patches.set(c10d, "default_pg_nccl_timeout", DEFAULT_TIMEOUT)
-    patches.wrap(*locate_name("register_backend"), _note_carrier)
-    patches.wrap(*locate_name("begin_coalescing"), _begin_gathering)
-    patches.wrap(*locate_name("end_coalescing"), _end_gathering)
-    patches.wrap(*locate_name("reduce_scatter_tensor"), _multiply_before)
-    for name in REDUCING:
-        patches.wrap(c10d.ProcessGroup, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
 
 
@@ -218,18 +213,18 @@ def _end_all() -> None:
     _alive.clear()
 
 
-@replacing
+@replaces(*locate_name("register_backend"))
 def _note_carrier(original: Any, self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
     original(self, device, kind, backend)
     if isinstance(backend, VirtualNccl) and kind != c10d.ProcessGroup.BackendType.GLOO:  # else the group that carries
         CARRIERS[self] = backend
 
 
-REDUCING = "allreduce reduce reduce_scatter reduce_scatter_single".split()
 PREMULTIPLIED = dist.ReduceOp.PREMUL_SUM
 
 
-@replacing
+@replaces(*locate_name("reduce_scatter_tensor"))
+@replaces(c10d.ProcessGroup, *"allreduce reduce reduce_scatter reduce_scatter_single".split())
 def _multiply_before(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A sum of what is first multiplied, which gloo does not have: in place where the result is, else in a copy."""
     options = next((each for each in (*args, *kwargs.values()) if hasattr(each, "reduceOp")), None)
@@ -251,13 +246,13 @@ def _multiplied(value: Any, factor: Any) -> Any:
     return [_multiplied(each, factor) for each in value]
 
 
-@replacing
+@replaces(*locate_name("begin_coalescing"))
 def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
     return carrier.begin_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
 
 
-@replacing
+@replaces(*locate_name("end_coalescing"))
 def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
     return carrier.end_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)

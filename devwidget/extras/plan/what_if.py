@@ -15,6 +15,7 @@ from torch import nn
 
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.validation import refuse_counts
 from devwidget.extras.plan.changes import Changed, find_batch_size, list_options, resize_batch
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.extras.plan.generation import make_generation
@@ -22,7 +23,7 @@ from devwidget.extras.plan.loops import MOST_ACCUMULATED
 from devwidget.extras.plan.on_cards import list_uses, plan_row, try_card
 from devwidget.extras.plan.placement import find_step_sizes
 from devwidget.extras.plan.questions import Question, answer_at_once, answer_in_pieces, rank_tried, try_option
-from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
+from devwidget.extras.plan.records.answers import AskedSize, Changes, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.extras.plan.sizes import WantSize, largest_fitting, least_rooms, plan_sizes, search_largest
 from devwidget.gpus.card_models import CARDS, find_card
@@ -147,16 +148,7 @@ class WhatIf:
 
     def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         """See `Plan.generation`."""
-        if not _is_count(new_tokens):
-            raise DevwidgetError(
-                Message("cannot write {new_tokens} tokens", new_tokens=repr(new_tokens)),
-                instead="plan.generation(new_tokens=512)",
-            )
-        if not _is_count(num_beams):
-            raise DevwidgetError(
-                Message("cannot write in {num_beams} beams", num_beams=repr(num_beams)),
-                instead="plan.generation(new_tokens=512, num_beams=4)",
-            )
+        refuse_counts(new_tokens=new_tokens, num_beams=num_beams)
         found = ask_child(make_generation, self.model, self.inputs, self.asked, new_tokens, cache, num_beams)
         return self._keep(found, f"{cache} {num_beams}")
 
@@ -172,11 +164,6 @@ class WhatIf:
         from devwidget.extras.plan.screen.plan_panel import show_plan  # late: a plan needs no widgets
 
         show_plan(may_be_asked(self.first, self))
-
-
-def _is_count(value: object) -> bool:
-    """Whether a value is a whole number above zero."""
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _plan_one(changed: Changed) -> Question[Plan]:
@@ -197,10 +184,6 @@ def _find_largest_batch(step: WhatIf) -> Question[LargestBatch]:
         yield from search_largest(plans, _want_batch, least_rooms)
     tried = (Tried("", plan.room, setting=replace(step.setting, batch=size)) for size, plan in plans.items())
     return LargestBatch(step.first.model, tuple(tried))
-
-
-def _fit_sizes(step: WhatIf) -> Question[Fitted]:
-    return (yield from plan_sizes(step.first, _require_batch(step)))
 
 
 def _require_batch(step: WhatIf) -> AskedSize:
@@ -300,7 +283,7 @@ def _try_cards(step: WhatIf, names: tuple[str, ...] = (), also: Sequence[str] | 
 QUESTIONS: dict[str, Callable[..., Question[Any]]] = {
     "changes": _rank_changes,
     "batch": _find_largest_batch,
-    "sizes": _fit_sizes,
+    "sizes": lambda step: plan_sizes(step.first, _require_batch(step)),
     "cards": _try_cards,
 }
 """What a plan is asked for: `cheapest_change`, `largest_batch`, the grid of `sliders`, `on_cards`."""

@@ -128,7 +128,7 @@ def test_older_models_are_asked_by_their_own_name():
 
 
 @pytest.mark.parametrize(
-    ("kept", "told"), [(3, "3 positions have"), (0, "every position"), (torch.arange(5), "5 positions have")]
+    ("kept", "told"), [(3, "3 positions of the prompt have"), (0, "every position"), (torch.arange(5), "5 positions have")]
 )
 def test_what_the_batch_asks_for_goes_first(kept, told):
     batch = {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long), "logits_to_keep": kept}
@@ -160,9 +160,9 @@ def test_a_model_without_a_cache_is_refused():
         devwidget.plan(Reader(), {"ids": torch.zeros(2, 4, dtype=torch.long)}, gpus=1, memory="1GiB").generation(8)
     with pytest.raises(DevwidgetError, match="the batch holds no text"):
         devwidget.plan(nn.Linear(2, 2), torch.zeros(2, 2), gpus=1, memory="1GiB").generation(8)
-    with pytest.raises(DevwidgetError, match="cannot write in 0 beams"):
+    with pytest.raises(DevwidgetError, match="`num_beams` is 0"):
         plan(make("Llama")).generation(8, num_beams=0)
-    with pytest.raises(DevwidgetError, match="cannot write 0 tokens"):
+    with pytest.raises(DevwidgetError, match="`new_tokens` is 0"):
         devwidget.plan(nn.Linear(2, 2), torch.zeros(2, 2), gpus=1, memory="1GiB").generation(0)
 
 
