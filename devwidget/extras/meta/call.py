@@ -114,10 +114,7 @@ def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
     if is_real and (roles.draws or "empty" in roles.name):
         return None
     blank: Callable[[torch.Tensor], Any] = lambda tensor: torch.empty_like(tensor, device=CPU_DEVICE)  # noqa: E731
-    if roles.name in FILLERS:
-        real = tree_map_only(torch.Tensor, blank, args)
-    else:
-        real = known_values.all_known(args)
+    real = tree_map_only(torch.Tensor, blank, args) if roles.name in FILLERS else known_values.all_known(args)
     if real is None:
         return None
     return func(*real, **{**kwargs, "device": CPU_DEVICE})

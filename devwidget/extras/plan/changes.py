@@ -44,9 +44,7 @@ class Changed:
 
     def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the batch in the dtype that is asked for."""
-        if self.dtype is not None and tensor.is_floating_point():
-            return tensor.to(self.dtype)
-        return tensor
+        return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
 
 
 @dataclass(frozen=True)

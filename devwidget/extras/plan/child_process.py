@@ -282,10 +282,7 @@ def remake_tensor(
     made = conjugate_view(made) if is_conj else made
     made = negative_view(made) if is_neg else made
     if kind is not torch.Tensor:
-        if issubclass(kind, torch.nn.Parameter):
-            made = kind(made, requires_grad)
-        else:
-            made = made.as_subclass(kind)
+        made = kind(made, requires_grad) if issubclass(kind, torch.nn.Parameter) else made.as_subclass(kind)
     made.requires_grad_(requires_grad)
     setattr(made, PLACE, place)
     return made

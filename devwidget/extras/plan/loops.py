@@ -74,10 +74,7 @@ class Loop:
             name = self.kind
         else:
             name = getattr(self.kind, "__name__", type(self.kind).__name__)
-        if self.autocast is None:
-            dtype = ""
-        else:
-            dtype = str(self.autocast).removeprefix("torch.")
+        dtype = "" if self.autocast is None else str(self.autocast).removeprefix("torch.")
         words = {False: "", True: "checkpointing", "reentrant": "reentrant checkpointing"}[checkpointing]
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
@@ -186,10 +183,7 @@ class RunningLoop:
 
     def _let_gradients_go(self) -> None:
         """At the start of a step it is as at the end of the one before, for nothing runs in between."""
-        if self.loop.zero_grad:
-            asked = {"set_to_none": self.loop.zero_grad == "none"}
-        else:
-            asked = {}
+        asked = {"set_to_none": self.loop.zero_grad == "none"} if self.loop.zero_grad else {}
         self.step.optimizer.zero_grad(**asked)  # type: ignore[union-attr]
 
     def _run_forward(self) -> None:

@@ -187,9 +187,7 @@ class PlacedCopy:
         if placement == "as is":
             devices = [parameter.device for parameter in _parameters(self.inner) if is_on_gpu(parameter)]
             if devices:
-                self.home, self.last = (devices[0], devices[-1])
-            else:
-                self.home, self.last = (self.home, self.last)
+                self.home, self.last = devices[0], devices[-1]
         elif placement == "data parallel":
             self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
         else:
@@ -198,10 +196,7 @@ class PlacedCopy:
     def _dispatch_parts(self, placement: AskedPlacement, capacities: Sequence[int]) -> None:
         import accelerate
 
-        if isinstance(placement, str):
-            places = propose_device_map(self.inner, capacities)
-        else:
-            places = dict(placement)
+        places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)
         used: list[torch.device] = []
         for path, place in places.items():
             name = str(virtual_gpu(place) if isinstance(place, int) else place)

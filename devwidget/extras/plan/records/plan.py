@@ -152,9 +152,7 @@ class DevicePlan:
     @property
     def on_card_band(self) -> tuple[int, int]:
         """The least and the most that is taken of the card, context included; without a card `peak_band`."""
-        if self.reserved:
-            return find_card_band(self.reserved, self.context)
-        return self.peak_band
+        return find_card_band(self.reserved, self.context) if self.reserved else self.peak_band
 
     @property
     def fits(self) -> bool:

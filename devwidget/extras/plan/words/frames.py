@@ -26,12 +26,8 @@ def _device_map_columns(plan: Plan) -> Columns:
 
 def _room_columns(tried: Sequence[Tried], *names: str) -> Columns:
     """What was planned, in bytes, and whether that fits."""
-    columns = attribute_columns(tried, "on_card", "fits")
-    return {
-        **columns,
-        "is_close": [each.fit == "fits by less" for each in tried],
-        **attribute_columns(tried, *names),
-    }
+    is_close: Columns = {"is_close": [each.fit == "fits by less" for each in tried]}
+    return attribute_columns(tried, "on_card", "fits") | is_close | attribute_columns(tried, *names)
 
 
 def _card_columns(cards: Sequence[Tried]) -> Columns:
