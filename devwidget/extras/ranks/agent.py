@@ -81,9 +81,7 @@ class Agent:
 
     def _find_identity(self) -> Identity:
         """Return host and process, which are fixed, and the rank, which torch may set later."""
-        if os.getpid() == self._who.pid:
-            return find_identity()
-        return self._who
+        return find_identity() if os.getpid() == self._who.pid else self._who
 
     def stop(self) -> None:
         """Stop answering. A second call, or one in a forked child, has no effect."""
@@ -165,9 +163,7 @@ _agents: list[Agent] = []
 
 def serving_agent() -> Agent | None:
     """Return the active agent of this process."""
-    if _agents:
-        return _agents[0]
-    return None
+    return _agents[0] if _agents else None
 
 
 def _start_listening(agent: Agent) -> None:
@@ -197,10 +193,7 @@ def _answer_request(request: Any, response: Any) -> None:
     """Answer one query. Errors are sent to the client."""
     agent = serving_agent()
     try:
-        if agent is None:
-            refused = "nobody answers here any more"
-        else:
-            refused = _find_fault(request)
+        refused = "nobody answers here any more" if agent is None else _find_fault(request)
         if agent is None or refused:
             status, text = (400, refused)
         else:
@@ -214,9 +207,7 @@ def _answer_request(request: Any, response: Any) -> None:
 def _find_fault(request: Any) -> str:
     """Return why a query cannot be answered, or "". A query has no body."""
     try:
-        if request.body():
-            return "a question has no body"
-        return ""
+        return "a question has no body" if request.body() else ""
     except UnicodeDecodeError:
         # torch makes a text of the body before we see it.
         return "a question has no body"

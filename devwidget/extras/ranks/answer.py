@@ -151,13 +151,8 @@ class Reporter:
 
     def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
         """Return the given model while it exists, or one that a variable refers to."""
-        if self._model is not None:
-            found = self._model()
-        else:
-            found = find_model(frames or main_frames())
-        if is_module(found):
-            return found
-        return None
+        found = self._model() if self._model is not None else find_model(frames or main_frames())
+        return found if is_module(found) else None
 
     def announce_rank(self, who: Identity) -> RankReport:
         """Report only that the rank exists."""
@@ -243,17 +238,13 @@ class Reporter:
         return self._count_steps(), (None, ())
 
     def _count_steps(self) -> int:
-        if self._counts:
-            return self.history.count_steps()
-        return -1
+        return self.history.count_steps() if self._counts else -1
 
 
 def _find_start() -> int:
     """Return when this process started, in ticks of its machine; 0 if unknown."""
     found = read_process(os.getpid())
-    if found is not None:
-        return found[1]
-    return 0
+    return found[1] if found is not None else 0
 
 
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:

@@ -139,10 +139,7 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
         return _hear_last_word(written)
     writes_on = written.last_word is not None
     here = _is_here(written)
-    if here:
-        process = read_process_state(written.pid, written.started)
-    else:
-        process = "unknown"
+    process = read_process_state(written.pid, written.started) if here else "unknown"
     said = written if writes_on else _announce_again(written)
     if process == "gone":
         return Rank("dead", said, Message("its process ended without a final report"))
@@ -195,10 +192,7 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
     started = 0
     if written is not None and written.pid == known.pid:
         started = written.started
-    if _is_here(written):
-        state = read_process_state(known.pid, started)
-    else:
-        state = "unknown"
+    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
@@ -267,9 +261,7 @@ def _load_report(path: pathlib.Path) -> RankReport | None:
     except (OSError, ValueError):
         # There is no file, or it belongs to another user; the rank is reported as missing.
         return None
-    if type(found) is RankReport:
-        return found
-    return None
+    return found if type(found) is RankReport else None
 
 
 ProcessState = Literal["running", "stopped", "gone", "unknown"]

@@ -38,6 +38,4 @@ def diagnose_ranks(options: Namespace) -> int:
             cluster.save(options.save)
         if options.html is not None:
             cluster.to_html(options.html)
-    if is_well(cluster):
-        return FINE
-    return FOUND
+    return FINE if is_well(cluster) else FOUND

@@ -70,17 +70,13 @@ def is_dump(content: Any) -> bool:
 
 def read_content(name: str, content: Any, size: int) -> Cluster | None:
     """Read one dump; None for a file of another tool."""
-    if is_dump(content):
-        return read_dumps({name: content})
-    return None
+    return read_dumps({name: content}) if is_dump(content) else None
 
 
 def read_folder(folder: pathlib.Path) -> Cluster | None:
     """Read the dumps in a folder as one cluster; None without any."""
     contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := load_content(file))}
-    if contents:
-        return read_dumps(contents)
-    return None
+    return read_dumps(contents) if contents else None
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
@@ -98,9 +94,7 @@ def read_dumps(contents: Mapping[str, Any]) -> Cluster:
 
 def _parse_rank(name: str, number: int) -> int:
     digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
-    if digits:
-        return int(digits[1])
-    return number
+    return int(digits[1]) if digits else number
 
 
 def _judge_report(report: RankReport) -> Rank:

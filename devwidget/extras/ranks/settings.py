@@ -52,10 +52,7 @@ def word_optimizers(read: Raw) -> Iterator[Setting]:
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
-            if len(groups) > 1:
-                where = f"{which}.groups[{number}]"
-            else:
-                where = which
+            where = f"{which}.groups[{number}]" if len(groups) > 1 else which
             yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
 
 
@@ -87,7 +84,9 @@ def read_policies(model: nn.Module) -> Iterator[Setting]:
         around, name = _around(path, policies), "mp_policy"
         if path:
             name = f"mp_policy of {path}"
-        policies[path] = ", ".join(f"{field}={_word_value(getattr(policy, field, None))}" for field in _OF_POLICY)
+        policies[path] = ", ".join(
+            f"{field}={str(getattr(policy, field, None)).removeprefix('torch.')}" for field in _OF_POLICY
+        )
         if policies[path] != around:
             yield Setting("precision", name, policies[path])
 
@@ -100,14 +99,8 @@ def _find_policy(module: nn.Module) -> object:
         return None
 
 
-def _word_value(value: object) -> str:
-    return str(value).removeprefix("torch.")
-
-
 def _word_mode(training: bool) -> str:
-    if training:
-        return "train"
-    return "eval"
+    return "train" if training else "eval"
 
 
 _Value = TypeVar("_Value")
@@ -124,7 +117,8 @@ def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
 
 def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
     """Return settings that do not change during a run: precision, versions, variables, random seeds."""
-    return (*_read_precision(), *_read_versions(), *_read_variables(environ), *_read_seeds())
+    seed = Setting("random", "torch.initial_seed()", str(torch.initial_seed()))
+    return (*_read_precision(), *_read_versions(), *_read_variables(environ), seed)
 
 
 def _read_precision() -> Iterator[Setting]:
@@ -168,7 +162,3 @@ def _read_variables(environ: Mapping[str, str]) -> Iterator[Setting]:
     for name in sorted(environ):
         if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
             yield Setting("environment", name, environ[name][:_LONGEST])
-
-
-def _read_seeds() -> Iterator[Setting]:
-    yield Setting("random", "torch.initial_seed()", str(torch.initial_seed()))

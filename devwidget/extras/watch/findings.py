@@ -223,9 +223,7 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
 
 def find_asker(line: Move | Wait) -> Site | None:
     """Return the user's line, with the line of a library that it called."""
-    if isinstance(line, Move):
-        return line.site
-    return line.asked_by
+    return line.site if isinstance(line, Move) else line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:

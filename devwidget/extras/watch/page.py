@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from devwidget.extras.watch.records.run import RecordedStep, WatchedRun
-from devwidget.extras.watch.views import Mark, list_marks
+from devwidget.extras.watch.views import list_marks
 from devwidget.extras.watch.words.figures import run_figure
 from devwidget.extras.watch.words.run import verdict_words
 from devwidget.language.speaking import said, say
@@ -34,14 +34,12 @@ def watched_content(run: WatchedRun | None) -> dict[str, Any]:
         "summary": verdict_words(run),
         "error": say("ended by {error}", error=run.error.partition("\n")[0]) if run.error else "",
         "figure": run_figure(run),
-        "findings": list(map(_mark_content, list_marks(run))),
+        "findings": [
+            finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)
+        ],
         "not_checked": list(map(said, run.not_checked)),
         "recorded": list(map(_recorded_content, run.recorded_steps)),
     }
-
-
-def _mark_content(mark: Mark) -> dict[str, Any]:
-    return finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded}
 
 
 def _recorded_content(step: RecordedStep) -> dict[str, Any]:

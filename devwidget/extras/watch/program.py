@@ -100,7 +100,7 @@ def _find_trained(optimizer: torch.optim.Optimizer, frame: FrameType) -> Iterato
     known: set[int] = set()
     for root in _reachable_modules(frame):
         for _, module in walk_modules(root) if id(root) not in known else ():
-            if id(module) not in known and _has_any(module, trained):
+            if id(module) not in known and any(id(each) in trained for each in all_tensors(module)):
                 yield module
             known.add(id(module))
 
@@ -112,7 +112,3 @@ def _reachable_modules(frame: FrameType) -> Iterable[nn.Module]:
     except TooManyObjects:  # those that were near are known
         return found
     return found
-
-
-def _has_any(module: nn.Module, trained: set[int]) -> bool:
-    return any(id(each) in trained for each in all_tensors(module))

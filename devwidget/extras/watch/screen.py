@@ -54,10 +54,7 @@ class WatchTab(Section):
         """
         with self.panel.lock:
             run = self._find_run()
-            if run is not None:
-                recorded = {each.number: each for each in run.recorded_steps}
-            else:
-                recorded = {}
+            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
             if step not in recorded:
                 raise UnknownNameError(Message("step {step} was not recorded", step=step))
             self.panel.show_trace(recorded[step].trace)
@@ -86,9 +83,7 @@ class WatchTab(Section):
 
     def make_head(self) -> dict[str, Any]:
         """Return the header of a model that does not exist in this process."""
-        if self._shown is None or len(self.panel.table):
-            return {}
-        return run_head(self._shown)
+        return {} if self._shown is None or len(self.panel.table) else run_head(self._shown)
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Show the recorded step that the page asks for."""

@@ -153,10 +153,7 @@ class StackSampler:
         key = (*ends, computes, waits)
         known = self._known.get(key)
         if known is None:
-            if library is not None:
-                called = RawSite(library.f_code, library.f_lasti)
-            else:
-                called = None
+            called = RawSite(library.f_code, library.f_lasti) if library is not None else None
             site = RawSite(frame.f_code, frame.f_lasti, called) if frame is not None else called
             assert site is not None
             known = self._known[key] = _Standpoint(site, computes, waits)
@@ -249,10 +246,7 @@ def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
 
 
 def _find_code(function: object) -> CodeType | None:
-    if type(function) in (FunctionType, MethodType):
-        code = getattr(function, "__code__", None)
-    else:
-        code = None
+    code = getattr(function, "__code__", None) if type(function) in (FunctionType, MethodType) else None
     if isinstance(code, CodeType):
         return code
     return None

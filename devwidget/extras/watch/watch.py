@@ -135,9 +135,7 @@ class Watch:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer; None without one, or if it no longer exists."""
-        if self._optimizer is not None:
-            return self._optimizer()
-        return None
+        return self._optimizer() if self._optimizer is not None else None
 
     def is_of(self, value: object) -> bool:
         """Return whether a value is the watched model or wraps it."""
@@ -411,9 +409,7 @@ class Watch:
 def find_run(model: nn.Module) -> WatchedRun | None:
     """Return the last run of a model so far."""
     log = _logs.get(model)
-    if log is not None:
-        return log.make_record()
-    return None
+    return log.make_record() if log is not None else None
 
 
 def _refuse_every(every: object) -> None:
@@ -464,6 +460,4 @@ def _is_bounded(holder: Holder, free: int) -> bool:
 
 def _find_free(device: str) -> int:
     known = {str(each.device): each for each in read_memory(virtual_gpus())}
-    if device in known:
-        return known[device].free + known[device].cache
-    return 0
+    return known[device].free + known[device].cache if device in known else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from devwidget.extras.plan.page.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
 from devwidget.extras.plan.page.marks import draw, draw_prose
@@ -81,19 +82,18 @@ def _draw_answers(plan: Plan, kind: type, is_live: bool) -> Iterator[Markup]:
         yield draw_offer(_QUESTIONS[kind])
 
 
-def _draw_answer_of(plan: Plan, answer: object) -> Markup:
-    match answer:
-        case Changes():
-            return draw_changes(answer)
-        case LargestBatch():
-            return draw_batches(answer)
-        case Fitted():
-            return draw_sizes(answer)
-        case OnCards():
-            return draw_cards(answer, size_words(plan) or _describe_step(plan))
-        case Generation():
-            return draw_generation(answer)
-    return Markup("")
+def _draw_answer_of(plan: Plan, answer: Any) -> Markup:
+    if isinstance(answer, OnCards):
+        return draw_cards(answer, size_words(plan) or _describe_step(plan))
+    return _DRAWN_BY[type(answer)](answer)
+
+
+_DRAWN_BY: dict[type, Callable[[Any], Markup]] = {
+    Changes: draw_changes,
+    LargestBatch: draw_batches,
+    Fitted: draw_sizes,
+    Generation: draw_generation,
+}
 
 
 def _describe_step(plan: Plan) -> str:

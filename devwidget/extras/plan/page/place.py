@@ -111,12 +111,8 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
 
 
 def _over_words(gpus: Sequence[PlacedGpu]) -> str:
-    over = [
-        say("{device} needs {over} more", device=gpu.device, over=format_bytes(gpu.on_card - gpu.capacity))
-        for gpu in gpus
-        if gpu.on_card > gpu.capacity
-    ]
-    return row_words(over)
+    over = {gpu.device: gpu.on_card - gpu.capacity for gpu in gpus if gpu.on_card > gpu.capacity}
+    return row_words(say("{device} needs {over} more", device=gpu, over=format_bytes(size)) for gpu, size in over.items())
 
 
 def _draw_row(name: str, gpus: Sequence[PlacedGpu], hops: str, told: str) -> tuple[str, ...]:

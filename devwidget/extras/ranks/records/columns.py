@@ -60,9 +60,7 @@ class Columns:
     def tensor_path(self, module: int, name: str) -> str:
         """Return `blocks.0.up.weight`."""
         path = self.modules[module].path
-        if path:
-            return f"{path}.{name}"
-        return name
+        return f"{path}.{name}" if path else name
 
 
 def lay_out_columns(cluster: Cluster) -> Columns:

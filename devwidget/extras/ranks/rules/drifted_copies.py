@@ -50,9 +50,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _step_of(rank: Rank) -> int:
     """Return the step of a rank's checksums."""
-    if rank.said.checksums_step != NOWHERE:
-        return rank.said.checksums_step
-    return rank.step
+    return rank.said.checksums_step if rank.said.checksums_step != NOWHERE else rank.step
 
 
 def _find_drifted(ranks: list[Rank]) -> Drifted:
@@ -68,10 +66,7 @@ def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:
     parts = frozenset(next(iter(drifted.values())))
     for each in find_step_differences(ranks):
         if each.kind in ("optimizer", "mode") and each.parts == parts:
-            if each.name:
-                name = f"`{each.name}`"
-            else:
-                name = Message("the mode of the model")
+            name = f"`{each.name}`" if each.name else Message("the mode of the model")
             yield Message("the same ranks differ in {name}: {values}", name=name, values=each.word_values())
             return
 

@@ -157,9 +157,7 @@ def are_copies(cluster: Cluster) -> bool:
 
 def severity_among(cluster: Cluster) -> Severity:
     """Return the severity of a difference: a warning where ranks may be pipeline stages."""
-    if are_copies(cluster):
-        return "error"
-    return "warning"
+    return "error" if are_copies(cluster) else "warning"
 
 
 def notes_on_stages(cluster: Cluster) -> tuple[str, ...]:

@@ -62,6 +62,4 @@ def _find_trainer(frame: FrameType | None) -> Any:
     """Return the trainer whose training calls a callback; None if something else does."""
     while frame is not None and not isinstance(locals_of(frame).get("self"), Trainer):
         frame = frame.f_back
-    if frame is not None:
-        return locals_of(frame)["self"]
-    return None
+    return locals_of(frame)["self"] if frame is not None else None

@@ -81,9 +81,7 @@ class StepRows:
     @property
     def total(self) -> int:
         """Number of steps."""
-        if self.first:
-            return self.first[-1] + self.count[-1]
-        return 0
+        return self.first[-1] + self.count[-1] if self.first else 0
 
     @property
     def columns(self) -> dict[str, tuple[int, ...]]:

@@ -11,8 +11,7 @@ def _step_columns(run: WatchedRun) -> Columns:
     return {name: list(numbers) for name, numbers in run.steps.columns.items()}
 
 
-def _run_finding_columns(run: WatchedRun) -> Columns:
-    return {"step": list(run.first_steps)} | finding_columns(run.findings)
-
-
-frame(WatchedRun, {"steps": _step_columns, "findings": _run_finding_columns})
+frame(
+    WatchedRun,
+    {"steps": _step_columns, "findings": lambda run: {"step": list(run.first_steps)} | finding_columns(run.findings)},
+)

@@ -56,9 +56,7 @@ class _Wait:
 
 
 def _waited_seconds(rank: Rank) -> float:
-    if rank.said.waits is None:
-        return 0.0
-    return rank.said.waits.seconds
+    return 0.0 if rank.said.waits is None else rank.said.waits.seconds
 
 
 _MOMENT = 1.0
@@ -174,9 +172,7 @@ _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 def collective_kind(rank: Rank) -> str:
     """Return the kind of the collective of a rank, with its size if that is equal on every rank."""
     found = rank.said.collective
-    if found is None:
-        return ""
-    return word_kind(found.kind, found.bytes)
+    return "" if found is None else word_kind(found.kind, found.bytes)
 
 
 def word_kind(kind: str, size: int) -> str:
@@ -195,13 +191,9 @@ def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
     if begun:
         return ""
     if rank.state == "raised":
-        if raised_itself(rank):
-            return "raised"
-        return "unknown"
+        return "raised" if raised_itself(rank) else "unknown"
     if begun is None or not _spoke_late_enough(rank, first):
-        if rank.state == "ended":
-            return "ended"
-        return "unknown"
+        return "ended" if rank.state == "ended" else "unknown"
     if rank.state in ("ended", "terminated"):
         return rank.state
     return "not begun"
