@@ -248,9 +248,9 @@ def ends(model, x, optimizer):
         ({"checkpointing": "some"}, "`checkpointing` is 'some'"),
         ({"optimizer": None, "grad_scaler": True}, "for a step with an optimizer"),
         ({"loop": own_loop}, "computes its own loss"),
-        ({"loop": own_loop, "loss_fn": None, "accumulate": 2}, "has this in it"),
+        ({"loop": own_loop, "loss_fn": None, "accumulate": 2}, "contains these already"),
         ({"loop": ends, "loss_fn": None}, "has ended before its second step"),
-        ({"parallel": {"pp": 2}, "loop": "plain"}, "knows one loop"),
+        ({"parallel": {"pp": 2}, "loop": "plain"}, "only supports the loop"),
     ],
 )
 def test_what_is_no_loop_is_refused_with_what_would_be_right(asked, told):

@@ -133,7 +133,7 @@ def test_coordinates_are_those_of_a_device_mesh():
     ("mesh", "more", "said"),
     [
         ({}, {}, "`parallel` cannot be"),
-        ({"dp": 0}, {}, "a dimension"),
+        ({"dp": 0}, {}, "the dimension"),
         ({"dp": 2, "tp": 2}, {}, "unknown dimension 'tp'"),
         ({"FSDP2": 2}, {}, "did you mean 'fsdp'"),
         ({"ddp": 2, "cp": 2}, {}, "unknown dimension 'cp'"),
