@@ -306,11 +306,11 @@ def _soften_backward(kernel: Any, gradient: torch.Tensor, output: torch.Tensor, 
     return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
 
 
+_SOFTMAX = "_softmax", "_log_softmax"
+_SOFTMAX_BACKWARD = "_softmax_backward_data", "_log_softmax_backward_data"
 GPU_FORMS: dict[str, Callable[..., Any]] = {
-    "_softmax": partial(_soften, aten._softmax),
-    "_log_softmax": partial(_soften, aten._log_softmax),
-    "_softmax_backward_data": partial(_soften_backward, aten._softmax_backward_data),
-    "_log_softmax_backward_data": partial(_soften_backward, aten._log_softmax_backward_data),
+    **{name: partial(_soften, getattr(aten, name)) for name in _SOFTMAX},
+    **{name: partial(_soften_backward, getattr(aten, name)) for name in _SOFTMAX_BACKWARD},
     **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""

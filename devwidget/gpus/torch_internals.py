@@ -84,9 +84,10 @@ DISTRIBUTED = {
 FUNCTIONAL_COLLECTIVES = "_c10d_functional"
 """The namespace of collectives that give their results back."""
 EXPECTED = """
-torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge torch.nn.parameter.UninitializedTensorMixin
-torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
-torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass
+torch.cuda._is_in_bad_fork torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge
+torch.nn.parameter.UninitializedTensorMixin torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available
+torch.backends.cudnn.is_acceptable torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subclass
+torch.Tensor._make_wrapper_subclass
 """
 """Names that are replaced in place: public names that came late or are little known, and methods of tensors."""
 
