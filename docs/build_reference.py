@@ -26,9 +26,9 @@ OF_COMMANDS = """# Command line
 
 {commands}
 
-`run` makes the script `__main__`. Its output, exceptions, signals and exit status are those of `python train.py`; the report
-goes to stderr when the script has ended. `fix apply` shows a diff and asks before it writes. It writes nothing if a file has
-changed since, belongs to an installed package, or two edits want one line.
+`run` makes the script `__main__`. Its output, exceptions, signals and exit status are the same as with `python train.py`;
+the report goes to stderr when the script has ended. `fix apply` shows a diff and asks before it writes. It writes nothing if
+a file has changed since, belongs to an installed package, or two edits want one line.
 
 ## Options
 
