@@ -71,4 +71,5 @@ def test_every_command_of_a_page_is_understood() -> None:
 
 def test_every_workflow_and_configuration_of_a_page_is_yaml() -> None:
     texts = [text for page in PAGES for language, text in blocks(page) if language == "yaml"]
+    assert texts
     assert all(isinstance(yaml.safe_load(text), dict) for text in texts)
