@@ -39,6 +39,7 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
 
 
 @pytest.mark.process
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [*PAGES, *map(as_slow, LONG)])
 def test_the_examples_of_a_page_print_what_it_shows(page: str, notebook: Notebook) -> None:
     for example in examples(page):
