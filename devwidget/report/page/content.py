@@ -46,6 +46,11 @@ MOST_EAGER = 1500
 
 Content = dict[str, Any]
 
+detail_content = displays_safely(row_detail)
+"""What opens below a row."""
+marks_content = displays_safely(mark_columns)
+"""What a trace adds to the tree."""
+
 
 @displays_safely
 def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
@@ -55,30 +60,13 @@ def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
 
 def tree_content(snapshot: Snapshot, table: PlacementTable, *, most: int = MOST_EAGER) -> Content:
     """The module tree, packed, with the details of all rows for a model of ordinary size."""
-    return pack_table(_tree_columns(table) | {"details": _eager_details(snapshot, table, most)})
-
-
-@displays_safely
-def _tree_columns(table: PlacementTable) -> Content:
-    return tree_table(table)
-
-
-@displays_safely
-def marks_content(table: PlacementTable, marks: Overlay) -> Content:
-    """What a trace adds to the tree."""
-    return mark_columns(table, marks)
+    return pack_table(displays_safely(tree_table)(table) | {"details": _eager_details(snapshot, table, most)})
 
 
 def _eager_details(snapshot: Snapshot, table: PlacementTable, most: int) -> Content:
     if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
         return {}
     return {str(row): detail_content(snapshot, table, row) for row in range(len(table))}
-
-
-@displays_safely
-def detail_content(snapshot: Snapshot, table: PlacementTable, row: int) -> Content:
-    """What opens below a row."""
-    return row_detail(snapshot, table, row)
 
 
 @displays_safely
