@@ -109,7 +109,7 @@ def test_loops_differ_and_where_none_is_named_the_others_are_told():
     assert found.loop.name == "step"
     assert {other.name: other.peak for other in found.other_loops} == {name: peaks[name] for name in ("plain", "trainer")}
     assert planned(loop="step").other_loops == ()
-    told = next(line for line in str(found).splitlines() if line.startswith("planned is"))
+    told = next(line for line in str(found).splitlines() if line.startswith("loop: "))
     assert 'loop="plain" allocates' in told
     assert 'loop="trainer" allocates' in told
 
