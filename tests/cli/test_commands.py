@@ -117,7 +117,7 @@ def test_a_step_that_asks_for_a_gpu_is_planned_where_none_is(capsys: pytest.Capt
     status, out, _ = told(capsys, "plan", "outside_step.py:on_gpu", "--gpus", "2", "--memory", "24GiB", "--loop", "trainer")
     assert status == 0
     assert "forward, loss, backward, optimizer" in out
-    assert "planned is transformers' Trainer" in out
+    assert "loop: transformers' Trainer" in out
 
 
 @pytest.mark.skipif("plan" not in extras(), reason="an extra is not here")

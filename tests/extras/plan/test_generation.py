@@ -129,7 +129,12 @@ def test_older_models_are_asked_by_their_own_name():
 
 @pytest.mark.parametrize(
     ("kept", "told"),
-    [(3, "3 positions of the prompt have"), (0, "every position"), (torch.arange(5), "5 positions of the prompt have")],
+    ("kept", "told"),
+    [
+        (3, "3 positions of the prompt have"),
+        (0, "every position"),
+        (torch.arange(5), "5 positions of the prompt have"),
+    ],
 )
 def test_what_the_batch_asks_for_goes_first(kept, told):
     batch = {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long), "logits_to_keep": kept}

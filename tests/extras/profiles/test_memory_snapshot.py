@@ -182,7 +182,7 @@ REFUSED_UNREAD = {"old protocol": r"^its first bytes match no known file format\
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_pickle_is_refused_and_nothing_is_imported(tmp_path: pathlib.Path, name: str, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match=REFUSED_UNREAD.get(name, r"not a|again and again")):
+    with pytest.raises(ValueError, match=REFUSED_UNREAD.get(name, r"not a|too many times")):
         opened(tmp_path, HOSTILE[name])
     assert [path.name for path in tmp_path.iterdir()] == ["snapshot.pickle"]
     assert "antigravity" not in sys.modules
