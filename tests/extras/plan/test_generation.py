@@ -129,7 +129,6 @@ def test_older_models_are_asked_by_their_own_name():
 
 @pytest.mark.parametrize(
     ("kept", "told"),
-    ("kept", "told"),
     [
         (3, "3 positions of the prompt have"),
         (0, "every position"),
