@@ -191,7 +191,8 @@ def _name_what_met(reading: Reading) -> Message:
     """Describe an error that names a device or a dtype when no rule found its cause."""
     if reading.site is None:
         return Message("the error names a device or a dtype, but its traceback contains no line of your code")
-    devices, dtypes = ({str(getattr(v, name)) for v in reading.values} for name in ("device", "dtype"))
+    devices = {str(value.device) for value in reading.values}
+    dtypes = {value.dtype for value in reading.values if "float" in value.dtype or "complex" in value.dtype}
     met = devices if len(devices) > 1 else dtypes
     if len(met) > 1:
         words = listed(sorted(met))

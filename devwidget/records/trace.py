@@ -178,11 +178,13 @@ class Nearby:
 
     Attributes:
         tuples: names of tuples whose items are arguments of the call, with their lengths.
+        lists: names of lists whose items are arguments of the call.
         at_hand: variables of the failing line that are on the right device.
         taken: variables that got the misplaced tensor from a loader or similar.
     """
 
     tuples: tuple[tuple[str, Size], ...] = ()
+    lists: tuple[str, ...] = ()
     at_hand: tuple[str, ...] = ()
     taken: Taken | None = None
 

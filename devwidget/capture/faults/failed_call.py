@@ -122,6 +122,7 @@ class FailedCall:
         nearby = Nearby(
             taken=taken,
             tuples=names.tuples_of(operands),
+            lists=names.lists_of(operands),
             at_hand=names.tensors_at_hand(text, target),
         )
         fault = fault_at(

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
+from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.state import RecordingState
@@ -40,6 +42,10 @@ class _Meeting:
     def on_accelerators(self) -> list[torch.Tensor]:
         return [tensor for tensor in self.tensors if is_accelerator(tensor.device)]
 
+    def is_kept(self, tensor: torch.Tensor) -> bool:
+        """Whether a module keeps a tensor in an attribute, unregistered."""
+        return any(owned.tensor is tensor for owned in unregistered_tensors(self.state.tracker))
+
     def placed_by_number(self) -> list[torch.Tensor]:
         """Return tensors that were placed by a numbered device. A plain `.cuda()` uses whichever GPU is current."""
         return [tensor for tensor in self.on_accelerators() if not _is_unnumbered(tensor, self.state)]
@@ -57,12 +63,28 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingSt
     return _of_the_youngest(meeting)
 
 
-def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
-    """Prefer the accelerator tensor that an in-place call writes to."""
-    first = meeting.tensors[0]
-    if is_inplace(meeting.name) and first.dim() and is_accelerator(first.device):
-        return first.device
+def _of_model_on_the_host(meeting: _Meeting) -> torch.device | None:
+    """Prefer the CPU for a model that is on it as a whole, over what its attributes keep on an accelerator."""
+    stack = meeting.state.tracker.here.stack
+    home = _home_of(stack[0].module) if stack else None
+    if home is None or is_accelerator(home):
+        return None
+    if all(meeting.is_kept(tensor) for tensor in meeting.on_accelerators()):
+        return home
     return None
+
+
+def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
+    """Prefer the accelerator tensor that an in-place call writes to.
+
+    A tensor that the module keeps in an attribute loses against the module's own parameters.
+    """
+    first = meeting.tensors[0]
+    if not is_inplace(meeting.name) or not first.dim() or not is_accelerator(first.device):
+        return None
+    if meeting.is_kept(first):
+        return _of_running_module(meeting) or first.device
+    return first.device
 
 
 def _of_the_accelerator(meeting: _Meeting) -> torch.device | None:
@@ -85,8 +107,7 @@ def _of_what_was_asked_for(meeting: _Meeting) -> torch.device | None:
 def _of_running_module(meeting: _Meeting) -> torch.device | None:
     """Prefer the parameters of the running module unless it is split over devices."""
     module = meeting.state.tracker.running
-    parts = walk_modules(module) if module is not None else ()
-    home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())  # a replica has copies
+    home = _home_of(module) if module is not None else None
     for tensor in meeting.on_accelerators():
         if tensor.device == home:
             return home
@@ -118,6 +139,7 @@ def _of_the_youngest(meeting: _Meeting) -> torch.device:
 
 
 _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
+    _of_model_on_the_host,
     _of_what_is_written,
     _of_the_accelerator,
     _of_what_was_asked_for,
@@ -126,6 +148,12 @@ _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
     _of_what_is_indexed,
 )
 """The preferences in the order in which they are applied."""
+
+
+def _home_of(module: nn.Module) -> torch.device | None:
+    """Return the device of all parameters and buffers of a module; None if it is split, or has none."""
+    tensors = (tensor for _, part in walk_modules(module) for tensor in own_tensors(part).values())  # also of a replica
+    return _only_device(tensors)
 
 
 def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:

@@ -37,11 +37,13 @@ class Names:
         self._frames = list(user_frames(frame))
         self._frame = next(iter(self._frames), None)
         self._at_work = list(frames_at_work(frame))
+        running = parsed_expression(call_text(self._site))
+        self._read = frozenset(names_in(running)) if running is not None else frozenset()
 
     def expression(self, tensor: object) -> str:
         """Return how the failing frame's code can write this tensor; "" if it has no name there."""
         if self._frame is not None:
-            return name_in(self._frame, tensor)
+            return name_in(self._frame, tensor, self._read)
         return ""
 
     def model_name(self) -> str:
@@ -113,6 +115,11 @@ class Names:
             if type(value) is tuple:
                 found[name] = len(value)
         return tuple(found.items())
+
+    def lists_of(self, operands: Sequence[Operand]) -> tuple[str, ...]:
+        """The variables that are lists and have operands as items."""
+        names = dict.fromkeys(path_of(operand.expression)[0] for operand in operands)
+        return tuple(name for name in names if type(self._value_of(name)) is list)
 
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
         """Return the variables of the failing line that are on the right device."""

@@ -206,12 +206,24 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Origin(registered or found.site), held
+    if held is not None and not found.direct and _find_deciding_line(asked, held) is None:
+        return Origin(None), held  # several methods set the attribute
     if not found.call:  # `model = parts["model"]` has only handed on what holds it
-        stored = _find_line_of_object(asked) or (held.assigned if held is not None else None)
+        stored = _find_line_of_object(asked)
+        if stored is None and held is not None:
+            stored = _find_deciding_line(asked, held)
         if stored is not None:
             call, op = statements.assigned_call(stored.text)
             return Origin(stored, (), call, op, call.startswith(f"torch.{op}(")), held
     return found, held
+
+
+def _find_deciding_line(asked: Asked, held: Held) -> Site | None:
+    """The line of a class that decides where an attribute of a module is, as far as the class tells."""
+    module = dict(asked.state.tracker.list_modules()).get(held.module or "")
+    if module is None or held.how != "attribute" or held.note or held.assigned is None:
+        return held.assigned
+    return classes.deciding_assignment(type(module), held.name)
 
 
 def _find_origin(asked: Asked) -> Origin:

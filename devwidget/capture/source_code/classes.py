@@ -93,6 +93,22 @@ def find_filling(kind: type, name: str) -> Site | None:
     return None
 
 
+def deciding_assignment(kind: type, name: str) -> Site | None:
+    """The line of a class that decides where an attribute is; None where several methods give it a value.
+
+    `self.attribute = None` decides nothing, and `forward` goes on from the value that is there.
+    """
+    found = []
+    for site, node in _assignments(kind, name):
+        value = getattr(node, "value", None)
+        is_empty = isinstance(value, ast.Constant) and value.value is None
+        if not is_empty and site.function not in ("forward", "__call__"):
+            found.append(site)
+    if len({site.function for site in found}) == 1:
+        return found[0]
+    return None
+
+
 def _assignments(kind: type, name: str) -> Iterator[tuple[Site, ast.stmt]]:
     attribute = _attribute_in(name)
     for filename, owner in definitions(kind):

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import re
+from collections.abc import Collection
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -25,10 +26,18 @@ DEEPEST = 3
 """Nesting of containers in which it is searched."""
 
 
-def name_in(frame: FrameType, wanted: object) -> str:
-    """Return the simplest variable, attribute or item of a frame that is an object; "" for none."""
+def name_in(frame: FrameType, wanted: object, read: Collection[str] = ()) -> str:
+    """Return the simplest variable, attribute or item of a frame that is an object; "" for none.
+
+    Args:
+        frame: whose variables are searched.
+        wanted: the object.
+        read: names that come first, because the running line reads them.
+    """
     named = {**globals_used(frame), **locals_of(frame)}
-    return _find_path([(name, value) for name, value in named.items() if not name.startswith("@")], wanted)  # pytest's
+    variables = [(name, value) for name, value in named.items() if not name.startswith("@")]  # pytest's
+    of_line = [(name, value) for name, value in variables if name in read]
+    return _find_path(of_line, wanted) or _find_path(variables, wanted)
 
 
 def holds(value: Any, wanted: object) -> bool:
