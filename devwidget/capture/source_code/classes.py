@@ -94,19 +94,25 @@ def find_filling(kind: type, name: str) -> Site | None:
 
 
 def deciding_assignment(kind: type, name: str) -> Site | None:
-    """The line of a class that decides where an attribute is; None where several methods give it a value.
+    """Return the line of a class that decides where an attribute is; None where several methods give it a value.
 
-    `self.attribute = None` decides nothing, and `forward` goes on from the value that is there.
+    `self.attribute = None` decides nothing. What is computed from the attribute itself, or in `forward`, continues it.
     """
-    found = []
+    attribute, found = _attribute_in(name), []
     for site, node in _assignments(kind, name):
         value = getattr(node, "value", None)
         is_empty = isinstance(value, ast.Constant) and value.value is None
-        if not is_empty and site.function not in ("forward", "__call__"):
+        continues = isinstance(node, ast.AugAssign) or any(is_self_attribute(part, attribute) for part in _parts_of(value))
+        if not is_empty and not continues and site.function not in ("forward", "__call__"):
             found.append(site)
     if len({site.function for site in found}) == 1:
         return found[0]
     return None
+
+
+def _parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
+    if value is not None:
+        yield from ast.walk(value)
 
 
 def _assignments(kind: type, name: str) -> Iterator[tuple[Site, ast.stmt]]:

@@ -92,3 +92,16 @@ def device_for(site: Site | None, target: DeviceId | None) -> str:
     if at is not None:
         return written_device(*at, target)
     return repr(str(target))
+
+
+def goes_to(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
+    """Whether a call names the device that a tensor went to."""
+    if method.attr == "cpu":
+        return target.kind == "cpu"
+    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in list_arguments(node)]
+    return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
+
+
+def list_arguments(node: ast.Call) -> list[ast.expr]:
+    """What a call is given, keywords too."""
+    return [*node.args, *(keyword.value for keyword in node.keywords)]

@@ -77,7 +77,7 @@ class Draft:
         """A keyword argument, in the place of one of that name."""
         old = next((k.value for k in call.keywords if k.arg == name), None)
         if old is not None:
-            self.replace(old, value)
+            self.replace_device(old, value)
             return
         given = [*call.args, *(k.value for k in call.keywords)]
         if given:
@@ -86,6 +86,12 @@ class Draft:
         else:
             line, column = _end(call)
             self.changes.add(_Change((line, column - 1), (line, column - 1), f"{name}={value}"))
+
+    def replace_device(self, old: ast.expr, value: str) -> None:
+        """Another value in the place of an argument, but no literal in the place of a name, which would lose its effect."""
+        if value[:1] in "'\"" and not isinstance(old, ast.Constant):
+            self.is_futile = True
+        self.replace(old, value)
 
     def insert_above(self, statement: ast.stmt, text: str) -> None:
         """New lines above a statement."""
@@ -225,7 +231,7 @@ def map_location(draft: Draft, call: ast.Call, device: str) -> bool:
     if ast.unparse(call.func) not in ("torch.load", "load"):
         return False
     if len(call.args) > 1:  # it is told by its place
-        draft.replace(call.args[1], device)
+        draft.replace_device(call.args[1], device)
     else:
         draft.keyword(call, "map_location", device)
     return True

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
+from devwidget.rules.edits.devices import goes_to, list_arguments
 from devwidget.rules.edits.draft import Draft, mended
 
 
@@ -29,7 +30,7 @@ def without_move(site: Site | None, target: DeviceId, summary: str) -> Fix | Non
 def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
     """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
     for node, method in _moves(draft, statement):
-        if _goes(node, method, target):
+        if goes_to(node, method, target):
             draft.unwrap(node, method.value)
 
 
@@ -39,19 +40,7 @@ def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.At
             yield node, node.func
 
 
-def _goes(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
-    """Whether a call names the device that a tensor went to."""
-    if method.attr == "cpu":
-        return target.kind == "cpu"
-    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in _list_arguments(node)]
-    return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
-
-
 def _may_go(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
     bare = method.attr == target.kind and method.attr != "cpu"
-    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _list_arguments(node)))
-
-
-def _list_arguments(node: ast.Call) -> list[ast.expr]:
-    return [*node.args, *(keyword.value for keyword in node.keywords)]
+    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in list_arguments(node)))

@@ -69,6 +69,8 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
     if is_factory and not is_placed:
         for call in _neighbours(code, statement, calls):
             draft.keyword(call, "device", device)
+    if is_factory and is_placed:
+        calls += _equal_calls(code, statement, calls)
     return all(_with_device(draft, call, stray.birth_op, device) for call in calls)
 
 
@@ -123,6 +125,13 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     for call in (node for each in near for node in ast.walk(each)):
         if isinstance(call, ast.Call) and call not in calls and _is_factory(call) and not _is_placed(code, call):
             yield call
+
+
+def _equal_calls(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> list[ast.Call]:
+    """Calls of the same function that say the same, word by word: what creates one tensor wrong does so with the other."""
+    wanted = {ast.dump(call) for call in calls}
+    found = (node for node in ast.walk(code.scope(statement)) if isinstance(node, ast.Call) and node not in calls)
+    return [node for node in found if ast.dump(node) in wanted]
 
 
 def _operands(code: Code, node: ast.AST) -> list[ast.expr]:

@@ -6,7 +6,7 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
+from devwidget.records.syntax import is_inplace, parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix
@@ -74,7 +74,8 @@ def _source_of(home: Operand) -> str:
 
 def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool) -> str:
     """An expression for the right device at the failing line: a partner's, best one that the line itself names."""
-    if fault.target is not None and str(fault.target) == "cpu":
+    is_kept = any(operand.stray and operand.held is not None for operand in fault.operands)
+    if fault.target is not None and str(fault.target) == "cpu" and not is_kept:
         return "'cpu'"
     local = _inner_names(code, statement)
     partners = []
@@ -87,7 +88,7 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     best = sorted(partners, key=lambda name: name not in text) or at_hand
     if best:
         return f"{best[0]}.device"
-    if literal:
+    if literal or str(fault.target) == "cpu":
         return repr(str(fault.target))
     return ""
 
@@ -155,7 +156,7 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
             return True
         if isinstance(place.slice.value, int):  # how many there are, another run may tell
             every = ast.unparse(place.value)
-            if not _is_list(draft.code, statement, every):
+            if not _hands_on_list(fault, draft.code, statement, every):
                 return False
             draft.insert_above(statement, f"{every} = [each{move} for each in {every}]")
             return True
@@ -171,15 +172,10 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     return False
 
 
-def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
-    """Whether the function gives a name a list, and nothing else, that it hands on as a whole in a statement."""
-    scope = code.scope(statement)
-    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets_of(n))]
-    return (
-        bool(given)
-        and all(isinstance(value, ast.List | ast.ListComp) for value in given)
-        and any(isinstance(code.parents.get(node), ast.Call) for node in code.alike(statement, name))
-    )
+def _hands_on_list(fault: Fault, code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a statement passes a list on as a whole."""
+    passed = (code.parents.get(node) for node in code.alike(statement, name))
+    return name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed)
 
 
 def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from devwidget.records.finding import Edit, Fix
 from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
+from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, names_in, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
@@ -178,7 +179,8 @@ def _reads_device_of_stray(written: _Written) -> str:
     if fault is None or fault.what in ("kernel", "dtype", "promotion") or _writes_in_place(fault):
         return ""
     right = {operand.expression for operand in fault.operands if not operand.stray}
-    wrong = {operand.expression for operand in fault.operands if operand.stray} - right - {""}
+    strays = (operand for operand in fault.operands if operand.stray and operand.argument != "generator")
+    wrong = {operand.expression for operand in strays} - right - {""}
     for node in written.added:
         if isinstance(node, ast.Attribute) and node.attr == "device" and ast.unparse(node.value) in wrong:
             return f"`{ast.unparse(node.value)}` is not where it must be"
@@ -207,15 +209,35 @@ def _loses_writes(written: _Written) -> str:
     return ""
 
 
+def _is_sent_back(written: _Written) -> str:
+    """What the statement assigns is moved back by the function: `table = table.to("cpu")`."""
+    names = {ast.unparse(target) for target in targets_of(written.statement)}
+    wrong = {operand.device for operand in written.fault.operands if operand.stray} if written.fault is not None else ()
+    own = set(ast.walk(written.statement))
+    for node in ast.walk(written.code.scope(written.statement)) if names else ():
+        match node:
+            case ast.Call(func=ast.Attribute(value=moved) as method) if node not in own and ast.unparse(moved) in names:
+                if any(goes_to(node, method, device) for device in wrong):
+                    return f"`{ast.unparse(moved)}` is moved back"
+    return ""
+
+
 def _names_a_key_of_this_run(written: _Written) -> str:
     """`states['a'] = states['a'].to(d)`, where the program has `states[name]` and that key nowhere; `losses[0] = ...`."""
     for target in targets_of(written.statement):
-        if isinstance(target, ast.Subscript) and target in written.added and isinstance(target.slice, ast.Constant):
-            key = target.slice.value
-            known = {node.value for node in ast.walk(written.old.tree) if isinstance(node, ast.Constant)}
-            if isinstance(key, int) or (key not in known and _has_variable_keys(written.old, ast.unparse(target.value))):
+        known = {node.value for node in ast.walk(written.old.tree) if isinstance(node, ast.Constant)}
+        for owner, key in _constant_keys(target) if target in written.added else ():
+            if isinstance(key, int) or (key not in known and _has_variable_keys(written.old, owner)):
                 return "the next run has other keys"
     return ""
+
+
+def _constant_keys(target: ast.expr) -> Iterator[tuple[str, object]]:
+    """`('rows[0]', 'name')` and `('rows', 0)` of `rows[0]['name']`."""
+    while isinstance(target, ast.Subscript):
+        if isinstance(target.slice, ast.Constant):
+            yield ast.unparse(target.value), target.slice.value
+        target = target.value
 
 
 def _has_variable_keys(code: Code, container: str) -> bool:
@@ -256,6 +278,7 @@ _OBJECTIONS: tuple[Callable[[_Written], str], ...] = (
     _asks_what_has_no_device,
     _reads_device_of_stray,
     _loses_writes,
+    _is_sent_back,
     _names_a_key_of_this_run,
     _moves_in_a_worker,
 )

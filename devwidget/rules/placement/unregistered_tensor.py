@@ -18,7 +18,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
-from devwidget.rules.edits.attributes import is_taken, register_attribute
+from devwidget.rules.edits.attributes import assignments, is_taken, register_attribute
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
@@ -76,7 +76,8 @@ def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
     if fault.target not in held.model_devices:
         where = Message("{name} is on {device}", name=f"`{path_of(stray)}`", device=stray.device)
         return Message("{where}; the others are on {target}", where=where, target=fault.target)
-    if held.went is not None and _moves_whole(held.went) and not _is_made_again(stray.birth, held):
+    is_older = stray.birth is None or stray.birth.function in ("__init__", "<module>")
+    if held.went is not None and is_older and _moves_whole(held.went):
         return Message("`{path}` stayed on {device} when the model was moved to {target}", **facts)
     if len(held.model_devices) > 1:
         return Message("`{path}` is on {device}; the model has parameters or buffers on {target}", **facts)
@@ -95,12 +96,24 @@ def _birth(stray: Operand, held: Held) -> Site | None:
     """
     if held.note and held.assigned is not None:
         return held.assigned
+    if _is_undecided(stray, held):
+        return None
     later = held.assigned is not None and (calls.starts_empty(held.assigned.text) or _is_made_again(stray.birth, held))
     if held.assigned is None or later or "." in held.name or calls.hands_on(held.assigned.text):
         return stray.birth or held.assigned
     if stray.birth is not None and _binds(stray.birth, held.name):
         return stray.birth
     return _made_for(stray.birth, held.assigned) or held.assigned
+
+
+def _is_undecided(stray: Operand, held: Held) -> bool:
+    """Whether nothing recorded which line set the attribute, and several methods of its class may have."""
+    at = code_at(held.assigned, f"self.{root_of(held.name)}")
+    if at is None or stray.birth is not None or held.note:
+        return False
+    code, first = at
+    setters = {code.scope(each) for each in assignments(code, code.owner(first), first, root_of(held.name))}
+    return len(setters) > 1
 
 
 def _is_made_again(birth: Site | None, held: Held) -> bool:
@@ -181,6 +194,8 @@ def _owner(value: ast.expr | None) -> str:
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     case = Case(fault, stray, one_target(trace, fault, stray), trace)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
+    if fault.what == "operands" and _is_undecided(stray, held):
+        yield move_where_used(case)  # right, whichever line has set it
     made = create_there(case) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it was created after the model's move, which a buffer would have missed too

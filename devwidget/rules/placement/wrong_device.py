@@ -146,6 +146,7 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         return
     if stray.argument == "generator":
         yield _generator(fault, stray)
+        yield _draw_at_generator(fault, stray)
         if not stray.expression:
             yield _loader(fault)
         yield Fix(
@@ -246,6 +247,21 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
             draft.keyword(node, "device", device_for(stray.birth, fault.target))
     return fix(Message("create the generator on the device of the random numbers"), draft, "sure")
+
+
+def _draw_at_generator(fault: Fault, stray: Operand) -> Fix | None:
+    """`torch.randn(n, generator=g, device=device)` becomes `torch.randn(n, generator=g, device=g.device).to(device)`."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.alike(statement, fault.expression):
+            given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
+            if "device" in given and "generator" in given:
+                draft.replace(given["device"], f"{draft.code.text(given['generator'])}.device")
+                draft.append(call, f".to({draft.code.text(given['device'])})")
+
+    if not stray.expression:
+        return None
+    return mended(fault.site, Message("draw the random numbers on the device of the generator, then move them"), change)
 
 
 def _loader(fault: Fault) -> Fix | None:
