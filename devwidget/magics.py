@@ -15,9 +15,12 @@ from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     from devwidget.records.explanation import Explanation
+    from devwidget.records.finding import Edit
 
 COMMANDS = ("why", "fix", "simulate", "births", *extras.offered("magics"), "help")
 HELP = "%devwidget help"
+_applied: set[Edit] = set()
+"""Edits of cells that `%devwidget fix apply` has offered as the next cell."""
 
 
 def split_line(line: str) -> tuple[str, str]:
@@ -268,16 +271,22 @@ class LineMagic:
             return
         if not edits:
             print(say("no finding has a fix to write"))
+            return
+        if any(edit in _applied for changes in edits.values() for edit in changes):
+            print(say("this fix was written before; objects that are older still run the old code: create them again"))
         for changes in edits.values():
             print("\n".join(edit.diff() for edit in changes))
         if not apply:
             return
         api.refuse_edits(edits)
         for file, changes in edits.items():
-            if cell_label(file):
+            if cell := cell_label(file):
+                _applied.update(changes)
                 self.shell.set_next_input(api.apply_to_text(file, changes), replace=False)
+                print(say("the next cell is {cell} with the fix: run it, then create the model again", cell=cell))
             else:
-                print(say("written; the original is in {backup}", backup=api.write_edits(file, changes)))
+                print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
+                print(say("reload the module or restart the kernel, then create the model again"))
 
     def _switch_births(self, words: list[str]) -> None:
         from devwidget.api import background_births

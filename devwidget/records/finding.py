@@ -12,7 +12,7 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message, escape_sentence
 from devwidget.records.schema.record import Record
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
@@ -102,7 +102,8 @@ class Edit:
             before = lines
         else:
             before = [""] * (self.first - 1) + self.old_lines
-        names = {"fromfile": self.file, "tofile": self.file, "lineterm": ""}
+        name = cell_label(self.file) or self.file
+        names = {"fromfile": name, "tofile": name, "lineterm": ""}
         return "\n".join(difflib.unified_diff(before, apply_edits(before, [self]), n=_CONTEXT if known else 0, **names))
 
 

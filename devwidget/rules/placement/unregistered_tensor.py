@@ -208,7 +208,8 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     # Modules that are moved at each use are on the right device, but are not trained or saved.
     if fault.what == "operands" and not (held.note and any(registered)):
         yield move_where_used(case)
-    yield from _list_registrations(fault, stray, held)
+    if held.note or "." in held.name or not any(registered):
+        yield from _list_registrations(fault, stray, held)
 
 
 def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
