@@ -75,7 +75,7 @@ __all__ = [
 
 @says_what_fits
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
-    """Return where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
+    """Return the device of every tensor of a model: parameters, buffers, and tensors in plain attributes.
 
     Only reads: nothing runs, moves, or is allocated on a device.
 
@@ -257,7 +257,7 @@ def check(
 
 @says_what_fits
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
-    """Return what changed between two traces: fixed and new findings, transfers and bytes, peaks.
+    """Return what changed between two traces: findings, transfers and peaks.
 
     Args:
         before: A trace or its file.

@@ -114,7 +114,7 @@ _LINES = {
     "%devwidget simulate N [MEMORY]": Message("start N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop the virtual GPUs; `%devwidget simulate` alone shows them"),
     "%devwidget births on | off": Message(
-        "record the line that creates each tensor: in every call of a cell, or in none; by default in the first calls"
+        "record the line that creates each tensor, for every call of a cell or for none; the default is the first 10,000 calls"
     ),
     "%%devtrace [MODEL]": Message("as the first line of a cell: run the cell, then report transfers and findings"),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import sys
 import tempfile
 import warnings
@@ -30,7 +29,7 @@ PAGE, EXAMPLES = DOCS / "reference" / "findings.md", DOCS / "examples"
 HEAD = """# Findings
 
 What devwidget can find. An `error` fails, or makes the result or the training wrong. A `warning` costs time or memory.
-An `info` is a hint. Reports are shortened here to the headline and the first fix. A whole one:
+An `info` is a hint. Only the headline of each report is shown. For a full report with its fixes, run
 `python -m devwidget run --gpus 2 docs/examples/wrong-device.py`. To add a kind, see
 [Add a finding](../../CONTRIBUTING.md#add-a-finding).
 
@@ -76,31 +75,28 @@ def table_rows(rules: Iterable[AnyRule]) -> Iterator[str]:
 
 
 def section(rule: AnyRule, shown: str) -> str:
-    """One kind: its docstring, and a report where there is one."""
+    """One kind: its docstring, and the headline of a report where there is one."""
     bad, good = (f"* **{label}** {labelled(rule)[label]}" for label in ("Bad", "Good"))
     text = f"## {rule.kind}\n\n{sentence(rule)} {_capitalized(labelled(rule)['Why'])}\n\n{bad}\n{good}\n"
     return f"{text}\n```text\n{shown}\n```\n" if shown else text
 
 
 def report(rule: Rule) -> str:
-    """The finding of the program for one kind, once its first fix has been seen to work."""
+    """The headline of the finding of the program for one kind, once its first fix has been seen to work."""
     if rule.kind in OF_BROKEN_HARDWARE:
         golden = DOCS.parent / "tests" / "rules" / "golden" / f"{rule.kind}.txt"
-        return shortened(golden.read_text(encoding="utf-8"))
+        return headline(golden.read_text(encoding="utf-8"))
     program = EXAMPLES / f"{rule.kind}.py"
     found = traced(program)
     assert [each.kind for each in found.findings] == [rule.kind], (rule.kind, found)
     check_fix(program, found)
     parts = str(found).split("\n\n")
-    return shortened(next(part for part in parts if part.startswith(("error[", "warning[", "info["))))
+    return headline(next(part for part in parts if part.startswith(("error[", "warning[", "info["))))
 
 
-def shortened(finding: str) -> str:
-    """The headline and the first fix with its edit."""
-    headline, *lines = finding.strip().splitlines()
-    first, *others = itertools.dropwhile(lambda line: not line.startswith("  help:"), lines)
-    edit = itertools.takewhile(lambda line: not line.startswith("  help:"), others)
-    return "\n".join([headline, first, *edit])
+def headline(finding: str) -> str:
+    """The first line of a report."""
+    return finding.strip().partition("\n")[0]
 
 
 def traced(program: Path) -> Trace:

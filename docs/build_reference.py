@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ OF_COMMANDS = """# Command line
 
 {commands}
 
-`run` makes the script `__main__`. Its output, exceptions, signals and exit status are the same as with `python train.py`;
-the report goes to stderr when the script has ended. `fix apply` shows a diff and asks before it writes. It writes nothing if
-a file has changed since, belongs to an installed package, or two edits want one line.
+[Scripts and CI](../how-to/scripts-and-ci.md) shows how to use `run`, `check` and `fix apply`.
 
 ## Options
 
@@ -58,18 +55,19 @@ The plugin is installed with devwidget; without these options it does nothing.
 """
 OF_API = """# API
 
-What `import devwidget` has; `help(devwidget.trace)` describes the arguments. Records are frozen, hold no tensor, and print as
-a report. `devwidget.integrations` has {integrations}.
+The public functions and classes of devwidget. `help(devwidget.trace)` describes the arguments of `trace`.
+`devwidget.integrations` has {integrations}.
 
 {functions}
 
 ## Records and widgets
 
-{records}
+Functions return records. A record is frozen, holds no tensor, and prints as a report. `help(devwidget.Plan)` describes the
+fields of a plan. The classes are {records}.
 """
 GROUPS = {
     "Look at a model": ("show", "snapshot", "trace", "record", "watch"),
-    "Judge": ("check", "explain", "allow", "compare"),
+    "Find problems": ("check", "explain", "allow", "compare"),
     "Without GPUs": ("simulate", "plan", "place"),
     "Many ranks": ("serve", "ranks"),
     "Files and language": ("load", "open", "set_language"),
@@ -188,10 +186,9 @@ def api_page() -> str:
     functions = {name for name in names if not inspect.isclass(getattr(devwidget, name))}
     assert functions == {name for group in GROUPS.values() for name in group}, "list each function in GROUPS"
     sections = [f"## {title}\n\n{bullets(map(call_row, group))}" for title, group in GROUPS.items()]
-    records = [(f"`{name}`", first_clause(getattr(devwidget, name))) for name in sorted(names - functions)]
     parts = {
         "functions": "\n\n".join(sections),
-        "records": bullets(records),
+        "records": ", ".join(f"`{name}`" for name in sorted(names - functions)),
         "integrations": ", ".join(f"`{name}`" for name in integrations.__all__),
     }
     return OF_API.format(**parts)
@@ -209,11 +206,6 @@ def call_row(name: str) -> tuple[str, str]:
 def first_sentence(documented: object) -> str:
     """The summary of a docstring on one line."""
     return inspect.cleandoc(documented.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-
-
-def first_clause(documented: object) -> str:
-    """The summary up to its first colon or semicolon."""
-    return re.split(r"[:;.](?: |$)", first_sentence(documented))[0]
 
 
 if __name__ == "__main__":

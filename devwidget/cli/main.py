@@ -134,9 +134,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
     show = add("show", help=say("print a saved record"))
     show.add_argument("file", metavar="FILE", type=absolute_path)
-    show.add_argument(
-        "--format", choices=commands.FORMATS, default="text", help=say("for a trace: a format that other programs read")
-    )
+    show.add_argument("--format", choices=commands.FORMATS, default="text", help=say("output format of a trace"))
     show.set_defaults(command=commands.show_record)
 
     html = add("html", help=say("write a saved record as one HTML page"))

@@ -88,7 +88,7 @@ def add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> 
     parser.add_argument(
         "--allow", metavar="HOP", action="append", default=[], help=say('an intended transfer: "cuda:0 -> cpu"')
     )
-    least = say("return exit status 1 from this severity on")
+    least = say("return exit status 1 for findings of at least this severity")
     if fail_on:
         least = say("{option} (default: {value})", option=least, value=fail_on)
     parser.add_argument("--fail-on", choices=SEVERITIES, default=fail_on, help=least)

@@ -126,7 +126,7 @@ class Simulation:
 def simulate(
     gpus: int = 2, memory: int | str | Sequence[int | str] | None = None, compute: bool = True, *, card: str | None = None
 ) -> Simulation:
-    """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
+    """Simulate GPUs on the CPU: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
 
     Args:
         gpus: how many.

@@ -220,7 +220,7 @@ def test_outputs_that_the_gather_point_has_no_room_for_are_told():
     assert trace.error.startswith("OutOfMemoryError")
     assert [(replica.output_bytes, replica.gathered_on) for replica in trace.replicas] == [(400_000, None)] * 2
     assert not any(move.cause == "gather" for move in trace.moves)
-    assert "The outputs are to be gathered on cuda:0; the largest is `output` f32[200, 1000]" in str(trace)
+    assert "The outputs would be gathered on cuda:0; the largest is `output` f32[200, 1000]" in str(trace)
     assert "help: Compute the loss inside `forward` and return it" not in str(trace)  # under 1 MiB nobody minds
 
 

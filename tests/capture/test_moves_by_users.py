@@ -77,13 +77,15 @@ def shifted_twice(x, bits):
 @pytest.mark.parametrize("function", [shifted, shifted_by_number])
 def test_an_argument_that_was_computed_with_is_moved_where_it_came_in(function):
     (finding,) = found_in(lambda x: function(x, torch.ones(3)))
-    assert [fix.code for fix in finding.fixes if fix.summary == "move it where it comes in"] == ["bits = bits.to(x.device)"]
+    assert [fix.code for fix in finding.fixes if fix.summary == "move it where it enters the function"] == [
+        "bits = bits.to(x.device)"
+    ]
 
 
 @pytest.mark.parametrize("function", [shifted_perhaps, shifted_twice])
 def test_an_argument_that_may_be_none_or_is_given_another_value_is_moved_elsewhere(function):
     (finding,) = found_in(lambda x: function(x, torch.ones(3)))
-    assert "move it where it comes in" not in [fix.summary for fix in finding.fixes]
+    assert "move it where it enters the function" not in [fix.summary for fix in finding.fixes]
 
 
 def test_what_is_let_go_of_to_meta_is_no_hop():

@@ -73,7 +73,7 @@ def test_devtrace_lets_an_exception_go_its_way_and_still_tells(shell):
     out = io.StringIO()
     with pytest.raises(ZeroDivisionError), contextlib.redirect_stdout(out):
         shell.run_cell_magic("devtrace", "", "1 / 0\n")
-    assert "ended by ZeroDivisionError" in out.getvalue()
+    assert "ended with ZeroDivisionError" in out.getvalue()
 
 
 def test_a_semicolon_silences_the_result(shell):

@@ -32,7 +32,7 @@ def test_an_error_of_a_worker_is_told_without_the_traceback_that_it_carries(mode
     assert of_worker(trace.error) == ("ValueError: too few rows\nfor this layer", "in replica 0 on device 0")
     (call,) = parallel_calls(trace)
     assert "The step ended in replica 0 on device 0 with ValueError: too few rows for this layer" in parallel_words(call)
-    assert "ended by ValueError: Caught ValueError in replica 0 on device 0." in str(trace)
+    assert "ended with ValueError: Caught ValueError in replica 0 on device 0." in str(trace)
     assert "The step ended" not in str(trace)  # it has just been said
 
 

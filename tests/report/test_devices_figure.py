@@ -116,7 +116,7 @@ def test_what_is_saved_says_that_nothing_was_found_or_how_the_step_ended():
     (clean, _), _ = saved_images(split_model(), replace(one_step(), findings=(), faults=()))
     assert texts(clean) == ["no findings"]
     (failed, _), _ = saved_images(split_model(), Trace(error="ValueError: no"))
-    assert texts(failed) == ["the step ended by ValueError: no"]
+    assert texts(failed) == ["the step ended with ValueError: no"]
     assert len(saved_images(split_model(), None)) == 1
 
 

@@ -25,11 +25,11 @@ def with_memory(trace, **changes):
 
 def test_a_batch_that_leaves_gpus_idle_names_them_and_the_sizes_that_fill_them():
     assert texts(data_parallel(8, samples=9), "batch") == [
-        "Torch makes parts of 2, so 9 samples reach 5 of 8 GPUs; cuda:5, cuda:6, cuda:7 got none."
-        " A batch of 8 or 16 reaches all."
+        "Torch splits the batch into chunks of 2, so 9 samples use 5 of 8 GPUs; cuda:5, cuda:6, cuda:7 got none."
+        " A batch of 8 or 16 uses all of them."
     ]
     assert texts(data_parallel(4, samples=3), "batch") == [
-        "3 samples reach 3 of 4 GPUs; cuda:3 got none. A batch of 4 reaches all."
+        "3 samples use 3 of 4 GPUs; cuda:3 got none. A batch of 4 uses all of them."
     ]
 
 
@@ -46,7 +46,7 @@ def test_a_large_output_asks_for_the_loss_inside_forward():
         "Compute the loss inside `forward` and return it: 2 numbers are gathered on cuda:0 instead of 2.44 MiB, and the loss"
         " is computed on the GPU that has the outputs."
     )
-    assert "are unequal" in texts(data_parallel(2, samples=63), "loss")[0]
+    assert "differ in size" in texts(data_parallel(2, samples=63), "loss")[0]
 
 
 def test_memory_that_ran_out_before_the_loss_is_told_and_counts_as_training():

@@ -50,7 +50,7 @@ def severities(steps, *waits):
 def test_one_sync_at_each_step_of_the_loop_is_a_hint_with_a_fix():
     (found,) = findings(waits=(wait(**LOG, count=10, turns=10),), steps=10)
     assert (found.severity, "10 times in 10 steps" in found.headline) == ("info", True)
-    assert "read them once an epoch" in found.fixes[0].summary
+    assert "read them once per epoch" in found.fixes[0].summary
 
 
 def test_many_waits_at_each_step_of_the_loop_are_a_warning_that_says_how_many():

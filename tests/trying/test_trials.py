@@ -139,9 +139,9 @@ def test_edits_that_have_all_failed_are_not_offered():
     (found,) = judged(trace, error="RuntimeError: something else").findings
     assert found.fixes == ()
     assert any(
-        note.startswith("with these edits the step still fails or gives a different result: make it") for note in found.notes
+        note.startswith("with these edits the step still fails or gives a different result: create it") for note in found.notes
     )
-    assert "make it on the right device: the step fails: RuntimeError: something else" in found.notes
+    assert "create it on the right device: the step fails: RuntimeError: something else" in found.notes
 
 
 def test_no_trial_begins_late(monkeypatch):

@@ -95,7 +95,7 @@ def _make_slice(name: str, start: float, length: float, process: int, thread: in
 
 WRITERS = {
     "perfetto": Writer(
-        Message("modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing"),
+        Message("modules, transfers and memory over time, for ui.perfetto.dev or chrome://tracing"),
         lambda trace, root: perfetto_json(trace),
     )
 }

@@ -76,7 +76,7 @@ def plan(
     zero_grad: Literal["none", "zero"] | None = None,
     checkpointing: bool | Literal["reentrant"] = False,
 ) -> Plan | ParallelPlan:
-    """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
+    """Predict the peak memory of one step on GPUs that you do not have, without changing the model.
 
     Args:
         model: read, and never run itself.
@@ -160,7 +160,7 @@ def place(
     zero_grad: Literal["none", "zero"] | None = None,
     checkpointing: bool | Literal["reentrant"] = False,
 ) -> Layout:
-    """Propose where the blocks of a model go, so that the step fits with few hops; each proposal is run on virtual GPUs.
+    """Propose a device for each block of a model, so that the step fits with few transfers.
 
     Weights, what is kept for backward, gradients and the optimizer's state of each block count, from one step without values.
 

@@ -26,18 +26,18 @@ def add_commands(line: CommandLine) -> None:
     plan = line.add("plan", help=say("predict the memory of a step on GPUs you do not have"))
     add_gpus(plan, default=1)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
-    plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("what is around the step"))
-    plan.add_argument("--accumulate", metavar="N", type=int, default=1, help=say("batches for one step of the optimizer"))
-    plan.add_argument("--batch", metavar="N", type=int, default=1, help=say("texts, for a model by its name"))
-    plan.add_argument("--length", metavar="N", type=int, default=2048, help=say("tokens of each text, for a model by its name"))
-    plan.add_argument("--save", metavar="FILE", type=file_to_write, help=say("keep the plan, for `show` and `html`"))
+    plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("the loop around the step"))
+    plan.add_argument("--accumulate", metavar="N", type=int, default=1, help=say("batches per optimizer step"))
+    plan.add_argument("--batch", metavar="N", type=int, default=1, help=say("number of texts, for a model given by name"))
+    plan.add_argument("--length", metavar="N", type=int, default=2048, help=say("tokens per text, for a model given by name"))
+    plan.add_argument("--save", metavar="FILE", type=file_to_write, help=say("save the plan for `show` and `html`"))
     plan.add_argument(
         "--html",
         metavar="FILE",
         type=file_to_write,
         help=say("write a page with the changes, the largest batch and other cards"),
     )
-    words = say("also plan LoRA and inference, on every known card: printed, and in the page")
+    words = say("also plan LoRA and inference on every known card")
     plan.add_argument("--cards", action="store_true", help=words)
     plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
     add_subject(plan)

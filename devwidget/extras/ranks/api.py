@@ -22,7 +22,7 @@ def serve(
     every: float = 0.0,
     checksums: bool = False,
 ) -> Agent:
-    """Answer queries about this rank, on a socket of its user, even while the rank waits in a collective.
+    """Answer queries about this rank, even while it waits in a collective.
 
     Add one line to the training script; `devwidget.ranks(folder)` queries it from another process. It only reads: no
     collective, no sync, no op. Between queries, a rank records only which optimizer took each step. On an uncaught exception,
@@ -46,7 +46,7 @@ def serve(
 
 @says_what_fits
 def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
-    """Return all ranks of a job in one record, even if it hangs: states, each distinct placement once, and findings.
+    """Return the states, placements and findings of all ranks of a job, even if it hangs.
 
     Args:
         source: Folder in which the ranks answer or have saved reports, several folders, files, saved jobs, or results of this

@@ -19,7 +19,7 @@ def add_commands(line: CommandLine) -> None:
     diagnose = line.add("diagnose", help=say("report what is wrong with a job of many ranks, even if it hangs or has ended"))
     words = say("folders of ranks, their files, or saved jobs; default: your most recent job")
     diagnose.add_argument("source", metavar="FOLDER", nargs="*", type=absolute_path, help=words)
-    words = say("seconds in one collective after which a rank counts as hung (default: {value})", value=5)
+    words = say("report a rank as hung after this time in one collective (default: {value})", value=5)
     diagnose.add_argument("--patience", metavar="SECONDS", type=float, default=5.0, help=words)
     diagnose.add_argument("--save", metavar="FILE", type=file_to_write, help=say("save the job for `show` and `html`"))
     diagnose.add_argument("--html", metavar="FILE", type=file_to_write, help=say("write the report as one HTML page"))

@@ -32,7 +32,7 @@ def watched_content(run: WatchedRun | None) -> dict[str, Any]:
         return {}
     return {
         "summary": verdict_words(run),
-        "error": say("ended by {error}", error=run.error.partition("\n")[0]) if run.error else "",
+        "error": say("ended with {error}", error=run.error.partition("\n")[0]) if run.error else "",
         "figure": run_figure(run),
         "findings": [
             finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)

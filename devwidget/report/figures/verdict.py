@@ -43,7 +43,7 @@ def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
         first = translate_finding(trace.findings[0])
         return _HUES.get(first.severity, SOFT_INK), list(_say_finding(first, len(trace.findings)))
     if trace.error:
-        return WRONG, [("bold", INK, say("the step ended by {error}", error=trace.error.splitlines()[0]))]
+        return WRONG, [("bold", INK, say("the step ended with {error}", error=trace.error.splitlines()[0]))]
     return GOOD, [("bold", INK, findings_words(trace))]
 
 

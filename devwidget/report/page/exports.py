@@ -17,7 +17,7 @@ def export_panel(snapshot: Snapshot | None, trace: Trace | None, form: str) -> d
     if snapshot is None:
         return {"error": say("there is nothing to export: the model was deleted")}
     if form not in _FORMS:
-        return {"error": say("unknown form {form}; known: {forms}", form=repr(form), forms=", ".join(_FORMS))}
+        return {"error": say("unknown format {form}; available: {forms}", form=repr(form), forms=", ".join(_FORMS))}
     ending, mime, write = _FORMS[form]
     if snapshot.modules:
         name = snapshot.modules[0].class_name

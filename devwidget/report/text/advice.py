@@ -40,7 +40,7 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
         return
     count, part = len(call.call.device_ids), call.replicas[0].samples
     text = say(
-        "{samples} reach {busy} of {count} GPUs; {idle} got none. A batch of {sizes} reaches all.",
+        "{samples} use {busy} of {count} GPUs; {idle} got none. A batch of {sizes} uses all of them.",
         samples=count_words(call.samples, "sample"),
         busy=len(call.replicas),
         count=count,
@@ -48,7 +48,7 @@ def _short_batch(call: ParallelCall) -> Iterator[Advice]:
         sizes=_multiples_words(call.samples, count),
     )
     if call.samples > count:
-        text = say("torch makes parts of {part}, so {text}", part=part, text=text)
+        text = say("torch splits the batch into chunks of {part}, so {text}", part=part, text=text)
     yield Advice("batch", text[0].upper() + text[1:])
 
 
@@ -102,7 +102,9 @@ def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
     )
     if parts != "equal":
         text = say(
-            "{first} {second}", first=text, second=say("The parts of this batch are unequal: weight each mean by its samples.")
+            "{first} {second}",
+            first=text,
+            second=say("The chunks of this batch differ in size: weight each mean by its number of samples."),
         )
     yield Advice("loss", text, _LOSS_INSIDE)
 
@@ -275,12 +277,12 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
         return
     takes = say(
-        "The batch and what was computed from it took {took} and requested {asked} more.",
+        "The batch and the tensors computed from it took {took}; the failed allocation requested {asked} more.",
         took=format_bytes(full.growing),
         asked=format_bytes(full.refused.bytes),
     )
     if (full.fitting_samples if full.samples else full.fitting) <= 0:
-        none = say("No batch is small enough: {size} do not depend on its size.", size=format_bytes(full.fixed))
+        none = say("No batch is small enough: {size} do not depend on the batch size.", size=format_bytes(full.fixed))
         yield Advice("batch", say("{first} {second}", first=takes, second=none))
         return
     most = f"{100 * full.fitting:.0f} %"
@@ -327,8 +329,8 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
     if full.refused.phase in _WITH_BATCH or not alone:
         return
     text = say(
-        "{size} of parameters, buffers, gradients and optimizer state do not depend on the batch. To see what other"
-        " GPUs, or more of them, would hold:",
+        "{size} of parameters, buffers, gradients and optimizer state do not depend on the batch. To see whether"
+        " the step fits on larger or more GPUs:",
         size=format_bytes(alone),
     )
     yield Advice("devices", text, 'print(devwidget.plan(model, batch, gpus=2, memory="16GiB"))')

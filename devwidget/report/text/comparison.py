@@ -74,7 +74,7 @@ def verdict_words(compared: Comparison) -> str:
     elif hops < 0:
         change = say("{hops} fewer", hops=amount)
     else:
-        change = say("as many transfers")
+        change = say("the same number of transfers")
     return say(
         "{fixed} fixed, {new} new, {left} left; {change}",
         fixed=count_words(len(compared.fixed), "finding"),
@@ -96,7 +96,7 @@ def measure_rows(compared: Comparison) -> list[Row]:
         rows.append((say("peak of {device}", device=each.device), format_bytes(each.before), format_bytes(each.after)))
     if compared.error_before or compared.error_after:
         ends = compared.error_before.partition("\n")[0], compared.error_after.partition("\n")[0]
-        rows.insert(0, (say("ended by"), *ends))
+        rows.insert(0, (say("ended with"), *ends))
     return rows
 
 

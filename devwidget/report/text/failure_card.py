@@ -49,8 +49,8 @@ def failure_card(trace: Trace) -> Card | None:
 
 def _end_words(failure: Failure) -> str:
     if failure.module:
-        return say("the step ended by {error} in `{module}`", error=failure.kind, module=failure.module)
-    return say("the step ended by {error}", error=failure.kind)
+        return say("the step ended with {error} in `{module}`", error=failure.kind, module=failure.module)
+    return say("the step ended with {error}", error=failure.kind)
 
 
 def failure_parts(trace: Trace) -> Iterator[Part]:
@@ -59,7 +59,7 @@ def failure_parts(trace: Trace) -> Iterator[Part]:
     if card is None:
         return
     first, *more = trace.error.splitlines() or [trace.error]
-    yield Sentence("  " + say("ended by {error}", error=first))
+    yield Sentence("  " + say("ended with {error}", error=first))
     for line in more:
         yield Sentence(f"    {line}")
     if card["place"]:
@@ -90,7 +90,7 @@ def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
         yield say("live on {device} at that time: {what}", device=each["device"], what=what)
     for finding in trace.findings:
         if finding.severity == "error":
-            yield say("found before: {headline}", headline=said(finding.headline))
+            yield say("found earlier: {headline}", headline=said(finding.headline))
             break
     yield say("the code after this line did not run and was not checked")
 

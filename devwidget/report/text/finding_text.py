@@ -106,7 +106,7 @@ def confidence_words(fix: Fix) -> str:
     if fix.verified:
         return say("{confidence}, verified", **facts)
     if fix.fails:
-        return say("{confidence}; with it the step fails or gives another result", **facts)
+        return say("{confidence}; with it the step fails or gives a different result", **facts)
     if fix.not_tried:
         return say("{confidence}, not run: {reason}", **facts)
     if fix.warns:

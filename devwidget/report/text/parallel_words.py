@@ -91,8 +91,8 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
         )
     else:
         yield say(
-            "The outputs are to be gathered on {point}; the largest is {what}. It has to hold all {all}, {crossed} of"
-            " them from other GPUs.",
+            "The outputs would be gathered on {point}; the largest is {what}. It would hold all {all}, {crossed} of them"
+            " copied from other GPUs.",
             **facts,
         )
 

@@ -79,7 +79,7 @@ def summary_words(trace: Trace, transfer: str = "transfer") -> str:
     if is_idle:
         parts.append(say("nothing ran on the {gpus}", gpus=gpus))
     if trace.error:
-        parts.append(say("ended by an exception"))
+        parts.append(say("ended with an exception"))
     if trace.findings or not trace.error:
         parts.append(findings_words(trace))
     if trace.moves:
@@ -231,7 +231,7 @@ def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
     for (way, peer), checks in pairs.items():
         arrived = say("unchanged")
         if wrong := total(checks, "wrong"):
-            arrived = say("{count} changed on the way", count=wrong)
+            arrived = say("{count} arrived corrupted", count=wrong)
         rows.append((way, f"{total(checks, 'count')}x", arrived, said(_PEER_ACCESS[peer])))
     return rows
 

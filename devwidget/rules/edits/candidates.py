@@ -63,7 +63,7 @@ def move_new_module(case: Case) -> Fix | None:
 
     if not case.literal or case.stray.expression or case.stray.source:
         return None
-    return mended(fault.site, Message("move the module that is made there"), change)
+    return mended(fault.site, Message("move the module that is created there"), change)
 
 
 def read_there(case: Case) -> Fix | None:
@@ -71,7 +71,7 @@ def read_there(case: Case) -> Fix | None:
     stray, target = case.stray, case.fault.target
     if stray.birth_op != "load" or not case.literal:
         return None
-    words = Message("load the checkpoint to the device of the parameters")
+    words = Message("load the checkpoint onto the device of the parameters")
     return mended(stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, target)))
 
 

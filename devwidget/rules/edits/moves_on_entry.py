@@ -103,7 +103,7 @@ def move_what_was_handed_out(case: Case) -> Fix | None:
     return fix(_WHERE_IT_ENTERS, draft)
 
 
-_WHERE_IT_ENTERS = Message("move it where it comes in")
+_WHERE_IT_ENTERS = Message("move it where it enters the function")
 
 
 def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:

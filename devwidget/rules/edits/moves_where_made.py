@@ -47,7 +47,7 @@ def create_there(case: Case) -> Fix | None:
             return None
     if len(drafts) > 1:
         return None
-    return fix(Message("make it on the right device"), draft, "sure" if stray.birth_partners else "likely")
+    return fix(Message("create it on the right device"), draft, "sure" if stray.birth_partners else "likely")
 
 
 def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
@@ -312,7 +312,7 @@ def create_in_helper(case: Case) -> Fix | None:
             for node in _returned_nodes(method):
                 if isinstance(node, ast.Call) and _is_factory(node) and not _is_placed(code, node):
                     draft.keyword(node, "device", f"{partner}.device")
-    return fix(Message("make it on the right device"), draft)
+    return fix(Message("create it on the right device"), draft)
 
 
 def _returned_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:

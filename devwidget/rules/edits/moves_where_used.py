@@ -57,7 +57,7 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
         return None
     done = [_inline(draft, statement, fault, other, f".to({name}.device)") for other in others]
     if all(done):
-        return fix(Message("move the other to the tensor that is written"), draft)
+        return fix(Message("move the other tensor to the device of the one that is written"), draft)
     return None
 
 

@@ -1,7 +1,7 @@
 """invalid-device: a device that this machine does not have, or that this build of torch cannot use.
 
 Why: torch names a device by type (`cuda`, `mps`, `cpu`) and by its index among the *visible* devices.
-Bad: `model.to('gpu')`; `torch.device('cuda:2')` with `CUDA_VISIBLE_DEVICES=2,3`, which renumbers the GPUs 0 and 1.
+Bad: `model.to('gpu')`; `torch.device('cuda:2')` with `CUDA_VISIBLE_DEVICES=2,3`, which renumbers the GPUs as 0 and 1.
 Good: `device = 'cuda' if torch.cuda.is_available() else 'cpu'`, then `model.to(device)`.
 Source: the documentation of `torch.device`, and of CUDA_VISIBLE_DEVICES in the CUDA programming guide.
 """
@@ -73,7 +73,7 @@ def _why(fault: Fault) -> Message:
             kind=kind.type.upper(),
         )
     if fault.call == "load":
-        return Message("a file stores the device of each tensor, and `torch.load` loads each tensor to that device")
+        return Message("a file stores the device of each tensor, and `torch.load` loads each tensor onto that device")
     if kind is None:
         return Message("a device string must begin with a device type that torch knows")
     if _has_kind(fault):
@@ -105,7 +105,7 @@ def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
     kind = _requested_kind(fault) or CUDA
     words = Message("use the GPU only if there is one")
     if fault.call == "load":
-        words = Message("load it to an available device")
+        words = Message("load it onto an available device")
         yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, "'cpu'"))
         yield Fix(words, "torch.load(..., map_location='cpu')")
     elif fault.call == "DataParallel":
@@ -190,7 +190,7 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
     kind = _kind(fault).type
     if fault.call == "load":
-        words = Message("load it to an available device")
+        words = Message("load it onto an available device")
         yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)), "likely")
         yield Fix(words, f"torch.load(..., map_location={right!r})", "likely")
         return

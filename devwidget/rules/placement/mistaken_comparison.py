@@ -1,6 +1,6 @@
 """mistaken-comparison: a device is compared with a string, or with a device without an index, and is never equal to it.
 
-Why: a `torch.device` equals no string, and `cuda:0` does not equal `cuda`, so the branch never runs.
+Why: a `torch.device` never equals a string, and `cuda:0` does not equal `cuda`, so the branch never runs.
 Bad: `if device == 'cuda':` where `device = torch.device('cuda')`.
 Good: `if device.type == 'cuda':`.
 Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.device

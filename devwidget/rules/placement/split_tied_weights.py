@@ -1,4 +1,4 @@
-"""split-tied-weights: two modules should share one parameter, and placement broke that.
+"""split-tied-weights: two modules should share one parameter, but moving them broke that.
 
 Why: a shared parameter is one tensor; moving one of its modules moves it away from the other.
 Bad: `model.embed.to('cuda:0')` and `model.head.to('cuda:1')` where `head.weight is embed.weight`.

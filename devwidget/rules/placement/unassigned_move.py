@@ -1,4 +1,4 @@
-"""unassigned-move: a move was written and did not happen.
+"""unassigned-move: a move has no effect, because its result is not used.
 
 Why: `Tensor.to` returns the moved tensor and leaves the original where it was; only `Module.to` works in place.
 Bad: `x.to('cuda:0')` as a statement; `x.cuda` without parentheses.

@@ -70,7 +70,8 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
         yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
         yield Fix(words)
     yield Fix(
-        Message("load the checkpoint to the device of the parameters"), f"torch.load(path, map_location={str(fault.target)!r})"
+        Message("load the checkpoint onto the device of the parameters"),
+        f"torch.load(path, map_location={str(fault.target)!r})",
     )
 
 
@@ -284,7 +285,7 @@ def _when(optimizer: str, history: str) -> Message:
         return Message("was allocated on the device of the parameters, which moved afterwards")
     if history == "put":
         return Message("was put there after the optimizer allocated it on the device of its parameters")
-    return Message("should be where the parameters are, which probably moved after it was allocated")
+    return Message("should be on the device of the parameters, which probably moved after it was allocated")
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:

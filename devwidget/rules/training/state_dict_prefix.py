@@ -1,4 +1,4 @@
-"""state-dict-prefix: keys with and without the prefix `module.` meet in `load_state_dict`.
+"""state-dict-prefix: only one of a checkpoint and the model has the prefix `module.` in its keys.
 
 Why: `DataParallel` registers the model as its child `module`, so its keys begin with `module.`.
 Bad: `plain.load_state_dict(parallel.state_dict(), strict=False)`, which loads nothing and raises nothing.

@@ -1,4 +1,4 @@
-"""blocking-copy: large batches of a loader are copied to a GPU by blocking copies.
+"""blocking-copy: a loader's large batches are copied to a GPU with blocking copies.
 
 Why: without pinned memory and `non_blocking=True` Python waits for the copy and for all work queued before it.
 Bad: `DataLoader(data, batch_size=256)` and `x.to('cuda')`.

@@ -1,7 +1,7 @@
-"""corrupted-copy: values change on their way from one GPU to another.
+"""corrupted-copy: values change while they are copied from one GPU to another.
 
-Why: on some machines direct copies between GPUs arrive damaged, most often under an IOMMU, and nothing raises.
-Bad: `hidden.to('cuda:1')` with another checksum on cuda:1 than on cuda:0. Only `verify_hops=True` looks for it.
+Why: on some machines direct copies between GPUs arrive corrupted, most often under an IOMMU, and no error is raised.
+Bad: `hidden.to('cuda:1')` with a different checksum on cuda:1 than on cuda:0. Only `verify_hops=True` checks this.
 Good: fix the machine (IOMMU or ACS off, a newer driver); until then `hidden.cpu().to('cuda:1')`.
 Source: https://github.com/Dasharo/dasharo-issues/issues/436
 """

@@ -1,4 +1,4 @@
-"""host-sync: Python waits for a value of a GPU, in the step or at every step.
+"""host-sync: Python waits for a value on a GPU, inside the step or after every step.
 
 Why: a GPU works through a queue; `.item()` and similar calls wait until it is empty.
 Bad: `if loss.item() > 1: ...` inside the loss; `[label.item() for label in y]` in the loop.
@@ -212,7 +212,7 @@ def _has_bound(node: ast.AST) -> bool:
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Fixes for a value that can be read later."""
     if "keeps" in uses:
-        words = Message("keep sums and lists on the GPU with `.detach()` in place of `.item()`, and read them once an epoch")
+        words = Message("keep sums and lists on the GPU with `.detach()` instead of `.item()`, and read them once per epoch")
         kept = mended(wait.site, words, lambda draft, statement: read_after_loop(draft, statement, wait.expression))
         yield kept or Fix(words, "", "likely")
     elif "prints" in uses:

@@ -1,4 +1,4 @@
-"""drifted-copies: parameters that every rank holds whole are no longer equal.
+"""drifted-copies: parameters that are replicated on every rank are no longer equal.
 
 Why: data parallelism never compares them, so each rank trains a different model.
 Bad: a parameter created with a different seed per rank after the model was wrapped.

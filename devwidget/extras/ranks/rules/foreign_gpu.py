@@ -1,6 +1,6 @@
 """foreign-gpu: a rank holds memory on the GPU of another rank, or several ranks share one.
 
-Why: each process that touches a GPU allocates hundreds of MB there for its context, and GPU 0 fills up first.
+Why: each process that uses a GPU allocates hundreds of MB on it for the CUDA context; GPU 0 fills up first.
 Bad: `model.cuda()` or `torch.load(path)` in every rank, before the rank has selected its GPU.
 Good: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` first, and `torch.load(path, map_location="cpu")`.
 Source: https://github.com/pytorch/pytorch/issues/23138

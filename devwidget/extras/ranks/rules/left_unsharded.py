@@ -1,6 +1,6 @@
-"""left-unsharded: parameters that FSDP gathered stay whole while nothing runs.
+"""left-unsharded: parameters that FSDP gathered stay gathered while nothing runs.
 
-Why: a gathered layer takes its share times the number of ranks, the memory that sharding saves.
+Why: a gathered layer takes as much memory as without sharding.
 Bad: `model.layers[0].unshard()` for an evaluation, without `reshard()` after it.
 Good: `module.reshard()` afterwards, or leave it to `forward`.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html

@@ -1,6 +1,6 @@
 """plain-among-sharded: a sharded model has parameters that `fully_shard` was not applied to.
 
-Why: FSDP reduces only the gradients of sharded parameters; each rank trains the others on its own batch alone.
+Why: FSDP reduces only the gradients of sharded parameters; each rank trains the others on its own batch only.
 Bad: `for layer in model.layers: fully_shard(layer)` and nothing more.
 Good: `fully_shard(model)` after its layers, which takes the rest.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html

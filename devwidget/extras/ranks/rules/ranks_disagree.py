@@ -1,6 +1,6 @@
 """ranks-disagree: a dtype, flag, shape, placement, buffer or module that should be the same on all ranks differs.
 
-Why: ranks with different models call different collectives, or add values of different meaning.
+Why: ranks with different models call different collectives, or reduce values that do not match.
 Bad: `if rank == 0: model.head.requires_grad_(False)`.
 Good: the same lines on every rank; only the device and the data depend on the rank.
 Source: https://docs.pytorch.org/docs/stable/notes/ddp.html

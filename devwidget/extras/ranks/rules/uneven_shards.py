@@ -1,8 +1,8 @@
-"""uneven-shards: ranks that share a model hold shards of very different size.
+"""uneven-shards: ranks that share a model hold shards of very different sizes.
 
 Why: the largest shard sets the memory that every GPU needs, and the other ranks wait for it.
 Bad: `fully_shard` of layers with 5 rows over 4 ranks: 2, 2, 1 and none.
-Good: dimensions divisible by the number of ranks, or another one: `fully_shard(..., shard_placement_fn=...)`.
+Good: dimensions divisible by the number of ranks, or shard another dimension: `fully_shard(..., shard_placement_fn=...)`.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 

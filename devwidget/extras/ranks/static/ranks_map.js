@@ -10,7 +10,7 @@ export const MEANINGS = {
   stopped: word("was stopped by a signal"),
   stale: word("its file is much older than the others"),
   dead: word("its process ended without a final report"),
-  raised: word("ended by an exception"),
+  raised: word("ended with an exception"),
   terminated: word("ended by a signal"),
   ended: word("ended without an exception"),
   unknown: word("no data from it"),

@@ -28,7 +28,7 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
     """Yield the verdict, the findings, then times, memory and recorded steps."""
     yield Sentence(verdict_words(run), "verdict")
     if run.error:
-        yield Sentence(say("ended by {error}", error=run.error.partition("\n")[0]), "over")
+        yield Sentence(say("ended with {error}", error=run.error.partition("\n")[0]), "over")
     for finding in run.findings:
         yield from finding_parts(finding)
     if run.steps.total:

@@ -1,7 +1,7 @@
 """absent-from-collective: some ranks wait in a collective that other ranks of its group have not called.
 
 Why: a collective completes once every rank of its group has called it.
-Bad: `if rank == 0: dist.barrier()`; a rank that exited, raised, or still loads data.
+Bad: `if rank == 0: dist.barrier()`; a rank that exited, raised, or is still loading data.
 Good: the same collectives in the same order on every rank.
 Source: https://docs.pytorch.org/docs/stable/distributed.html
 """

@@ -1,6 +1,6 @@
 """different-collectives: ranks of one group wait in different collectives at the same position.
 
-Why: the group matches calls by their order alone: mismatched calls hang, or mix their bytes.
+Why: calls are matched only by their order: mismatched calls hang or mix their data.
 Bad: `dist.all_reduce(loss)` on rank 0 for its log while the others run the `all_gather` of the next layer.
 Good: the same collectives in the same order on every rank; a separate group for what only some ranks do.
 Source: https://docs.pytorch.org/docs/stable/distributed.html

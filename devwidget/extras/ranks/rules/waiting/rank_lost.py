@@ -1,4 +1,4 @@
-"""rank-lost: ranks lost their connection to one that left no exception.
+"""rank-lost: ranks lost their connection to a rank that raised no exception.
 
 Why: a process that is killed (SIGKILL, out of memory) or crashes in C++ reports nothing.
 Bad: every rank but one ends with `Connection closed by peer`, and each log blames the transport.

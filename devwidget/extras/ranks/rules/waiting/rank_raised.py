@@ -1,8 +1,8 @@
 """rank-raised: an uncaught exception ended a rank, and with it the job.
 
-Why: the other ranks wait for its collectives until they lose the connection or are ended too.
+Why: the other ranks wait for its collectives until they lose the connection or are terminated too.
 Bad: a batch that only one rank gets fails there.
-Good: fix the line that raised first, by the last records of all ranks.
+Good: fix the line that raised first; the saved states of all ranks name it.
 Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
 """
 
