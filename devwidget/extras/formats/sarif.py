@@ -146,7 +146,7 @@ def _replacement_json(edit: Edit) -> Json:
 
 WRITERS = {
     "sarif": Writer(
-        Message("the findings as SARIF 2.1.0, with their fixes, for a forge or an editor"),
+        Message("the findings as SARIF 2.1.0, with their fixes, for a code host or an editor"),
         lambda record, root: sarif_log(record.findings, root),
     )
 }

@@ -121,7 +121,7 @@ def _box_words(box: Box) -> str:
     if box.replica >= 0:
         words.append(say("replica {number}", number=box.replica))
     if box.failed:
-        words.append(say("one call raised"))
+        words.append(say("one call failed"))
     if box.is_gradient:
         words.append(say("gradients on {device}", device=box.lane))
     return row_words(words)

@@ -39,7 +39,7 @@ def comparison_parts(compared: Comparison) -> Iterator[Part]:
     yield Sentence(say("Comparison: {verdict}", verdict=verdict_words(compared)), "verdict")
     yield Table([head, *change_rows(compared)], right=(1,), look="compared")
     both = _join_messages(compared.left)
-    messages = (say("fixed, and new"), _join_messages(compared.fixed), _join_messages(compared.new))
+    messages = (say("fixed and new"), _join_messages(compared.fixed), _join_messages(compared.new))
     yield Table([head, messages, (say("in both"), both, both)], look="compared", on="page")
     for finding in compared.fixed:
         headline = f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}"

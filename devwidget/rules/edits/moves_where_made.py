@@ -336,7 +336,7 @@ def move_at_once(case: Case) -> Fix | None:
                 return None
             moved = code.text(call.func.value)
             draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
-    return fix(Message("move it to the right device at once"), draft)
+    return fix(Message("move it directly to the right device"), draft)
 
 
 def _device_of_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:

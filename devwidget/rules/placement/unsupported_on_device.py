@@ -1,6 +1,6 @@
 """unsupported-on-device: the operator has no kernel for this device, or none for this dtype on it.
 
-Why: each kernel is written for a device and a dtype.
+Why: kernels are implemented separately for each device and dtype.
 Bad: `torch.histogram(cuda_tensor)`.
 Good: `torch.histc(cuda_tensor)`.
 Source: dispatch keys in PyTorch's native_functions.yaml, 2.13.

@@ -108,7 +108,7 @@ def _demands(fault: Fault) -> bool:
 
 def _why(fault: Fault) -> str:
     if isinstance(fault.detail, Compared):
-        return Message("the program itself checks here that its tensors are on one device, and they are not")
+        return Message("the program checks here that its tensors are on one device, and they are not")
     if _demands(fault):
         return Message("`{call}` requires it on {target}; PyTorch does not move it", call=fault.call, target=fault.target)
     return Message("all inputs of an op must be on one device; PyTorch does not move them")

@@ -77,7 +77,7 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
     fixes = [_moved_once(crossing, held)]
     if held.module is not None:
         owner = f"`{held.module}`" if held.module else Message("the model")
-        once = Message("register it as a buffer, so that it moves with the model, once")
+        once = Message("register it as a buffer, so that it moves only once, with the model")
         fixes = [*register_attribute(held, dtype="")]
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Found(
