@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add(
         "--devwidget-explain",
         action="store_true",
-        help=say("explain failures about devices on the real GPUs"),
+        help=say("explain device-related failures on the real GPUs"),
     )
 
 

@@ -139,7 +139,7 @@ def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Ru
     assert os.path.join("devwidget", "cli") not in told
     assert "RuntimeError: Expected all tensors" in told[: told.index("Trace: ")]
     assert told.count("Expected all tensors") == 1
-    assert "+ batch = torch.ones(3, 4, device='cuda:1')" in told[told.index("Trace: ") :]
+    assert '+ batch = torch.ones(3, 4, device="cuda:1")' in told[told.index("Trace: ") :]
     assert "\033" not in told
     assert json.loads((tmp_path / "found.json").read_text())["record"] == "Trace"
 

@@ -2,7 +2,7 @@
 
 Why: the largest shard sets the memory that every GPU needs, and the other ranks wait for it.
 Bad: `fully_shard` of layers with 5 rows over 4 ranks: 2, 2, 1 and none.
-Good: dimensions divisible by the number of ranks, or shard another dimension: `fully_shard(..., shard_placement_fn=...)`.
+Good: shard dimensions that are divisible by the number of ranks: `fully_shard(..., shard_placement_fn=...)`.
 Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 """
 
