@@ -122,11 +122,14 @@ class Names:
         return tuple(name for name in names if type(self._value_of(name)) is list)
 
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
-        """Return the variables of the failing line that are on the right device."""
-        node, found = parsed_expression(text), []
-        if node is None:
-            return ()
-        for name in names_in(node):
+        """Return the variables of the failing line on the right device, then such arguments of its function."""
+        node = parsed_expression(text)
+        names = names_in(node) if node is not None else []
+        if self._frame is not None:
+            code = self._frame.f_code
+            names = [*names, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
+        found = []
+        for name in dict.fromkeys(names):
             value = self._value_of(name)
             if is_tensor(value) and value.device == target:
                 found.append(name)

@@ -85,7 +85,9 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
             partners.append(name)
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
     at_hand = [name for name in fault.nearby.at_hand if name not in local]
-    best = sorted(partners, key=lambda name: name not in text) or at_hand
+    items = [name for name in partners if root_of(name) in fault.nearby.lists]  # the next run may have fewer
+    named = [name for name in partners if name not in items]
+    best = sorted(named, key=lambda name: name not in text) or at_hand or items
     if best:
         return f"{best[0]}.device"
     if literal or str(fault.target) == "cpu":
