@@ -69,9 +69,11 @@ def number_of_gpus(text: str) -> int:
     return int(text)
 
 
-def add_subject(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names the function with model and batch."""
-    words = say("a function that returns (model, batch) or a dict of arguments of devwidget.trace; or file.py:function")
+def add_subject(parser: argparse.ArgumentParser, others: str = "") -> None:
+    """Add the argument that names the function with model and batch, and `others` that a command takes."""
+    words = (
+        say("a function that returns (model, batch) or a dict of arguments of devwidget.trace; or file.py:function") + others
+    )
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 

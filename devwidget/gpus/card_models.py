@@ -65,8 +65,9 @@ CARDS = {
 
 
 def find_card(name: object) -> CardModel:
-    """Return the card of a name, in any case."""
-    card = CARDS.get(name.lower()) if isinstance(name, str) else None
+    """Return the card of a name; case, spaces and hyphens do not count."""
+    written = _plain(name) if isinstance(name, str) else ""
+    card = next((card for card in CARDS.values() if _plain(card.name) == written), None)
     if card is None:
         names = [card.name for card in CARDS.values()]
         raise SimulationError(
@@ -75,3 +76,7 @@ def find_card(name: object) -> CardModel:
             instead=Message('devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another'),
         )
     return card
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

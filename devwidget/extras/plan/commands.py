@@ -40,7 +40,7 @@ def add_commands(line: CommandLine) -> None:
     words = say("also plan LoRA and inference on every known card")
     plan.add_argument("--cards", action="store_true", help=words)
     plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
-    add_subject(plan)
+    add_subject(plan, say("; or hf:ORG/NAME, or the config.json of a model of transformers"))
     plan.set_defaults(command=plan_step)
 
 
@@ -83,6 +83,7 @@ def _ask_for_page(plan: Plan, has_cards: bool) -> None:
 def _plan_by_name(options: Namespace) -> int:
     """A table of what can be done with a model of the hub, or with one that a `config.json` describes."""
     from devwidget.extras.plan import by_name
+    from devwidget.gpus.card_models import find_card
     from devwidget.report.style.units import format_bytes
 
     if options.html is not None or options.save is not None:
@@ -91,6 +92,8 @@ def _plan_by_name(options: Namespace) -> int:
             why=Message("each row is a separate plan"),
             instead=Message("a step of it, such as plan train:step --html plan.html"),
         )
+    if options.card is not None:
+        find_card(options.card)
     name, where = options.subject.removeprefix(HUB), options.card or options.memory
     found = by_name.plan_by_name(name, options.gpus, options.memory, options.card, options.batch, options.length)
     facts = {
