@@ -52,7 +52,7 @@ def test_rows_in_which_a_tensor_hops_are_tinted_and_their_drawer_lists_the_hops(
     row(bare, "decoder").click()
     hop = bare.page.locator(".dw-detail-hop")
     expect(hop).to_have_count(1)
-    expect(hop).to_contain_text("cuda:0 → cuda:1 64 KiB, 4 × f32[8, 512] explicit, forward train.py:40")
+    expect(hop).to_contain_text("cuda:0 → cuda:1 64 KiB, 4 × f32[8, 512] .to() or copy, forward train.py:40")
 
 
 def test_device_and_dtype_are_in_sight_at_every_width(bare):

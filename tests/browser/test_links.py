@@ -59,7 +59,7 @@ def test_the_timeline_has_an_axis_of_events_and_one_of_time(bare):
     tab(bare, "Trace").click()
     expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("order of events")
     bare.page.get_by_role("button", name="by time").click()
-    expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("time on the host")
+    expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("CPU time")
     bare.page.get_by_role("button", name="by order").click()
     expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("order of events")
 

@@ -206,7 +206,8 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Origin(registered or found.site), held
-    if held is not None and not found.direct and _find_deciding_line(asked, held) is None:
+    is_attribute = held is not None and held.how == "attribute" and held.assigned is not None
+    if held is not None and is_attribute and not found.direct and _find_deciding_line(asked, held) is None:
         return Origin(None), held  # several methods set the attribute
     if not found.call:  # `model = parts["model"]` has only handed on what holds it
         stored = _find_line_of_object(asked)

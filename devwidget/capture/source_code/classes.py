@@ -98,21 +98,31 @@ def deciding_assignment(kind: type, name: str) -> Site | None:
 
     `self.attribute = None` decides nothing. What is computed from the attribute itself, or in `forward`, continues it.
     """
-    attribute, found = _attribute_in(name), []
-    for site, node in _assignments(kind, name):
-        value = getattr(node, "value", None)
-        is_empty = isinstance(value, ast.Constant) and value.value is None
-        continues = isinstance(node, ast.AugAssign) or any(is_self_attribute(part, attribute) for part in _parts_of(value))
-        if not is_empty and not continues and site.function not in ("forward", "__call__"):
-            found.append(site)
-    if len({site.function for site in found}) == 1:
+    attribute, found = _attribute_in(name), list[Site]()
+    for filename, owner in definitions(kind):
+        for method in methods_of(owner):
+            deciding = _deciding_lines(method, attribute)
+            if deciding and method.name not in ("forward", "__call__"):
+                found.append(site_at(filename, deciding[0].lineno, method.name))
+    if len(found) == 1:
         return found[0]
     return None
 
 
-def _parts_of(value: ast.AST | None) -> Iterator[ast.AST]:
-    if value is not None:
-        yield from ast.walk(value)
+def _deciding_lines(method: Function, attribute: str) -> list[ast.stmt]:
+    """Return the statements of a method that give an attribute a value which does not come from the attribute."""
+    found, older = [], set[str]()  # variables that were computed from it
+    for node in statements_of(method):
+        value = getattr(node, "value", None)
+        parts = list(ast.walk(value)) if isinstance(value, ast.AST) else []
+        names = {part.id for part in parts if isinstance(part, ast.Name)}
+        comes_from_it = bool(names & older) or any(is_self_attribute(part, attribute) for part in parts)
+        if comes_from_it:
+            older |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
+        is_empty = isinstance(value, ast.Constant) and value.value is None
+        if _gives_value(node, attribute) and not (comes_from_it or is_empty or isinstance(node, ast.AugAssign)):
+            found.append(node)
+    return found
 
 
 def _assignments(kind: type, name: str) -> Iterator[tuple[Site, ast.stmt]]:
