@@ -46,7 +46,7 @@ class CardModel:
 
 
 CARDS = {
-    card.name.lower(): card
+    card.name.lower().replace(" ", ""): card
     for card in (
         CardModel("T4", 14.75, 0.13, (7, 5), "GenerateU#10, Open-Sora#697, SA-ConvLSTM-Pytorch#22"),
         CardModel("V100-16GB", 15.78, 1.31, (7, 0), "transformers, model_memory_anatomy"),
@@ -65,9 +65,8 @@ CARDS = {
 
 
 def find_card(name: object) -> CardModel:
-    """Return the card of a name; case, spaces and hyphens do not count."""
-    written = _plain(name) if isinstance(name, str) else ""
-    card = next((card for card in CARDS.values() if _plain(card.name) == written), None)
+    """Return the card of a name; case and spaces do not count."""
+    card = CARDS.get(str(name).lower().replace(" ", ""))
     if card is None:
         names = [card.name for card in CARDS.values()]
         raise SimulationError(
@@ -76,7 +75,3 @@ def find_card(name: object) -> CardModel:
             instead=Message('devwidget.simulate(card="A100-80GB"), or memory="79GiB" for another'),
         )
     return card
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
