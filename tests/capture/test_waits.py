@@ -78,7 +78,7 @@ def test_many_waits_in_a_step_are_a_warning_and_one_for_a_log_is_a_hint():
     each, log = line_of(labels_and_losses, "label.item()"), line_of(labels_and_losses, "loss.item()")
     assert told(trace) == {(each, "warning"), (log, "info")}
     first, second = (found.fixes[0] for found in trace.findings)
-    assert (first.code, "once an epoch" in second.summary) == ("y.tolist()", True)
+    assert (first.code, "once per epoch" in second.summary) == ("y.tolist()", True)
 
 
 class Counting(nn.Module):

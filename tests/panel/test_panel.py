@@ -161,7 +161,7 @@ def test_every_form_can_be_saved_and_an_unknown_one_names_them(opened):
         answer = asked(opened[0], ask="export", form=form)
         assert part in answer["text"]
         assert answer["name"].startswith("Translator-devices.")
-    assert "known: html, json" in asked(opened[0], ask="export", form="pdf")["error"]
+    assert "available: html, json" in asked(opened[0], ask="export", form="pdf")["error"]
 
 
 def test_refresh_redraws_only_what_changed(opened):
