@@ -206,13 +206,12 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Origin(registered or found.site), held
-    is_attribute = held is not None and held.how == "attribute" and held.assigned is not None
-    if held is not None and is_attribute and not found.direct and _find_deciding_line(asked, held) is None:
-        return Origin(None), held  # several methods set the attribute
+    deciding = _find_deciding_line(asked, held) if held is not None else None
+    is_set_by_several = held is not None and held.assigned is not None and deciding is None
+    if is_set_by_several and not found.direct:
+        return Origin(None), held
     if not found.call:  # `model = parts["model"]` has only handed on what holds it
-        stored = _find_line_of_object(asked)
-        if stored is None and held is not None:
-            stored = _find_deciding_line(asked, held)
+        stored = _find_line_of_object(asked) or deciding
         if stored is not None:
             call, op = statements.assigned_call(stored.text)
             return Origin(stored, (), call, op, call.startswith(f"torch.{op}(")), held
@@ -220,9 +219,9 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
 
 
 def _find_deciding_line(asked: Asked, held: Held) -> Site | None:
-    """The line of a class that decides where an attribute of a module is, as far as the class tells."""
+    """Return the line that decides where an owned tensor is; None if several methods of the owner's class set it."""
     module = dict(asked.state.tracker.list_modules()).get(held.module or "")
-    if module is None or held.how != "attribute" or held.note or held.assigned is None:
+    if module is None or held.how != "attribute" or held.note:
         return held.assigned
     return classes.deciding_assignment(type(module), held.name)
 

@@ -107,9 +107,8 @@ class CallMode(BirthMode):
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
-        if (
-            func.__name__ == "backward" and torch_internals.current_autograd_node() is None
-        ):  # a checkpoint's backward is not a step
+        # The backward of a checkpoint is not a step.
+        if func.__name__ == "backward" and torch_internals.current_autograd_node() is None:
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.note_trained()

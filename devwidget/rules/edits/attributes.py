@@ -60,7 +60,7 @@ def register_attribute(held: Held, dtype: str = "float32") -> Iterator[Fix | Non
         yield _rebuilt(code, owner, statement, attribute, value)
 
 
-def assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
+def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
     """Every statement of the class that sets the attribute."""
     if owner is None:
         return [statement]
@@ -70,7 +70,7 @@ def assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
 def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, dtype: str) -> Fix | None:
     """`self.mask = value` becomes a buffer. Where it is set again later, a buffer takes the new value by itself."""
     draft, kind = Draft(code), ""
-    inside = [n for n in assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
+    inside = [n for n in _assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
     for each in inside or [statement]:
         value = getattr(each, "value", None)
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets_of(each)) != 1:
@@ -138,7 +138,7 @@ def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute:
     at = method.body.index(statement)
     if method.name == "__init__" and not any("__init__" in ast.unparse(each) for each in method.body[:at]):
         return None  # the constructor of the base has not run
-    if method.name != "__init__" and len(assignments(code, owner, statement, attribute)) != 1:
+    if method.name != "__init__" and len(_assignments(code, owner, statement, attribute)) != 1:
         return None
     nodes = [node for each in method.body[at + 1 :] for node in ast.walk(each)]
     return [node for node in nodes if isinstance(node, ast.Attribute) and is_self_attribute(node, attribute)]
@@ -187,7 +187,7 @@ def _is_set_once(code: Code, owner: ast.ClassDef | None, attribute: str) -> bool
 def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, held: Held) -> Fix | None:
     """A list or dict of modules becomes an `nn.ModuleList` or `nn.ModuleDict`, which take `append` and items too."""
     draft = Draft(code)
-    for each in assignments(code, owner, statement, attribute):
+    for each in _assignments(code, owner, statement, attribute):
         value = getattr(each, "value", None)
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None:
             return None
@@ -239,7 +239,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         return None
     uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
     taken = {n.id for n in ast.walk(method) if isinstance(n, ast.Name)} & {"key", "part"}
-    if taken or len(assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
+    if taken or len(_assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
         return None
     text, prefix = code.text(value), f"{attribute}_"
     words = [n.value for n in ast.walk(owner) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
@@ -274,7 +274,7 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     made = list(_tensors_made(value, attribute))
     taken = [name for name, _ in made]
     tensors = [(name if name not in taken[:at] else f"{name}_{at}", call) for at, (name, call) in enumerate(made)]
-    if owner is None or not tensors or len(assignments(code, owner, statement, attribute)) != 1:
+    if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
         return None
     inside = {id(part) for _, made in tensors for part in ast.walk(made)}
     read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and id(n) not in inside}

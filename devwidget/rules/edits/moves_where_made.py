@@ -63,7 +63,7 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return False
     is_placed = any(_has_keyword(call, "device") for call in calls)
     if is_placed and any(code.local_names(call) for call in calls):
-        return False  # one line creates many, and somebody said where: the others may be right there
+        return False  # one line creates many on a given device, where the others may be right
     if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
         return False  # only memory of the host is pinned
     if is_factory and not is_placed:
@@ -128,7 +128,7 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
 
 
 def _equal_calls(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> list[ast.Call]:
-    """Calls of the same function that say the same, word by word: what creates one tensor wrong does so with the other."""
+    """Return calls of the same function that equal these: they create their tensors on the same wrong device."""
     wanted = {ast.dump(call) for call in calls}
     found = (node for node in ast.walk(code.scope(statement)) if isinstance(node, ast.Call) and node not in calls)
     return [node for node in found if ast.dump(node) in wanted]

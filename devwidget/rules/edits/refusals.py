@@ -212,9 +212,11 @@ def _loses_writes(written: _Written) -> str:
 def _is_sent_back(written: _Written) -> str:
     """What the statement assigns is moved back by the function: `table = table.to("cpu")`."""
     names = {ast.unparse(target) for target in targets_of(written.statement)}
-    wrong = {operand.device for operand in written.fault.operands if operand.stray} if written.fault is not None else ()
+    if written.fault is None or not names:
+        return ""
+    wrong = {operand.device for operand in written.fault.operands if operand.stray}
     own = set(ast.walk(written.statement))
-    for node in ast.walk(written.code.scope(written.statement)) if names else ():
+    for node in ast.walk(written.code.scope(written.statement)):
         match node:
             case ast.Call(func=ast.Attribute(value=moved) as method) if node not in own and ast.unparse(moved) in names:
                 if any(goes_to(node, method, device) for device in wrong):

@@ -18,7 +18,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
-from devwidget.rules.edits.attributes import assignments, is_taken, register_attribute
+from devwidget.rules.edits.attributes import is_taken, register_attribute
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
@@ -107,13 +107,8 @@ def _birth(stray: Operand, held: Held) -> Site | None:
 
 
 def _is_undecided(stray: Operand, held: Held) -> bool:
-    """Whether nothing recorded which line set the attribute, and several methods of its class may have."""
-    at = code_at(held.assigned, f"self.{root_of(held.name)}")
-    if at is None or stray.birth is not None or held.note:
-        return False
-    code, first = at
-    setters = {code.scope(each) for each in assignments(code, code.owner(first), first, root_of(held.name))}
-    return len(setters) > 1
+    """Whether no line is known to have set the attribute: none was recorded, and several methods of its class may have."""
+    return stray.birth is None and held.how == "attribute" and not held.note
 
 
 def _is_made_again(birth: Site | None, held: Held) -> bool:
