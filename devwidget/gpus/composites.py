@@ -155,12 +155,15 @@ def _choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
     """
     backends: Any = torch.backends.cuda
     if backends.math_sdp_enabled():
-        allowed = backends.flash_sdp_enabled()
-        backends.enable_flash_sdp(allowed and query.dtype != torch.float64)
+        # The switch is one for all threads: only who turns it off turns it on, or a replica would leave it off for good.
+        is_put_off = query.dtype == torch.float64 and backends.flash_sdp_enabled()
+        if is_put_off:
+            backends.enable_flash_sdp(False)
         try:
             yield
         finally:
-            backends.enable_flash_sdp(allowed)
+            if is_put_off:
+                backends.enable_flash_sdp(True)
         return
     takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
     has_low = query.dtype in LOW and takes_low
@@ -267,7 +270,10 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
     if not torch.is_autocast_enabled("cuda"):
         yield lambda value: value
         return
-    dtype = torch.float16 if by_cudnn else torch.get_autocast_dtype("cuda")
+    if by_cudnn:
+        dtype = torch.float16
+    else:
+        dtype = torch.get_autocast_dtype("cuda")
     with torch.autocast("cuda", enabled=False):
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 

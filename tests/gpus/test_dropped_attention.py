@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 import devwidget
+from devwidget.gpus import composites
 
 SHAPE = 2, 4, 64, 16
 
@@ -65,3 +66,14 @@ def test_dropout_keeps_booleans():
         y = nn.Dropout(0.1)(x)
         assert torch.cuda.memory_allocated() - before == y.nbytes + x.numel()
         assert type(y.grad_fn).__name__ == "NativeDropoutBackward0"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_replicas_that_overlap_leave_the_switch_of_flash_attention_as_it_was(dtype):
+    first = composites._choose_attention(torch.ones(1, dtype=torch.float64), False)
+    second = composites._choose_attention(torch.ones(1, dtype=dtype), False)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert torch.backends.cuda.flash_sdp_enabled()
