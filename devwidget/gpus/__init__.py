@@ -150,7 +150,9 @@ def simulate(
 def inherited() -> Simulation | None:
     """Virtual GPUs that the environment names, running or not; None if it names none."""
     text = os.environ.get(SIMULATE_VARIABLE)
-    return Simulation(read_cluster(text), is_inherited=True) if text else None
+    if text:
+        return Simulation(read_cluster(text), is_inherited=True)
+    return None
 
 
 def active() -> Simulation | None:

@@ -115,7 +115,10 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
             if name in SET_DTYPE:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
-                fused = _run_fused(name.removesuffix(".int"), *args, **kwargs) if name.endswith("softmax.int") else None
+                if name.endswith("softmax.int"):
+                    fused = _run_fused(name.removesuffix(".int"), *args, **kwargs)
+                else:
+                    fused = None
                 return operator(*args, **kwargs) if fused is None else fused
             cast = choose_dtype(policy((*args, *kwargs.values())))
             args = tuple(cast_tensors(cast, value) for value in args)
@@ -210,4 +213,6 @@ def _run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None
     """The result where GPUs have one kernel for it, else None."""
     if dtype is not torch.float32 or type(dim) is not int or getattr(tensor, "dtype", None) is not torch.float16:
         return None
-    return _KERNELS[name](tensor, dim, True) if labels.label_of(tensor) >= 0 else None
+    if labels.label_of(tensor) >= 0:
+        return _KERNELS[name](tensor, dim, True)
+    return None

@@ -87,7 +87,9 @@ def _count_fresh(returns: list[torch.Argument]) -> int:
     flags = [_tensor_flag(returned) for returned in returns if returned.alias_info is None]
     if not any(flags):
         return NOTHING
-    return ONE if flags == [ONE] and len(returns) == 1 else SEVERAL
+    if flags == [ONE] and len(returns) == 1:
+        return ONE
+    return SEVERAL
 
 
 class Operand(NamedTuple):
@@ -133,7 +135,9 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         """An argument by its name; None for one that was left out."""
         place = self.schema.names.index(name)
-        return self.args[place] if place < len(self.args) else self.kwargs.get(name)
+        if place < len(self.args):
+            return self.args[place]
+        return self.kwargs.get(name)
 
     def by_name(self) -> dict[str, Any]:
         """All arguments by their names."""
@@ -152,7 +156,9 @@ class Call:
     def label_of(self, name: str) -> int | None:
         """The label of an argument that is one tensor; None where it is none."""
         value = self[name]
-        return labels.label_of(value) if isinstance(value, torch.Tensor) else None
+        if isinstance(value, torch.Tensor):
+            return labels.label_of(value)
+        return None
 
     @property
     def operands(self) -> list[Operand]:

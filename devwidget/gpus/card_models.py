@@ -42,7 +42,9 @@ class CardModel:
     @property
     def workspace_bytes(self) -> int:
         """What cuBLAS keeps for each handle and stream. Source: `CUDABlas.cpp`, `parseChosenWorkspaceSize`; pytorch#95668."""
-        return 4096 * 8 * 1024 if self.capability[0] >= HOPPER else (4096 * 2 + 16 * 8) * 1024
+        if self.capability[0] >= HOPPER:
+            return 4096 * 8 * 1024
+        return (4096 * 2 + 16 * 8) * 1024
 
 
 CARDS = {

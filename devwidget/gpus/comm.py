@@ -28,7 +28,9 @@ def _copy_to(tensor: torch.Tensor, index: int) -> torch.Tensor:
     if index == -1:
         return labels.move_tensor(tensor, labels.CPU)
     label = machine.check_index(index)
-    return tensor if labels.label_of(tensor) == label else labels.move_tensor(tensor, label)
+    if labels.label_of(tensor) == label:
+        return tensor
+    return labels.move_tensor(tensor, label)
 
 
 def _broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
@@ -56,7 +58,10 @@ def _scatter(
             f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
             f"and len(chunk_sizes) = {len(chunk_sizes)}"
         )
-    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    if chunk_sizes is None:
+        chunks = tensor.chunk(len(devices), dim)
+    else:
+        chunks = torch.split(tensor, list(chunk_sizes), dim)
     return [_copy_to(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
 
 
@@ -64,7 +69,10 @@ def _gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor
     """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
     shape = _joined_shape(tensors, dim)
     index = machine.current_index() if destination is None else destination
-    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
+    if index == -1:
+        device = labels.CPU_DEVICE
+    else:
+        device = labels.DEVICES[machine.check_index(index)]
     formats = {suggest_memory_format(tensor) for tensor in tensors}
     memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
     out = torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format)

@@ -57,7 +57,10 @@ class VirtualStream(torch.Stream):
             return torch.cuda.Stream(device, priority, **kwargs)  # type: ignore[no-untyped-call]
         index = kwargs.get("device_index")
         if index is None:
-            index = machine.current_index() if device is None else tensors.label_of_device(device)
+            if device is None:
+                index = machine.current_index()
+            else:
+                index = tensors.label_of_device(device)
         if index < 0:
             raise ValueError(f"Expected a cuda device, but got: {device}")
         stream_id = kwargs.get("stream_id")
@@ -277,7 +280,10 @@ def install_generators(patches: Patches) -> None:
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
     owner = getattr(module, SHARDED_RANDOM_TRACKER, None)
-    enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
+    if owner is not None:
+        enabled = vars(owner).get("distribute_region_enabled")
+    else:
+        enabled = None
     if isinstance(enabled, property):
         patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))
 

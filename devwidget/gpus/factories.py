@@ -131,7 +131,10 @@ def _label_for(data: Any, device: Any) -> int:
 
 def _as_tensor(data: torch.Tensor, device: Any, args: Any, kwargs: Any) -> torch.Tensor:
     dtype = kwargs.get("dtype") or (args[0] if args else None) or data.dtype
-    place = {} if device is None else {"device": tensors.as_device(device)}
+    if device is None:
+        place = {}
+    else:
+        place = {"device": tensors.as_device(device)}
     result: torch.Tensor = data.to(**place, dtype=dtype, copy=bool(kwargs.get("copy")))
     requires_grad = kwargs.get("requires_grad")
     if requires_grad is None:
@@ -157,7 +160,9 @@ _refuse_memory = refusing(
 @replaces(torch, "to_dlpack")
 @replaces(torch.utils.dlpack, "to_dlpack")
 def _to_dlpack(original: Original, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    return _refuse_memory() if labels.label_of(tensor) >= 0 else original(tensor, *args, **kwargs)
+    if labels.label_of(tensor) >= 0:
+        return _refuse_memory()
+    return original(tensor, *args, **kwargs)
 
 
 @replaces(torch, "from_dlpack")
@@ -171,7 +176,10 @@ def _from_dlpack(original: Original, ext_tensor: Any, **kwargs: Any) -> Any:
 @overrides(_Tensor, "new_tensor")
 def _new_tensor(original: Original, self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     device = kwargs.pop("device", None)
-    label = max(labels.label_of(self), CPU) if device is None else tensors.label_of_device(device)
+    if device is None:
+        label = max(labels.label_of(self), CPU)
+    else:
+        label = tensors.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     values = simulation.values

@@ -32,7 +32,9 @@ def _remember_devices(original: Callable[..., Any], cls: type, *args: Any, **kwa
 
 
 def _label_of_any(value: Any) -> int | None:
-    return labels.label_of(value) if isinstance(value, torch.Tensor) else None
+    if isinstance(value, torch.Tensor):
+        return labels.label_of(value)
+    return None
 
 
 @replaces(BackwardCFunction, "apply", "apply_boxed")  # the second since torch 2.13

@@ -298,12 +298,16 @@ def _decompose(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kw
 
 def _soften(kernel: Any, tensor: torch.Tensor, dim: int, half_to_float: bool) -> Any:
     """Softmax with a result in single precision. Source: `host_softmax` in `SoftMax.cu`."""
-    return kernel(tensor.float(), dim, False) if half_to_float else None
+    if half_to_float:
+        return kernel(tensor.float(), dim, False)
+    return None
 
 
 def _soften_backward(kernel: Any, gradient: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> Any:
     """Its gradient, which is in half precision again. Source: `softmax_backward_cuda_out` in `SoftMax.cu`."""
-    return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
+    if gradient.dtype == dtype:
+        return None
+    return kernel(gradient, output, dim, gradient.dtype).to(dtype)
 
 
 _SOFTMAX = "_softmax", "_log_softmax"

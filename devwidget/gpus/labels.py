@@ -94,7 +94,10 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
     """Fake tensors say themselves where they would be; those that are spread over ranks are where their own part is."""
     if (part := getattr(tensor, "_local_tensor", None)) is not None:
         return label_of(part)
-    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
+    if isinstance(tensor, FakeTensor):
+        device = getattr(tensor, "fake_device", CPU_DEVICE)
+    else:
+        device = CPU_DEVICE
     return device.index if device.type == "cuda" else CPU
 
 
@@ -164,7 +167,9 @@ def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
     try:
         if is_plain(tensor):  # without the guards, which cost more than the answer
-            return _listed(block_of_storage(_storage_of(tensor))) if storage_id(tensor) in LABELS else ()
+            if storage_id(tensor) in LABELS:
+                return _listed(block_of_storage(_storage_of(tensor)))
+            return ()
     except NotImplementedError:  # sparse, or one of functorch's
         pass
     with hide_from_modes(), DisableTorchFunction():
@@ -218,7 +223,9 @@ def measure_storage(storage: torch.UntypedStorage) -> None:
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that the user sees."""
     label = label_of(tensor)
-    return real_device(tensor) if label < 0 and simulation.compute else device_for_label(label)
+    if label < 0 and simulation.compute:
+        return real_device(tensor)
+    return device_for_label(label)
 
 
 def name_of(label: int) -> str:
@@ -323,4 +330,6 @@ def own_label(tensor: torch.Tensor) -> int:
 
 def visible_device(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    return real if simulation.compute or label == META else CPU_DEVICE
+    if simulation.compute or label == META:
+        return real
+    return CPU_DEVICE

@@ -401,7 +401,9 @@ def _run_instead(call: Call) -> Any:
     if not call.is_on_gpu() or not simulation.compute:
         return run_operator(call)
     result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs)
-    return run_operator(call) if result is None else _label_results(result, call.target)
+    if result is None:
+        return run_operator(call)
+    return _label_results(result, call.target)
 
 
 def run_foreign(call: Call) -> Any:

@@ -56,7 +56,9 @@ def load_parts(machine: VirtualMachine) -> None:
 
 def find_values(machine: VirtualMachine) -> Values:
     """What is done about values on these GPUs."""
-    return Values() if machine.compute or PARTS.unknown_values is None else PARTS.unknown_values
+    if machine.compute or PARTS.unknown_values is None:
+        return Values()
+    return PARTS.unknown_values
 
 
 def find_account_opener(machine: VirtualMachine) -> Callable[[int], Account]:

@@ -211,7 +211,10 @@ def by_convolution(call: Call) -> int:
 def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool = False) -> RuntimeError:
     """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
     left, right = (errors.type_text(tensor.dtype, labels.label_of(tensor) >= 0) for tensor in (given, other))
-    others = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    if or_mkldnn:
+        others = " or input should be a MKLDNN tensor and weight is a dense tensor"
+    else:
+        others = ""
     return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
 
 

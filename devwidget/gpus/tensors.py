@@ -36,12 +36,16 @@ def label_of_device(device: Any) -> int:
 
 def as_device(device: Any) -> Any:
     """The same device, an integer being a GPU."""
-    return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
+    if isinstance(device, int) and not isinstance(device, bool):
+        return DEVICES[device]
+    return device
 
 
 def name_of_type(kind: Any) -> str:
     """`torch.cuda.FloatTensor` of the type or its name."""
-    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    if isinstance(kind, str):
+        return kind
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 @replaces(*locate_name("parse_to"))
@@ -77,7 +81,10 @@ def _to(original: Original, self: torch.Tensor, *args: Any, **kwargs: Any) -> An
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
     if device is not None:
         return _convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
-    options = {} if memory_format is None else {"memory_format": memory_format}
+    if memory_format is None:
+        options = {}
+    else:
+        options = {"memory_format": memory_format}
     return original(self, dtype or self.dtype, non_blocking, copy, **options)
 
 
@@ -174,7 +181,9 @@ def _type(original: Original, self: torch.Tensor, dtype: Any = None, non_blockin
         if not simulation.compute:
             return errors.type_text(self.dtype, label >= 0)
         name = original(self)  # sparse ones have names of their own
-        return name.replace("torch.", "torch.cuda.", 1) if label >= 0 else name
+        if label >= 0:
+            return name.replace("torch.", "torch.cuda.", 1)
+        return name
     if isinstance(dtype, torch.dtype):
         return original(self, dtype, non_blocking, **kwargs)
     name, of_gpus = name_of_type(dtype), "torch.cuda."

@@ -113,7 +113,9 @@ def _brief_finding(finding: Finding, root: Root) -> Json:
 def _fix_json(fix: Fix, root: Root) -> Json:
     edits = [_edit_json(edit, root) for edit in fix.edits]
     known = {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
-    return {**known, "not_tried": fix.not_tried} if fix.not_tried else known
+    if fix.not_tried:
+        return {**known, "not_tried": fix.not_tried}
+    return known
 
 
 def _edit_json(edit: Edit, root: Root) -> Json:
@@ -144,7 +146,9 @@ def _line_words(site: Site | None, root: Root) -> str | None:
 
 
 def _clip_text(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 WRITERS = {

@@ -58,7 +58,9 @@ def _module_slices(trace: Trace, at: Any) -> Iterator[Json]:
 def _end_of_module(event: ModuleEvent, at: Any) -> float:
     is_timed = event.seconds and (event.calls == 1 or event.stopped < 0)
     once = (event.started + event.seconds / max(event.calls, 1)) * 1e6
-    return once if is_timed else float(at(max(event.stopped, event.number)))
+    if is_timed:
+        return once
+    return float(at(max(event.stopped, event.number)))
 
 
 def _move_slices(trace: Trace, at: Any) -> Iterator[Json]:

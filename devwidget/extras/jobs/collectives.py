@@ -82,7 +82,9 @@ def find_parts(call: Call) -> Callable[..., Any] | None:
 def run_in_group(call: Call) -> Any:
     """One operator of `c10d`."""
     carrier = carrier_of(call)
-    return run_foreign(call) if carrier is None else run_collective(carrier, call)
+    if carrier is None:
+        return run_foreign(call)
+    return run_collective(carrier, call)
 
 
 def run_collective(carrier: Carrier, call: Call) -> Any:
@@ -195,7 +197,9 @@ def _flatten(tensor: torch.Tensor) -> torch.Tensor:
 
 def _keep(tensor: torch.Tensor) -> torch.Tensor:
     """What gloo does not know by its type goes as bytes."""
-    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
+    if tensor.dtype in FLOAT8:
+        return tensor.view(torch.uint8)
+    return tensor
 
 
 def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

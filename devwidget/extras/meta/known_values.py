@@ -44,7 +44,9 @@ def is_small(tensor: torch.Tensor) -> bool:
 
 def most_bytes(dtype: torch.dtype) -> int:
     """Return how many bytes of a dtype are worth knowing."""
-    return MOST_BYTES if dtype.is_floating_point or dtype.is_complex else MOST_BYTES_OF_WHOLE
+    if dtype.is_floating_point or dtype.is_complex:
+        return MOST_BYTES
+    return MOST_BYTES_OF_WHOLE
 
 
 def read_known(tensor: torch.Tensor) -> torch.Tensor:
@@ -60,7 +62,9 @@ def read_known(tensor: torch.Tensor) -> torch.Tensor:
         if kept is None:
             raise Unknown
         _asked.has_guess |= hasattr(kept, "_devwidget_guess")
-        return tensor.detach() if isinstance(kept, torch.Tensor) else _view_storage(kept, tensor)
+        if isinstance(kept, torch.Tensor):
+            return tensor.detach()
+        return _view_storage(kept, tensor)
 
 
 def _view_storage(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:

@@ -76,7 +76,9 @@ def scatter_add(given: torch.Tensor, dim: int, index: torch.Tensor, source: torc
     """
     node: Any = shared_internals.current_autograd_node()
     is_own = node is not None and node.name() == "GatherBackward0" and not torch.is_grad_enabled()
-    return given.scatter_add_(dim, index, source) if is_own else given.scatter_add(dim, index, source)
+    if is_own:
+        return given.scatter_add_(dim, index, source)
+    return given.scatter_add(dim, index, source)
 
 
 META_KERNELS: dict[Any, Any] = {

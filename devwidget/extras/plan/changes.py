@@ -44,7 +44,9 @@ class Changed:
 
     def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the batch in the dtype that is asked for."""
-        return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
+        if self.dtype is not None and tensor.is_floating_point():
+            return tensor.to(self.dtype)
+        return tensor
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def is_adam(optimizer: Any) -> bool:
 
 def class_of_optimizer(optimizer: Any) -> Any:
     """The class of an optimizer, which may be given itself."""
-    return optimizer if isinstance(optimizer, type) else type(optimizer)
+    if isinstance(optimizer, type):
+        return optimizer
+    return type(optimizer)
 
 
 def has_wide_weights(model: nn.Module) -> bool:

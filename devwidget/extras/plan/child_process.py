@@ -282,7 +282,10 @@ def remake_tensor(
     made = conjugate_view(made) if is_conj else made
     made = negative_view(made) if is_neg else made
     if kind is not torch.Tensor:
-        made = kind(made, requires_grad) if issubclass(kind, torch.nn.Parameter) else made.as_subclass(kind)
+        if issubclass(kind, torch.nn.Parameter):
+            made = kind(made, requires_grad)
+        else:
+            made = made.as_subclass(kind)
     made.requires_grad_(requires_grad)
     setattr(made, PLACE, place)
     return made

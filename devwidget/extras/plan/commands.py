@@ -113,4 +113,6 @@ def _plan_by_name(options: Namespace) -> int:
             answer = say("does not fit")
         print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
     print(say("each is a step or a generation that was run without values; training uses the loop of Trainer"))
-    return FINE if any(row.fits for row in found.rows) else FOUND
+    if any(row.fits for row in found.rows):
+        return FINE
+    return FOUND

@@ -45,7 +45,10 @@ def make_generation(
     runs = tuple(map(run_at, (total, 2 * total, total) if is_static else (prompt, 2 * prompt, total)))
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
-    context = cluster.card.context_bytes if cluster.card is not None else 0
+    if cluster.card is not None:
+        context = cluster.card.context_bytes
+    else:
+        context = 0
     capacity = min(cluster.memory_bytes) - context
     longest = find_full_length(run_at, (first, second), capacity)
     peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / (second.length - first.length)
@@ -125,7 +128,10 @@ class _Writing:
     def _read_and_write(self, copied: PlacedCopy, accounts: tuple[Account, ...], length: int) -> CacheAt:
         text, token = (self._place_text(copied, size) for size in (self.prompt if self.is_static else length, 1))
         before, asked, choice = _held_bytes(accounts), _ask_last_logits(copied.inner), _Choice(self.num_beams)
-        made = _make_static_cache(copied.inner, length) if self.is_static else {}
+        if self.is_static:
+            made = _make_static_cache(copied.inner, length)
+        else:
+            made = {}
         cache = _write_token(copied, {**asked, **text.kwargs, **made}, text.args, choice)
         prefill, prefill_reserved = _peak_bytes(accounts)
         kept = _held_bytes(accounts) - choice.count_bytes()

@@ -157,7 +157,10 @@ class SplitSearch:
                 self.step.rejected.append(Rejected(describe_split(split), why))
                 return
             # Once something fits, only what may well rank first is worth a run.
-            worth = min(self.step.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
+            if self._has_found(FITS):
+                worth = min(self.step.most_full, 1.0)
+            else:
+                worth = FAR_OFF
             if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
                 return
             self._plans[tuple(split)] = plan = self.run_split(split)
@@ -213,7 +216,10 @@ def describe_split(split: Sequence[int]) -> str:
     words = ""
     for gpu, group in groupby(split):
         part = Message("{count} on {gpu}", count=len(list(group)), gpu=gpu)
-        words = Message("{first}, {second}", first=words, second=part) if words else part
+        if words:
+            words = Message("{first}, {second}", first=words, second=part)
+        else:
+            words = part
     return words
 
 
@@ -385,7 +391,10 @@ def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
     if isinstance(auto, DevwidgetError):
         return AutoProposal(False, problem=auto.what)
     places = _place_blocks(layout, dict(auto.device_map))
-    crossings = count_crossings(places, layout.blocks) if places else (0, 0)
+    if places:
+        crossings = count_crossings(places, layout.blocks)
+    else:
+        crossings = (0, 0)
     return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, *crossings)
 
 
@@ -424,7 +433,10 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
             return found[-1]
     found += _take_proposal(step, plan_auto())
     if not found:
-        why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
+        if step.rejected:
+            why = step.rejected[-1].why
+        else:
+            why = Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
         raise DevwidgetError(Message("no split of the {count} blocks of {kind} fits", **facts), why=why)
     return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))

@@ -223,7 +223,9 @@ def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
     if not name:
         return module
     child: nn.Module | None = dict(registered_entries(module, "_modules")).get(name)
-    return own_tensors(module)[name] if child is None else _find_part(child, rest)
+    if child is None:
+        return own_tensors(module)[name]
+    return _find_part(child, rest)
 
 
 def _gpu_bytes(tensors: list[torch.Tensor]) -> int:

@@ -74,7 +74,10 @@ class Loop:
             name = self.kind
         else:
             name = getattr(self.kind, "__name__", type(self.kind).__name__)
-        dtype = "" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+        if self.autocast is None:
+            dtype = ""
+        else:
+            dtype = str(self.autocast).removeprefix("torch.")
         words = {False: "", True: "checkpointing", "reentrant": "reentrant checkpointing"}[checkpointing]
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
@@ -183,7 +186,10 @@ class RunningLoop:
 
     def _let_gradients_go(self) -> None:
         """At the start of a step it is as at the end of the one before, for nothing runs in between."""
-        asked = {"set_to_none": self.loop.zero_grad == "none"} if self.loop.zero_grad else {}
+        if self.loop.zero_grad:
+            asked = {"set_to_none": self.loop.zero_grad == "none"}
+        else:
+            asked = {}
         self.step.optimizer.zero_grad(**asked)  # type: ignore[union-attr]
 
     def _run_forward(self) -> None:
@@ -298,4 +304,6 @@ def join_batch(inputs: Arguments) -> Any:
 
 def start_loop(loop: Loop, step: MeanStep, watcher: Watcher) -> RunningLoop:
     """Make a loop ready to run."""
-    return OwnLoop(loop, step, watcher) if loop.is_own else RunningLoop(loop, step)
+    if loop.is_own:
+        return OwnLoop(loop, step, watcher)
+    return RunningLoop(loop, step)

@@ -196,7 +196,10 @@ class PlacedCopy:
     def _dispatch_parts(self, placement: AskedPlacement, capacities: Sequence[int]) -> None:
         import accelerate
 
-        places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)
+        if isinstance(placement, str):
+            places = propose_device_map(self.inner, capacities)
+        else:
+            places = dict(placement)
         used: list[torch.device] = []
         for path, place in places.items():
             name = str(virtual_gpu(place) if isinstance(place, int) else place)
@@ -281,7 +284,9 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
 
     def place_value(value: Any, device: torch.device) -> Any:
         placed = replace_tensors(value, copy_to(device))
-        return _copy_object(value, copy_to(device)) if placed is value else placed
+        if placed is value:
+            return _copy_object(value, copy_to(device))
+        return placed
 
     args = tuple(place_value(value, copied.home) for value in inputs.args)
     kwargs = {name: place_value(value, copied.home) for name, value in inputs.kwargs.items()}

@@ -69,7 +69,10 @@ def choose_size(rooms: dict[int, list[int]]) -> int | None:
         return None
     if not failing:
         before = max((size for size in rooms if size < fitting), default=None)
-        guess = 2 * fitting if before is None else _meet_capacity(rooms, before, fitting)
+        if before is None:
+            guess = 2 * fitting
+        else:
+            guess = _meet_capacity(rooms, before, fitting)
         return min(max(guess, fitting + 1), MOST_AT_ONCE * fitting)
     guess = (fitting + failing) // 2
     if fitting and len(rooms) % 3:

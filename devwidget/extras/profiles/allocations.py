@@ -80,7 +80,9 @@ def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
     if phase == "build" or (not begun and phase == "other"):
         return "parameters"
     if phase in ("forward", "loss"):
-        return "other" if ended_in in ("forward", "loss") else "activations"
+        if ended_in in ("forward", "loss"):
+            return "other"
+        return "activations"
     if phase == "other":
         return "inputs"
     kept = "gradients" if phase == "backward" else "optimizer"

@@ -295,7 +295,10 @@ def numbered_name(module: Event) -> str:
 
 def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
     modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
-    path = ".".join(map(numbered_name, modules[1:])) if modules else None
+    if modules:
+        path = ".".join(map(numbered_name, modules[1:]))
+    else:
+        path = None
     frames: list[dict[str, Any]] = []
     for span in reversed(spans):
         frames += _span_frames(span)
@@ -305,7 +308,10 @@ def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
 def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
     """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
     name = span["name"]
-    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
+    if span["cat"] == "python_function":
+        function = _FUNCTION.fullmatch(name)
+    else:
+        function = None
     if function and not _is_standard(function[1]):
         yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
     elif name.startswith("autograd::engine"):

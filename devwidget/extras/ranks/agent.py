@@ -81,7 +81,9 @@ class Agent:
 
     def _find_identity(self) -> Identity:
         """Return host and process, which are fixed, and the rank, which torch may set later."""
-        return find_identity() if os.getpid() == self._who.pid else self._who
+        if os.getpid() == self._who.pid:
+            return find_identity()
+        return self._who
 
     def stop(self) -> None:
         """Stop answering. A second call, or one in a forked child, has no effect."""
@@ -193,7 +195,10 @@ def _answer_request(request: Any, response: Any) -> None:
     """Answer one query. Errors are sent to the client."""
     agent = serving_agent()
     try:
-        refused = "nobody answers here any more" if agent is None else _find_fault(request)
+        if agent is None:
+            refused = "nobody answers here any more"
+        else:
+            refused = _find_fault(request)
         if agent is None or refused:
             status, text = (400, refused)
         else:

@@ -151,7 +151,10 @@ class Reporter:
 
     def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
         """Return the given model while it exists, or one that a variable refers to."""
-        found = self._model() if self._model is not None else find_model(frames or main_frames())
+        if self._model is not None:
+            found = self._model()
+        else:
+            found = find_model(frames or main_frames())
         return found if is_module(found) else None
 
     def announce_rank(self, who: Identity) -> RankReport:

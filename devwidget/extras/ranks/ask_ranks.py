@@ -139,7 +139,10 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
         return _hear_last_word(written)
     writes_on = written.last_word is not None
     here = _is_here(written)
-    process = read_process_state(written.pid, written.started) if here else "unknown"
+    if here:
+        process = read_process_state(written.pid, written.started)
+    else:
+        process = "unknown"
     said = written if writes_on else _announce_again(written)
     if process == "gone":
         return Rank("dead", said, Message("its process ended without a final report"))
@@ -192,7 +195,10 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
     started = 0
     if written is not None and written.pid == known.pid:
         started = written.started
-    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
+    if _is_here(written):
+        state = read_process_state(known.pid, started)
+    else:
+        state = "unknown"
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":

@@ -70,7 +70,9 @@ def is_dump(content: Any) -> bool:
 
 def read_content(name: str, content: Any, size: int) -> Cluster | None:
     """Read one dump; None for a file of another tool."""
-    return read_dumps({name: content}) if is_dump(content) else None
+    if is_dump(content):
+        return read_dumps({name: content})
+    return None
 
 
 def read_folder(folder: pathlib.Path) -> Cluster | None:

@@ -43,7 +43,10 @@ class OtherRanks(Section):
     def follow(self) -> None:
         """Show the button while this process answers as a rank."""
         offered = find_asker() is not None
-        shown = refer_to(self._widget.view) if self._widget is not None else ""
+        if self._widget is not None:
+            shown = refer_to(self._widget.view)
+        else:
+            shown = ""
         self.send({"offered": offered, "widget": shown} if offered or shown else {})
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -186,7 +186,9 @@ def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
 
 def _site_cells(site: Site | None) -> list[str]:
     """Return the place of a line and its code; two empty texts without a line."""
-    return ["", ""] if site is None else [site_words(site), first_line(site)]
+    if site is None:
+        return ["", ""]
+    return [site_words(site), first_line(site)]
 
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:

@@ -249,5 +249,8 @@ def _compute_checksum(tensor: torch.Tensor) -> str:
     with torch.no_grad():
         flat = tensor.detach().reshape(-1)
         step = max(1, flat.numel() // MOST_ELEMENTS)
-        sampled = flat[::step].contiguous().view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
+        if flat.numel():
+            sampled = flat[::step].contiguous().view(torch.uint8)
+        else:
+            sampled = flat.to(torch.uint8)
         return f"{zlib.crc32(bytes(sampled.cpu().tolist())):08x}"

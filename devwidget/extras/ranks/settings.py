@@ -52,7 +52,10 @@ def word_optimizers(read: Raw) -> Iterator[Setting]:
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
-            where = f"{which}.groups[{number}]" if len(groups) > 1 else which
+            if len(groups) > 1:
+                where = f"{which}.groups[{number}]"
+            else:
+                where = which
             yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
 
 

@@ -158,7 +158,10 @@ class Collectives(Observer):
             return self._log.add_note(_cut_list(MOST_CALLS))
         places, tracker = places_of(func), self._tracker
         group = self._group_place(torch_internals.group_in(args[places.group]))
-        peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
+        if places.peer >= 0:
+            peer = self._groups[group].ranks[args[places.peer]]
+        else:
+            peer = UNKNOWN
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
         by, owner, site = cause_of(frame)

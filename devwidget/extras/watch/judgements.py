@@ -109,7 +109,9 @@ def find_jump(window: Window, name: str) -> Jump | None:
     one, two, three, four = (low for _, low in lows)
     jumped = three - two
     is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
-    return Jump(lows[1][0], jumped) if is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES) else None
+    if is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES):
+        return Jump(lows[1][0], jumped)
+    return None
 
 
 class Slowdown(NamedTuple):
@@ -209,6 +211,9 @@ class _PaceSearch:
 
 def _least_slow(before: _Pace, now: _Pace) -> float:
     """Return the microseconds that count as slow: attention is quadratic in the length of inputs."""
-    times = max(1.0, now.elements / before.elements) if before.elements else 1.0
+    if before.elements:
+        times = max(1.0, now.elements / before.elements)
+    else:
+        times = 1.0
     expected = before.own * times * times
     return max(SLOW * expected, expected + LEAST_SLOWER)

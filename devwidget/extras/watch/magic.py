@@ -41,7 +41,10 @@ class Magic:
 
         expression, of_optimizer = split_line(words)
         model = evaluate_model(self.shell, expression)
-        optimizer = evaluate_model(self.shell, of_optimizer) if of_optimizer else api.find_optimizer(model)
+        if of_optimizer:
+            optimizer = evaluate_model(self.shell, of_optimizer)
+        else:
+            optimizer = api.find_optimizer(model)
         run, line = watch(model, optimizer), make_status_line()
         self.end()
         run.listener = line.show_step

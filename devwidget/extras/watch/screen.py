@@ -54,7 +54,10 @@ class WatchTab(Section):
         """
         with self.panel.lock:
             run = self._find_run()
-            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
+            if run is not None:
+                recorded = {each.number: each for each in run.recorded_steps}
+            else:
+                recorded = {}
             if step not in recorded:
                 raise UnknownNameError(Message("step {step} was not recorded", step=step))
             self.panel.show_trace(recorded[step].trace)
@@ -83,7 +86,9 @@ class WatchTab(Section):
 
     def make_head(self) -> dict[str, Any]:
         """Return the header of a model that does not exist in this process."""
-        return {} if self._shown is None or len(self.panel.table) else run_head(self._shown)
+        if self._shown is None or len(self.panel.table):
+            return {}
+        return run_head(self._shown)
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Show the recorded step that the page asks for."""

@@ -66,7 +66,10 @@ class SlowSteps:
 
     def _judge_pace(self, number: int, times: dict[str, int], waited: int) -> None:
         row = {FIRST: number, WAITED: waited, ELEMENTS: self._changes.elements, **times}
-        slow = self._pace.look(self._window) if self._window.add_row(row) else None
+        if self._window.add_row(row):
+            slow = self._pace.look(self._window)
+        else:
+            slow = None
         # What virtual GPUs compute takes says nothing of a GPU.
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
             self._is_over, self._slow = True, slow

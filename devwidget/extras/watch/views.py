@@ -46,7 +46,9 @@ def find_highest(rows: StepRows) -> float:
     """Return the seconds of a step up to which a figure shows it: enough for nearly all unrecorded steps."""
     totals: list[float] = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
     plain = [total for total, recorded in zip(totals, rows.recorded, strict=False) if not recorded] or totals
-    return _ROOM * statistics.quantiles(plain, n=20)[-1] if len(plain) > 1 else _ROOM * plain[0]
+    if len(plain) > 1:
+        return _ROOM * statistics.quantiles(plain, n=20)[-1]
+    return _ROOM * plain[0]
 
 
 def list_marks(run: WatchedRun) -> list[Mark]:

@@ -135,7 +135,9 @@ class Watch:
     @property
     def optimizer(self) -> torch.optim.Optimizer | None:
         """Its optimizer; None without one, or if it no longer exists."""
-        return self._optimizer() if self._optimizer is not None else None
+        if self._optimizer is not None:
+            return self._optimizer()
+        return None
 
     def is_of(self, value: object) -> bool:
         """Return whether a value is the watched model or wraps it."""
@@ -460,4 +462,6 @@ def _is_bounded(holder: Holder, free: int) -> bool:
 
 def _find_free(device: str) -> int:
     known = {str(each.device): each for each in read_memory(virtual_gpus())}
-    return known[device].free + known[device].cache if device in known else 0
+    if device in known:
+        return known[device].free + known[device].cache
+    return 0

@@ -107,7 +107,10 @@ def name_fit(fits: bool, is_close: bool) -> Fit:
 
 def judge_room(taken: int, capacity: int, context: int = 0, is_card: bool = False) -> Fit:
     """Say whether so many bytes fit: reserved in addition to a context on a named card, else allocated."""
-    band = find_card_band(taken, context) if is_card else find_band("allocated").around(taken)
+    if is_card:
+        band = find_card_band(taken, context)
+    else:
+        band = find_band("allocated").around(taken)
     return name_fit(taken <= capacity, band[1] > capacity + context)
 
 

@@ -63,7 +63,9 @@ def draw_changes(changes: Changes) -> Markup:
 
 def _draw_failed(what: str, problem: str) -> Markup:
     """What cannot be run, and why; nothing of what ran."""
-    return draw("remark", said(what), f": {said(problem)}") if problem else Markup("")
+    if problem:
+        return draw("remark", said(what), f": {said(problem)}")
+    return Markup("")
 
 
 def draw_batches(batch: LargestBatch) -> Markup:
@@ -142,7 +144,10 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
     smallest, rungs = find_first(answer.tried), []
     for tried in answer.tried:
         name = join_html(tried.setting.card, " ", draw("code", format_bytes(tried.room.capacity), ""))
-        best = say("the smallest that fits by more than the error margin") if tried is smallest else ""
+        if tried is smallest:
+            best = say("the smallest that fits by more than the error margin")
+        else:
+            best = ""
         if not tried.problem:
             rungs.append(draw_rung(_OWN_CARD, tried.room, name, best, tried is smallest))
     more = say("{step}; each bar shows the memory of that card that a program sees", step=step)

@@ -40,7 +40,10 @@ def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     action = draw("code", "layout.device_map")
     if is_live:
         action = draw("button", say("Copy device map"), "dw-primary", "do", "copy")
-    beside = "" if layout.auto is None else auto_sentence_short(layout.auto)
+    if layout.auto is None:
+        beside = ""
+    else:
+        beside = auto_sentence_short(layout.auto)
     verdict = draw("verdict", layout.fit, layout_words(layout), spare_words(layout), beside, action)
     pictures = draw("box", join_html(*_draw_pictures(layout)), "dw-two dw-pictures")
     wide = 2 + len(layout.devices)
@@ -105,8 +108,14 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto.problem:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
-    hops = hop_words(auto.hops, auto.crossing) if auto.places else ""
-    told = "" if auto.places else say("its map splits inside a block")
+    if auto.places:
+        hops = hop_words(auto.hops, auto.crossing)
+    else:
+        hops = ""
+    if auto.places:
+        told = ""
+    else:
+        told = say("its map splits inside a block")
     yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
 
 

@@ -44,7 +44,10 @@ def _describe_kind(kind: str, rows: list[Compared], most: int) -> tuple[object, 
     name, what = _KINDS[kind]
     farthest = sorted(rows, key=lambda row: -abs(row.off))[: most or len(rows)]
     left = len(rows) - len(farthest)
-    closer = say("{count} more are closer", count=left) if left else ""
+    if left:
+        closer = say("{count} more are closer", count=left)
+    else:
+        closer = ""
     return said(name), f" {said(what)}; {off}", [_describe_row(row) for row in rows if row in farthest], closer
 
 

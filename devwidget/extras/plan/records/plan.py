@@ -152,7 +152,9 @@ class DevicePlan:
     @property
     def on_card_band(self) -> tuple[int, int]:
         """The least and the most that is taken of the card, context included; without a card `peak_band`."""
-        return find_card_band(self.reserved, self.context) if self.reserved else self.peak_band
+        if self.reserved:
+            return find_card_band(self.reserved, self.context)
+        return self.peak_band
 
     @property
     def fits(self) -> bool:
@@ -226,7 +228,9 @@ class Plan(Record):
     def answers(self) -> tuple[Any, ...]:
         """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
         questions = questions_of(self)
-        return self.asked_before.all if questions is None else tuple(questions.answers.values())
+        if questions is None:
+            return self.asked_before.all
+        return tuple(questions.answers.values())
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.

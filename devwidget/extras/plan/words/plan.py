@@ -172,7 +172,9 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     if moment.site:
         line = f" ({_without_backticks(site_words(moment.site))})"
     if moment.phase == "build":
-        return say("placing `{module}`", module=name) if name else say("placing the model")
+        if name:
+            return say("placing `{module}`", module=name)
+        return say("placing the model")
     if moment.module is None and moment.phase == "optimizer":
         return say("the optimizer's step")
     if moment.module is None:

@@ -146,7 +146,9 @@ def smallest_words(row: CardRow) -> str:
     if not smallest.what:
         larger = row.cards[row.cards.index(smallest) + 1 :]
         goes_on = bool(larger) and all(card.fit == "fits" for card in larger)
-        return say("fits {card} and larger", **facts) if goes_on else say("fits {card}", **facts)
+        if goes_on:
+            return say("fits {card} and larger", **facts)
+        return say("fits {card}", **facts)
     plain = find_first([card for card in row.cards if not card.what])
     if plain is None:
         return say("fits {card} with {change}", **facts)

@@ -347,7 +347,9 @@ class RankReport(Record):
     @property
     def waits(self) -> Collective | None:
         """Collective in which it waits; None if it waits in none."""
-        return None if self.collective is None or self.collective.finished else self.collective
+        if self.collective is None or self.collective.finished:
+            return None
+        return self.collective
 
 
 def silent_rank(rank: int, pid: int = 0) -> RankReport:

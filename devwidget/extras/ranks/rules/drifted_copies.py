@@ -50,7 +50,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _step_of(rank: Rank) -> int:
     """Return the step of a rank's checksums."""
-    return rank.said.checksums_step if rank.said.checksums_step != NOWHERE else rank.step
+    if rank.said.checksums_step != NOWHERE:
+        return rank.said.checksums_step
+    return rank.step
 
 
 def _find_drifted(ranks: list[Rank]) -> Drifted:
@@ -66,7 +68,10 @@ def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:
     parts = frozenset(next(iter(drifted.values())))
     for each in find_step_differences(ranks):
         if each.kind in ("optimizer", "mode") and each.parts == parts:
-            name = f"`{each.name}`" if each.name else Message("the mode of the model")
+            if each.name:
+                name = f"`{each.name}`"
+            else:
+                name = Message("the mode of the model")
             yield Message("the same ranks differ in {name}: {values}", name=name, values=each.word_values())
             return
 

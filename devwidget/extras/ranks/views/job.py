@@ -57,7 +57,9 @@ def taken_bytes(rank: Rank) -> TakenBytes:
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
     """Return the seconds between a report and the query; 0 without one of them."""
-    return max(0.0, cluster.asked - rank.said.taken) if cluster.asked and rank.said.has_answered else 0.0
+    if cluster.asked and rank.said.has_answered:
+        return max(0.0, cluster.asked - rank.said.taken)
+    return 0.0
 
 
 def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
@@ -89,7 +91,9 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
     if len(far) < 3:
         return NOWHERE
     (second, _), (first, outlier) = far[-2:]
-    return outlier if first > max(3 * second, median / 10) else NOWHERE
+    if first > max(3 * second, median / 10):
+        return outlier
+    return NOWHERE
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
@@ -134,7 +138,9 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
             names += hosts
         else:
             names.append("")
-    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
+    if len(set(names)) > 1:
+        return tuple(names)
+    return ("",) * len(names)
 
 
 def _row_major(number: int, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -125,7 +125,10 @@ def cluster_text(cluster: Cluster) -> str:
 @presents("text", RankReport)
 def report_text(report: RankReport) -> str:
     """Return one rank as text."""
-    modules = len(report.model.modules) if report.model is not None else 0
+    if report.model is not None:
+        modules = len(report.model.modules)
+    else:
+        modules = 0
     told = say(
         "rank {rank} of {world_size} on {host}, process {pid}, {modules}",
         rank=report.rank,
@@ -186,7 +189,10 @@ def _column_words(column: Column) -> str:
 
 
 def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
-    step = "" if ranks[0].step < 0 else say("step {step}", step=ranks[0].step)
+    if ranks[0].step < 0:
+        step = ""
+    else:
+        step = say("step {step}", step=ranks[0].step)
     return _alike_words(ranks), code_word(ranks[0].state), step, said(ranks[0].note)
 
 
@@ -218,7 +224,9 @@ def _where_words(ranks: Sequence[Rank]) -> str:
             return say("rank {number} is at", number=number)
         return say("rank {number} was at", number=number)
     words = _alike_words(ranks)
-    return say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words)
+    if is_there:
+        return say("{ranks} are at", ranks=words)
+    return say("{ranks} were at", ranks=words)
 
 
 def _wait_words(ranks: Sequence[Rank], waits: Collective) -> str:

@@ -97,7 +97,10 @@ class TrainerWatch:
     def tell_findings(self, *, raises: bool = True) -> None:
         """Warn of new findings at the user's lines, or raise if one has a severity that ends the run."""
         __tracebackhide__ = True
-        new = self.run.log.list_findings(self._told) if self.run is not None else []
+        if self.run is not None:
+            new = self.run.log.list_findings(self._told)
+        else:
+            new = []
         self._told, failing = self._told + len(new), []
         for step, finding in new:
             words, line = say("in step {step}: {finding}", step=step, finding=str(finding)), finding.fault or finding.birth

@@ -77,7 +77,9 @@ class WatchedJob(Record):
             if line.part == slow.part:
                 longer[line] = line.seconds - statistics.median(_seconds_at(line, each) for each in others)
         found = max(longer, key=longer.__getitem__, default=None)
-        return found if found is not None and longer[found] * 2 >= slow.seconds - slow.others else None
+        if found is not None and longer[found] * 2 >= slow.seconds - slow.others:
+            return found
+        return None
 
 
 def _seconds_at(line: LineTime, lines: Iterable[LineTime]) -> float:

@@ -56,7 +56,9 @@ class _Wait:
 
 
 def _waited_seconds(rank: Rank) -> float:
-    return 0.0 if rank.said.waits is None else rank.said.waits.seconds
+    if rank.said.waits is None:
+        return 0.0
+    return rank.said.waits.seconds
 
 
 _MOMENT = 1.0
@@ -172,7 +174,9 @@ _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 def collective_kind(rank: Rank) -> str:
     """Return the kind of the collective of a rank, with its size if that is equal on every rank."""
     found = rank.said.collective
-    return "" if found is None else word_kind(found.kind, found.bytes)
+    if found is None:
+        return ""
+    return word_kind(found.kind, found.bytes)
 
 
 def word_kind(kind: str, size: int) -> str:
