@@ -92,11 +92,11 @@ def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(sessi
     shown = session.page.locator(".dw-panel").nth(1)
     shown.get_by_role("button", name="Trace batch").click()
     shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
-    expect(shown.locator(".dw-verdict")).to_contain_text("is to be run again")
+    expect(shown.locator(".dw-verdict")).to_contain_text("re-run the cell to take effect")
     assert source(session, 4).endswith("device='cuda:0')") or source(session, 4).endswith('device="cuda:0")')
     shown.get_by_role("button", name="Run cell and trace").click()
     expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
-    expect(shown.locator(".dw-verdict")).to_contain_text("These lines run already")
+    expect(shown.locator(".dw-verdict")).to_contain_text("The change is live")
 
 
 WITH_SHOW = [BUILDS[0], f"{BUILDS[1]}\n{SHOWN}"]

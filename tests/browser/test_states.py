@@ -69,7 +69,7 @@ def detailed(bare):
 
 def filtered(bare):
     bare.page.get_by_label("filter rows").fill("nothing like this")
-    expect(bare.page.get_by_role("treegrid")).to_contain_text("no row matches")
+    expect(bare.page.get_by_role("treegrid")).to_contain_text("No row matches the filter")
 
 
 def with_menu(bare):

@@ -62,7 +62,7 @@ SAID = {
         "model = torch.nn.DataParallel(nn.Linear(4, 2)).to('cuda:0')",
     ),
     "plain_attribute_of_a_method": ("wrong-device", 'self.atoms = torch.linspace(0, 1, 3, device="cuda:0")'),
-    "replay_buffer_device": ("wrong-device", 'return torch.tensor(self.rows[:n], device="cuda:0")'),
+    "replay_buffer_device": ("wrong-device", "data = data.to(net.weight.device)"),
     "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
     "state_of_a_library": ("wrong-device", "metric = MetricCollection([Accuracy(5)]).to(device)"),
     "target_network_forgotten": ("wrong-device", 'target = Net().to("cuda:0")'),

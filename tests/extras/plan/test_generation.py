@@ -208,4 +208,4 @@ def test_beams_take_what_generate_takes():
     assert found.peak == pytest.approx(real, rel=0.02)
     one = plan(wide()).generation(new_tokens=8)
     assert found.bytes_per_token == beams * one.bytes_per_token
-    assert f"written in {beams} beams" in str(found)
+    assert f"processed in {beams} beams" in str(found)

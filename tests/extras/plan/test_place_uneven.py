@@ -87,4 +87,4 @@ def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
 def test_what_fits_closer_than_the_layout_that_is_shown_is_told():
     layout = devwidget.place(make_model(), gpus=2, memory=make_set(4), **step())
     assert layout.hops > 0
-    assert any(each.why.startswith("fits, and cuda:1 takes 9") for each in layout.rejected)
+    assert any(each.why.startswith("fits, and cuda:1 needs 9") for each in layout.rejected)

@@ -162,7 +162,7 @@ def test_wrong_dtype_wrong_device_and_another_step_are_named():
     assert {rank.state for rank in cluster.ranks} == {"answered"}
     told = {finding.headline for finding in cluster.findings}
     assert "`frozen.weight` differs in dtype: bfloat16 on rank 1, float32 on ranks 0, 2-3" in told
-    assert "`frozen.weight` differs in device: cuda:0 on rank 2, its own on ranks 0-1, 3" in told
+    assert "`frozen.weight` differs in device: cuda:0 on rank 2, its own device on ranks 0-1, 3" in told
     assert any(re.fullmatch(r"rank 2 uses up to [\d,]+ bytes on `cuda:0`, the GPU of rank 0", each) for each in told)
     assert [finding.kind for finding in cluster.findings].count("step-disagrees") == 1
 

@@ -38,7 +38,7 @@ def test_values_that_are_kept_under_transformers(tmp_path):
         train_transformers(180, [callback], tmp_path, fault, report_to=["tensorboard"])
     ((line, words),) = warned(caught)
     assert line == 'kept.append(loss.detach().mean() * torch.ones(65536, device="cuda"))'
-    assert "warning[memory-growth] allocated memory of cuda:0 has grown by 256 KiB a step" in words
+    assert "warning[memory-growth] allocated memory of cuda:0 has grown by 256 KiB per step" in words
     assert callback.run.result.model == "DataParallel"
     scalars = read_scalars(tmp_path)
     assert [step for step, _ in scalars["train/devwidget/step_seconds"]] == list(range(20, 181, 20))
