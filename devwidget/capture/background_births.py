@@ -19,6 +19,7 @@ from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.compiled import force_eager
 from devwidget.capture.patches.unseen_tensors import watch_swaps
+from devwidget.capture.patches.warning_lines import show_lines_of_callers
 from devwidget.capture.patches.worker_errors import keep_worker_errors
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Births
@@ -108,6 +109,7 @@ def _install_patches(state: RecordingState, undo: Undo) -> None:
     fast_paths(None, undo)
     watch_swaps(state, undo)
     keep_worker_errors(undo)
+    show_lines_of_callers(undo)
 
 
 def _compiling_function() -> tuple[Any, str]:

@@ -31,6 +31,7 @@ from devwidget.capture.patches.loaders import watch_loaders
 from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
+from devwidget.capture.patches.warning_lines import show_lines_of_callers
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import leave_modes
@@ -251,6 +252,7 @@ class Recorder:
         )
         for put_in in patches:
             put_in(self._state, undo)
+        show_lines_of_callers(undo)
         watch_gradients(self._state, lambda: CallMode(self._state), undo)
         self._state.transfers.watch_synchronizers(self._state.is_here, undo)
         watch_threads(self._state, undo)

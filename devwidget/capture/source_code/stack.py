@@ -135,6 +135,16 @@ def caller(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
+def caller_of_function(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that called a torch function, also where that is written in Python and hands itself to the modes."""
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        if frame is not None and frame.f_code is _RELAY:
+            function = frame.f_back
+            frame = function.f_back if function is not None else None
+    return frame
+
+
 def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
     """Yield every step of a traceback, outermost first."""
     while trace is not None:
