@@ -126,8 +126,7 @@ CODES: dict[str, Message] = {
     for each in (
         *(Message("error"), Message("warning"), Message("info")),
         *(Message("build"), Message("forward"), Message("loss"), Message("backward"), Message("optimizer"), Message("other")),
-        *(Message("explicit"), Message("scatter"), Message("replicate"), Message("gather"), Message("reduce")),
-        *(Message("healed"), Message("hook")),
+        *(Message("scatter"), Message("replicate"), Message("gather"), Message("reduce"), Message("hook")),
         *(Message("parameter"), Message("buffer"), Message("attribute")),
         *(Message("answered"), Message("hung"), Message("busy"), Message("stopped"), Message("stale"), Message("dead")),
         *(Message("raised"), Message("terminated"), Message("ended"), Message("unknown")),
@@ -135,7 +134,7 @@ CODES: dict[str, Message] = {
         *(Message("input gradient"), Message("weight gradient"), Message("forward and backward")),
         *(Message("parameters and buffers"), Message("allocated"), Message("peak")),
     )
-}
+} | {"explicit": Message("`.to()` or copy"), "healed": Message("moved by devwidget")}
 """Code -> its word."""
 
 
