@@ -299,7 +299,7 @@ def explain(error: BaseException | None = None) -> Explanation:
 
 
 def is_about_placement(error: BaseException) -> bool:
-    """Return whether the text of an exception is about devices or dtypes. Fast; does not read its frames."""
+    """Return whether `explain` has more to say of an exception than its line and its tensors."""
     from devwidget import post_mortem
 
     return post_mortem.is_about_placement(error)

@@ -20,19 +20,12 @@ from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 
-_ABOUT = re.compile(
-    rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
-    re.IGNORECASE,
+_NAMES_PLACE = re.compile(
+    rf"(?i:\bdevices?\b|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|dtype|scalar type|autocast|torch\.\w*tensor)"
+    r"|\bB?Float(?:16|32|64)?\b|\b(?:Complex)?(?:Half|Double|Float)\b|\bLong\b"
 )
+"""Words for a device or a dtype in the exceptions of torch, which writes dtypes as `Half` and `BFloat16`."""
 _FULL = "OutOfMemoryError:", "MemoryError:"
-EXPLAINED = Message(
-    "devwidget explains errors about devices, dtypes, memory and DataParallel; for this one it shows "
-    "only the line and its tensors"
-)
-_WITHOUT_LINE = Message(
-    "devwidget explains errors about devices, dtypes, memory and DataParallel; the traceback of this one "
-    "contains no line of your code"
-)
 _PLACING = "|".join(sorted(PLACING_METHODS))
 _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
@@ -63,7 +56,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
         re.compile("unsafe to autocast"),
         Message(
-            "autocast runs this loss in float16, where its logarithm is unsafe: remove the sigmoid and use "
+            "the gradient of this loss does not fit into float16: remove the sigmoid and use "
             "`binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`"
         ),
     ),
@@ -77,6 +70,10 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
         re.compile("Cannot access accelerator device when none is available"),
         Message("the call needs an accelerator, and this machine has none"),
+    ),
+    (
+        re.compile("MPS framework doesn't support float64"),
+        Message("MPS has no float64: cast to float32 before the move, as in `x.float().to('mps')`"),
     ),
     (
         re.compile(r"in DataLoader worker process|DataLoader worker \(pid"),
@@ -122,7 +119,7 @@ def explain(error: object | None) -> Explanation:
         judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
     return Explanation(
         error=reading.error,
-        verdict=_verdict(reading, judged.findings),
+        verdict=_verdict(found, reading, judged.findings),
         findings=judged.findings,
         site=reading.site,
         module=reading.module,
@@ -152,15 +149,21 @@ def _is_being_handled(error: BaseException) -> bool:
 
 
 def is_about_placement(error: BaseException) -> bool:
-    """Return whether the text of an exception is about devices or dtypes."""
-    kinds = is_a(error, (RuntimeError, TypeError, ValueError, AssertionError))  # an OSError has other devices in mind
+    """Return whether `explain` has more to say of an exception than its line and its tensors."""
     words = message(error)
-    if _find_answer(words) is not None:
+    if _find_answer(words) is not None or CAUGHT.search(words) is not None or _names_placement(error, words):
         return True
-    return CAUGHT.search(words) is not None or (kinds and (_ABOUT.search(words) is not None or '"module.' in words))
+    with sources_at_hand(error):
+        return bool(read_error(error).faults)
 
 
-def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
+def _names_placement(error: object, words: str) -> bool:
+    """Return whether an exception of torch names a device or a dtype. An OSError has other devices in mind."""
+    kinds = is_a(error, (RuntimeError, TypeError, ValueError, AssertionError, IndexError))
+    return kinds and (_NAMES_PLACE.search(words) is not None or '"module.' in words)
+
+
+def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...]) -> str:
     words = of_worker(reading.error)[0]
     if findings:
         return Message("likely cause, read from the frames of the exception:")
@@ -173,11 +176,9 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
         return answer
     if CAUGHT.search(reading.error) is not None:
         return _IN_REPLICA
-    if not _ABOUT.search(words):
-        if reading.site is not None:
-            return EXPLAINED
-        return _WITHOUT_LINE
-    return _name_what_met(reading)
+    if _names_placement(error, words):
+        return _name_what_met(reading)
+    return ""
 
 
 def _find_answer(words: str) -> Message | None:

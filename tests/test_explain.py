@@ -140,11 +140,20 @@ def test_a_cause_behind_another_exception_is_found(gpu):
 
 
 @pytest.mark.parametrize("act", [lambda: 1 / 0, lambda: torch.ones(2) @ torch.ones(3), lambda: {}["x"]])
-def test_of_any_other_exception_it_is_said_what_is_explained_and_not_what_it_is_not(act):
-    explanation = devwidget.explain(failing(act))
-    assert explanation.findings == ()
-    assert explanation.verdict == post_mortem.EXPLAINED
-    assert " not " not in explanation.verdict
+def test_of_any_other_exception_only_the_line_and_the_tensors_are_shown(act):
+    error = failing(act)
+    explanation = devwidget.explain(error)
+    assert (explanation.findings, explanation.verdict, explanation.notes) == ((), "", ())
+    assert explanation.site is not None
+    assert not post_mortem.is_about_placement(error)
+
+
+def test_a_full_disk_is_not_about_devices():
+    assert devwidget.explain(OSError(28, "No space left on device")).verdict == ""
+
+
+def test_an_event_of_cuda_is_no_crash_where_there_is_none():
+    assert devwidget.explain(failing(torch.cuda.Event)).site is not None
 
 
 ABOUT = {
@@ -156,6 +165,7 @@ ABOUT = {
     "'DataParallel' object has no attribute 'init_hidden'": "`.module.init_hidden`",
     "Caught RuntimeError in replica 0 on device 0.\nRuntimeError: Expected hidden size (2, 4, 8), got [2, 8, 8]":
         "each replica gets a part of the batch",
+    "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.": "MPS has no float64",
     "Cannot re-initialize CUDA in forked subprocess.": "spawn",
     "Caught KeyError in DataLoader worker process 0.\nKeyError: 3": "num_workers=0",
     "Cannot access accelerator device when none is available.": "this machine has none",

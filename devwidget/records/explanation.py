@@ -56,7 +56,7 @@ class Explanation(Record):
 
     Attributes:
         error: `ErrorType: message`.
-        verdict: one sentence: what was found, or why nothing was.
+        verdict: one sentence: what was found, or why nothing was; "" if the exception is about something else.
         findings: the likely cause, as a trace would report it; empty if the exception is about something else.
         site: the user's line that failed.
         module: path of the innermost registered module running; None outside the model.

@@ -41,6 +41,13 @@ class NotBuilt(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class NotVisible(OneOf):
+    """Torch supports the device and finds none; the setting that hides all, such as `CUDA_VISIBLE_DEVICES=-1`, or ""."""
+
+    hidden_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class WrappedElsewhere(OneOf):
     """A wrapper names other devices than its model's."""
 
@@ -139,6 +146,7 @@ FaultDetail = (
     | NoKernel
     | WrongDtype
     | NotBuilt
+    | NotVisible
     | WrappedElsewhere
     | LostWrite
     | NoParameters

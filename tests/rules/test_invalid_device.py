@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from devwidget.records.fault_details import NotBuilt
+from devwidget.records.fault_details import NotBuilt, NotVisible
 from tests.rules.builders import CPU, GPU0, chain, fault, findings, is_silent, site
 
 KIND = "invalid-device"
@@ -55,6 +55,48 @@ def test_a_move_to_the_gpu_goes_to_the_device_that_is_there(tmp_path, written, b
     texts = [edit.text for edit in found.fixes[0].edits]
     assert texts[0].replace("'", '"') == 'device = "cuda" if torch.cuda.is_available() else "cpu"'
     assert texts[1:] == [better]
+
+
+def first_edits(tmp_path, text, line, requested="cuda", available=("cpu",), **more):
+    file = tmp_path / "train.py"
+    file.write_text(f"import torch\n{text}\n")
+    where = dataclasses.replace(site(text.splitlines()[line - 2], line, "<module>"), file=str(file))
+    more |= {"module": None, "target": None, "requested": requested, "available": available}
+    (found,) = findings(fault(what="device", site=where, **more))
+    return [edit.text for edit in found.fixes[0].edits]
+
+
+@pytest.mark.parametrize(
+    ("written", "better"),
+    [
+        ("x = torch.cuda.FloatTensor(4)", "(torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor)(4)"),
+        ("f('torch.cuda.FloatTensor')", "f('torch.cuda.FloatTensor' if torch.cuda.is_available() else 'torch.FloatTensor')"),
+        ("torch.cuda.set_device(0)", "if torch.cuda.is_available():\n    torch.cuda.set_device(0)"),
+    ],
+)
+def test_a_line_without_a_device_string_asks_for_the_gpu_only_if_there_is_one(tmp_path, written, better):
+    (text,) = first_edits(tmp_path, written, 2)
+    assert text.endswith(better)
+
+
+def test_the_only_literal_of_the_file_becomes_a_choice(tmp_path):
+    (text,) = first_edits(tmp_path, "def go(device='cuda'):\n    return torch.ones(2, device=device)", 3)
+    assert text == "def go(device='cuda' if torch.cuda.is_available() else 'cpu'):"
+
+
+def test_a_machine_with_mps_uses_it(tmp_path):
+    text, _ = first_edits(tmp_path, "net.to('cuda')", 2, available=("mps:0", "cpu"))
+    assert text == "device = 'cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu'"
+
+
+@pytest.mark.parametrize(
+    ("hidden_by", "reason"),
+    [("", "the machine has none, or its driver is missing"), ("CUDA_VISIBLE_DEVICES=-1", "hides every")],
+)
+def test_a_variable_is_blamed_only_if_it_is_set(hidden_by, reason):
+    found = asked("cuda", "device = 'cuda'", ("cpu",), detail=NotVisible(hidden_by))
+    assert reason in found.why
+    assert bool(hidden_by) == ("CUDA_VISIBLE" in found.why)
 
 
 def test_after_the_fix_a_move_to_a_device_that_exists_is_silent():

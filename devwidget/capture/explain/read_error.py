@@ -150,7 +150,7 @@ def _failed_calls(context: ErrorContext, frames: tuple[FrameType, ...]) -> Itera
 _NOT_LINKED = re.compile(r"not linked with support for (\w+) devices")
 _NO_CUDA = re.compile(
     r"not compiled with CUDA|compiled without CUDA|without ATen_cuda library|has no attribute '_cuda_\w+'|"
-    r"No CUDA GPUs are available"
+    r"No CUDA GPUs are available|torch\.cuda\.\w+ requires CUDA support"
 )
 
 

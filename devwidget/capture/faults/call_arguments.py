@@ -52,7 +52,7 @@ def _signature(func: Any) -> tuple[str, ...]:
 @functools.cache
 def _of_operator(name: str) -> tuple[str, ...]:
     packet = getattr(torch.ops.aten, name, None)
-    if packet is None:
+    if packet is None or not hasattr(packet, "overloads"):  # `__new__` is a method of the namespace, not an operator
         return ()
     first = getattr(packet, packet.overloads()[0])
     return tuple(each.name for each in first._schema.arguments)

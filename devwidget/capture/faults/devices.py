@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
 from devwidget.records.errors import error_text
-from devwidget.records.fault_details import NotBuilt
+from devwidget.records.fault_details import NotBuilt, NotVisible
 
 
 def handle_failure(call: FailedCall) -> Any:
@@ -48,7 +49,6 @@ def handle_failure(call: FailedCall) -> Any:
 def report_absent(state: RecordingState, call: str, site: RawSite | None, requested: str, error: str, **fields: Any) -> None:
     """Record that a call requested a missing device, or one that this build of torch does not support."""
     kind = requested.partition(":")[0]
-    is_built = kind not in KINDS or devices.is_built_for(kind)
     fault = fault_at(
         state.tracker,
         "device",
@@ -57,10 +57,25 @@ def report_absent(state: RecordingState, call: str, site: RawSite | None, reques
         requested=requested,
         error=error,
         available=devices.list_devices(),
-        detail=None if is_built else NotBuilt(torch.__version__),
+        detail=_why_absent(kind),
         **fields,
     )
     state.log.log_fault(fault)
+
+
+def _why_absent(kind: str) -> NotBuilt | NotVisible | None:
+    """Return why there is no device of a kind; None if there is one, or if several reasons are possible."""
+    if kind not in KINDS or devices.count_of(kind):
+        return None
+    if not devices.is_built_for(kind):
+        return NotBuilt(torch.__version__)
+    variable = KINDS[kind].visible_variable
+    value = os.environ.get(variable)
+    if value is None:
+        return NotVisible("")
+    if value in ("", "-1"):
+        return NotVisible(f"{variable}={value}")
+    return None
 
 
 def _find_absent(call: FailedCall) -> tuple[Any, str]:

@@ -147,7 +147,8 @@ def explanation_parts(explanation: Explanation) -> Iterator[Part]:
     error, place = of_worker(explanation.error)
     first = next(iter(error.strip().splitlines()), "")
     yield Sentence(f"{first} ({place})" if place else first)
-    yield Sentence(said(explanation.verdict), "verdict")
+    if explanation.verdict:
+        yield Sentence(said(explanation.verdict), "verdict")
     for finding in explanation.findings:
         yield from finding_parts(finding)
     if explanation.site is not None:

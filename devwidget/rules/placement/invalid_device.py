@@ -11,17 +11,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
-from devwidget.records.fault_details import NotBuilt
+from devwidget.records.device import CUDA, CURRENT_SETTERS, HOST_CONSTRUCTORS, KINDS, PLACING_METHODS, AcceleratorKind
+from devwidget.records.fault_details import NotBuilt, NotVisible
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.edits.draft import Draft, mended, read_to
-from devwidget.rules.edits.source_file import Code
+from devwidget.rules.edits.draft import Draft, fix, mended, read_to
+from devwidget.rules.edits.source_file import Code, code_of_site
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
+
+_IF_THERE = Message("use the GPU only if there is one")
 
 
 @rule("invalid-device", "error", needs=("operations",))
@@ -78,6 +80,8 @@ def _why(fault: Fault) -> Message:
         return Message("a device string must begin with a device type that torch knows")
     if _has_kind(fault):
         return Message("ordinals count the visible devices from 0")
+    if isinstance(fault.detail, NotVisible):
+        return _why_not_visible(kind, fault.detail)
     if kind.visible_variable:
         return Message(
             "torch supports {kind} but finds no device: the machine has none, its driver is missing, or {variable} hides it",
@@ -85,6 +89,14 @@ def _why(fault: Fault) -> Message:
             variable=kind.visible_variable,
         )
     return Message("torch supports {kind} but finds no device", kind=kind.type.upper())
+
+
+def _why_not_visible(kind: AcceleratorKind, detail: NotVisible) -> Message:
+    if detail.hidden_by:
+        return Message("`{setting}` in the environment hides every device", setting=detail.hidden_by)
+    return Message(
+        "torch supports {kind} but finds no device: the machine has none, or its driver is missing", kind=kind.type.upper()
+    )
 
 
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:
@@ -103,7 +115,6 @@ def _has_kind(fault: Fault) -> bool:
 def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
     """The GPU if there is one, else the CPU; or a virtual GPU."""
     kind = _requested_kind(fault) or CUDA
-    words = Message("use the GPU only if there is one")
     if fault.call == "load":
         words = Message("load it onto an available device")
         yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, "'cpu'"))
@@ -111,37 +122,85 @@ def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
     elif fault.call == "DataParallel":
         yield from _list_fixes(fault)
     else:
-        for site in (fault.birth, fault.site):
-            yield mended(site, words, lambda draft, statement: _take_if_there(draft, statement, fault.requested, kind.type))
-        yield Fix(words, f"device = {_choice_of(kind.type)}")
+        edits = [
+            mended(site, _IF_THERE, lambda draft, statement: _take_if_there(draft, statement, fault, kind.type))
+            for site in (fault.birth, fault.site)
+        ]
+        yield from edits if any(edits) else [_choose_at_only_literal(fault)]
+        yield Fix(_IF_THERE, f"device = {_choice_of(kind.type, fault)}")
     if kind is CUDA:
         virtual = Message("run it on a virtual GPU; in a notebook: `%devwidget simulate 1`")
         yield Fix(virtual, "devwidget.simulate(gpus=1).start()", "choice")
 
 
-def _choice_of(device: str) -> str:
-    """`"cuda" if torch.cuda.is_available() else "cpu"`."""
+def _choice_of(device: str, fault: Fault) -> str:
+    """`"cuda" if torch.cuda.is_available() else "cpu"`; on a machine with MPS, which comes before the CPU."""
     kind = device.partition(":")[0]
-    return f'"{device}" if torch.{kind}.is_available() else "cpu"'
+    chosen = f'"{device}" if {_is_there(kind)} else'
+    if kind != "mps" and any(each.startswith("mps") for each in fault.available):
+        chosen += f' "mps" if {_is_there("mps")} else'
+    return f'{chosen} "cpu"'
 
 
-def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str) -> None:
+def _is_there(kind: str) -> str:
+    if kind == "mps":  # there is no `torch.mps.is_available`
+        return "torch.backends.mps.is_available()"
+    return f"torch.{kind}.is_available()"
+
+
+def _choose_at_only_literal(fault: Fault) -> Fix | None:
+    """The one literal of the file with this device, such as the default of an argument: it becomes a choice."""
+    code = code_of_site(fault.site)
+    if code is None or not _has_torch(code):
+        return None
+    literals = [node for node in ast.walk(code.tree) if isinstance(node, ast.Constant) and node.value == fault.requested]
+    if len(literals) != 1:
+        return None
+    draft = Draft(code)
+    draft.replace(literals[0], _choice_of(fault.requested, fault))
+    return fix(_IF_THERE, draft)
+
+
+def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -> None:
     """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a new line that chooses the device."""
-    code = draft.code
-    if kind == "mps" or not _has_torch(code):  # there is no `torch.mps.is_available`
+    code, requested = draft.code, fault.requested
+    if not _has_torch(code):
         return
     if isinstance(statement, ast.Assign):
         literal = _assigned_device(statement.value, requested)
         if literal is not None:
-            draft.replace(literal, _choice_of(requested))
+            draft.replace(literal, _choice_of(requested, fault))
             return
     asks = any(_asks(code, node, requested, kind) for node in code.parts(statement))
+    if not asks:
+        _replace_types(draft, statement, kind)
+        _guard_call(draft, statement, kind)
     if not asks or _uses_name(code, "device"):
         return
-    draft.insert_above(statement, f"device = {_choice_of(requested if ':' in requested else kind)}")
+    chosen = requested if ":" in requested else kind
+    draft.insert_above(statement, f"device = {_choice_of(chosen, fault)}")
     for node in ast.walk(code.scope(statement)):
         if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
             _ask_for_device(draft, node)
+
+
+def _replace_types(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """`torch.cuda.FloatTensor`, or its name as a text, becomes `torch.FloatTensor` without a GPU."""
+    prefix = f"torch.{kind}."
+    for node in draft.code.parts(statement):
+        match node:
+            case ast.Attribute(attr=name) if name in HOST_CONSTRUCTORS and ast.unparse(node) == prefix + name:
+                draft.replace(node, f"({prefix}{name} if torch.{kind}.is_available() else torch.{name})")
+            case ast.Constant(value=str(text)) if text.startswith(prefix):
+                host = f"torch.{text.removeprefix(prefix)}"
+                draft.replace(node, f"{text!r} if torch.{kind}.is_available() else {host!r}")
+
+
+def _guard_call(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """`torch.cuda.set_device(0)`, alone in its line, is called only with a GPU."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))) if ast.unparse(owner) == f"torch.{kind}":
+            draft.rewrite(statement, f"if torch.{kind}.is_available():\n    {draft.code.text(statement)}")
 
 
 def _has_torch(code: Code) -> bool:
@@ -210,7 +269,7 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     yield Fix(Message("use {right}", right=repr(right)), repr(right), sure)
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
-        yield Fix(Message("use the GPU only if there is one"), portable, "choice")
+        yield Fix(_IF_THERE, portable, "choice")
 
 
 def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
