@@ -74,6 +74,15 @@ def test_idle_workers_of_pools_do_not_matter():
         assert first_fix(traced(Faulty())).verified
 
 
+def test_a_thread_that_waits_for_this_one_to_end_does_not_matter():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(traced(Faulty())))
+    thread.start()
+    thread.join()
+    assert not first_fix(found[0]).not_tried
+    assert found[0].step_runs > 1
+
+
 def test_every_line_that_another_thread_prints_during_trials_arrives(beside, capsys):
     def act():
         lines.append(f"line {len(lines)}")
