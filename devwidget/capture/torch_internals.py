@@ -133,6 +133,7 @@ OPTIONAL: Mapping[str, str] = {
     "nccl_entries": "torch._C._distributed_c10d._dump_nccl_trace",
     "process_groups": "torch.distributed.distributed_c10d._world",
     "skipping_function_modes": "torch._C._skip_one_hop_torch_function",
+    "read_counter": "torch.optim.optimizer._get_value",
     "queue_callback": "torch.autograd.Variable._execution_engine.queue_callback",
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",

@@ -354,7 +354,8 @@ class Wait:
     """A line at which the host syncs for a value on a device, or for a size that depends on values; equal lines are folded.
 
     Attributes:
-        call: `item`, `__bool__`, `tolist`, `numpy`, `nonzero`, `__getitem__` (a mask, a slice), `cpu` (a copy), ...
+        call: `item`, `__bool__`, `tolist`, `numpy`, `nonzero`, `__getitem__` (a mask, a slice), `cpu` (a copy), `step` (the
+            counter of an optimizer), ...
         device: device of the value.
         module: path of the module that syncs, as for a fault.
         phase: part of the step.

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.event_log import make_record
@@ -26,6 +27,8 @@ LISTS = frozenset({"tensor", "as_tensor", "asarray"})
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 """Calls that read any number of values: they count once."""
 _HOST = torch.device("cpu")
+_COUNTER = getattr(torch_internals.read_counter, "__code__", None)
+"""Code in which an optimizer of torch reads a `step` counter of its state."""
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
 _FUNCTIONS = tuple(
     os.path.join(os.path.dirname(torch.__file__), name)
@@ -105,6 +108,8 @@ class Waits:
         tracker = self.tracker
         made = tracker.forward_nodes.find_site()
         near, library = _find_waiting(frame, (Owner.STEP,) if made is None else (Owner.STEP, Owner.ENGINE))
+        if library and any(each.f_code is _COUNTER for _, each in stack(frame)):
+            call = "step"
         site = site_of(near) if near is not None else made
         user = user_frame(near)
         called = site_of(user) if user is not None and user is not near else None

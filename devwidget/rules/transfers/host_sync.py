@@ -36,6 +36,12 @@ _SIZES = _CHOICES | {
     "__getitem__", "__setitem__", "bincount", "masked_select", "repeat_interleave", "unique", "unique_consecutive",
 }  # fmt: skip
 """Calls whose result has a size that the host must know, and slices by a number on a GPU."""
+_COPIES = frozenset({"copy_", "cpu", "to", "type"})
+"""Calls that copy to the CPU, and sync for it."""
+_COUNTER = "step"
+"""Stands for the read of a `step` counter by an optimizer of torch."""
+_MANY = 4
+"""Copies, or syncs of a library, in a row: the few results of a step are fewer than the samples of a batch."""
 _FOR_PEOPLE = frozenset({"prints", "keeps"})
 _CONDITIONS = ("if ", "elif ", "while ", "assert ")
 
@@ -82,19 +88,31 @@ def _line_of(site: Site | None) -> tuple[str, int] | None:
 
 def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
     """Many syncs in a step stop the GPU each time, one keeps Python from running ahead, one in total costs nothing."""
+    is_of_model = wait.in_step and wait.phase in ("forward", "loss")
+    if wait.call == _COUNTER or wait.call in _COPIES or (wait.library and not is_of_model):
+        return "info" if not is_of_model and _is_repeated(wait, steps) else None
     if wait.call not in _VALUES | _SIZES:
         return None
     if wait.library:
-        if wait.phase in ("forward", "loss") and wait.in_step:
-            return "info"
-        return None
+        return "info"
     if wait.in_step and wait.phase != "optimizer":  # forward is long finished when the optimizer reads a value
         return _severity_in_step(wait, uses)
-    if wait.turns < 2 or "steps" in uses:  # a final result, or the input of an environment
+    if "steps" in uses:  # the input of an environment
         return None
+    if wait.turns < 2 and not wait.in_step:  # a final result, if there are more steps
+        is_loop = steps == 1 and wait.count >= _MANY and "prints" not in uses
+        return "info" if is_loop else None
     if _is_often(wait):
         return "warning" if wait.count >= 2 * steps else None
-    return "info" if 2 * wait.turns > steps else None
+    return "info" if wait.turns > 1 and 2 * wait.turns > steps else None
+
+
+def _is_repeated(wait: Wait, steps: int) -> bool:
+    """Whether copies, or syncs of a library that a program can do without, are many in most steps."""
+    if wait.call != _COUNTER and wait.library and (wait.called is None or wait.call not in _VALUES | _SIZES):
+        return False  # torch itself, as in a gradient scaler, or a copy that the library needs
+    is_in_most = wait.in_step or (wait.turns > 1 and 2 * wait.turns > steps)
+    return is_in_most and wait.count >= _MANY * max(wait.turns, 1)
 
 
 def _severity_in_step(wait: Wait, uses: frozenset[str]) -> Severity:
@@ -149,6 +167,8 @@ def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:
 
 
 def _costs(wait: Wait) -> Iterator[str]:
+    if wait.call == _COUNTER:
+        yield Message("the counters in the optimizer's state, such as `step`, are on {device}", device=wait.device)
     if _is_often(wait) and wait.turns > 1:
         often = f"{wait.count / wait.turns:.0f}"
         yield Message("about {often} syncs in a row; each one leaves the GPU idle until Python resumes", often=often)
@@ -172,13 +192,19 @@ def _condition(statement: str) -> str:
 
 
 def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
+    if wait.call == _COUNTER:
+        loop = 'for state in optimizer.state.values():\n    state["step"] = state["step"].cpu()'
+        yield Fix(Message("move the counters to the CPU after the state is loaded"), loop, "likely")
+        yield Fix(Message("set `capturable=True`, which computes with the counters on the GPU"), "", "choice")
     if wait.library:
         return
     if _is_often(wait):
         over = loop_over(wait.site, wait.expression)
     else:
         over = ""
-    if over:
+    if wait.call in _COPIES:
+        yield Fix(Message("copy all of them at once"), f"{over}.cpu()" if over else "", "likely")
+    elif over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
     elif wait.call in _LISTS:
         yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"), "", "likely")
@@ -224,6 +250,7 @@ def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     """Fixes for a value that the step computes with."""
+    yield mended(wait.site, Message("fill without the `if`: an empty mask changes nothing"), _fill_always)
     yield mended(wait.site, Message("use torch.where"), lambda draft, statement: _where(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
@@ -239,6 +266,42 @@ def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     else:
         yield Fix(Message("use torch.where, a mask or a fixed number of steps, without .item()"), "", "likely")
     yield Fix(Message("keep a .detach() of it, and read the value once after the step"), "", "choice")
+
+
+def _fill_always(draft: Draft, statement: ast.stmt) -> None:
+    """`if mask.any(): x = x.masked_fill(mask, 0)` becomes its body."""
+    match statement:
+        case ast.If(test=ast.Call(func=ast.Attribute(attr="any", value=ast.Name(id="torch")), args=[mask]), orelse=[]):
+            pass
+        case ast.If(test=ast.Call(func=ast.Attribute(attr="any", value=mask), args=[]), orelse=[]):
+            pass
+        case _:
+            return
+    if all(_is_fill(each, ast.unparse(mask)) for each in statement.body):
+        draft.rewrite(statement, "\n".join(map(draft.code.text, statement.body)))
+
+
+def _is_fill(statement: ast.stmt, mask: str) -> bool:
+    """Whether a statement changes nothing where a mask is false."""
+    match statement:
+        case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="masked_fill", value=old), args=[where, _])):
+            return ast.unparse(old) == ast.unparse(target) and _is_view(where, mask)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="masked_fill_"), args=[where, _])):
+            return _is_view(where, mask)
+        case ast.Assign(targets=[ast.Subscript(slice=where)], value=ast.Constant()):
+            return ast.unparse(where) == mask
+    return False
+
+
+def _is_view(node: ast.expr, mask: str) -> bool:
+    """`mask`, `mask[:, None]`, `mask.unsqueeze(-1)`."""
+    while ast.unparse(node) != mask:
+        match node:
+            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(attr="unsqueeze" | "expand_as", value=inner)):
+                node = inner
+            case _:
+                return False
+    return True
 
 
 def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
