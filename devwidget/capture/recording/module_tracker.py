@@ -118,6 +118,7 @@ class ModuleTracker:
         self._stepping: CodeType | None = None
         self.turn, self.callers, self._may_go_back, self._backwards = 0, set[CodeType](), False, 0
         self._outermost: Counter[int] = Counter()
+        self._inferred, self._inference = 0, (0, 0)
         self._trainable = ModuleSet()
         self._module_call = module_call()
 
@@ -214,14 +215,28 @@ class ModuleTracker:
         if self.has_closure and self.forced == "optimizer":
             self.forced, self._runs_closure = None, True
         self._outermost[id(module)] += 1
+        self._count_inference(module)
         if code is not None and not self._may_go_back:
             self.callers.add(code)
         self._may_go_back = True
 
+    def _count_inference(self, module: nn.Module) -> None:
+        """Count calls without gradients that follow each other: a single one, as of a teacher, belongs to a training step."""
+        last, calls = self._inference
+        if torch.is_grad_enabled():
+            self._inference = 0, 0
+            return
+        calls = calls + 1 if last == id(module) else 1
+        self._inference = id(module), calls
+        if calls > 1:
+            self._inferred += 2 if calls == 2 else 1
+
     @property
     def steps(self) -> int:
-        """Return the number of steps: how often backward ran, or else how often the same module was called."""
-        return self._backwards or max(self._outermost.values(), default=0)
+        """Return the number of steps: how often backward ran, and batches of inference; or how often a module was called."""
+        if self._backwards:
+            return self._backwards + self._inferred
+        return max(self._outermost.values(), default=0)
 
     def _has_parameters(self, module: nn.Module) -> bool:
         """Return whether a module has, or once had, parameters, so that the search is not repeated at each step."""

@@ -28,7 +28,7 @@ class RecordingSchedule:
     """
 
     def __init__(self, every: int | None) -> None:
-        self._every, self._changes, self._last = every, 0, -1
+        self._every, self._changes, self._last, self._first = every, 0, -1, 0
         self._reason: Message | None = None
         self.spent = self.passed = 0.0
 
@@ -42,6 +42,10 @@ class RecordingSchedule:
         if at_once or self._changes <= MOST_CHANGES or self._has_time():
             self._reason = reason
 
+    def begin_again(self, number: int) -> None:
+        """Treat a step as the first one, and record one soon after it."""
+        self._first = number
+
     def find_reason(self, number: int) -> Message | None:
         """Return why a step is recorded; None if it is not."""
         reason = self._take_reason(number)
@@ -51,9 +55,10 @@ class RecordingSchedule:
 
     def _take_reason(self, number: int) -> Message | None:
         reason, self._reason = self._reason, None
-        if self._last < 0 and number >= WARM_UP:
+        is_warm = number >= self._first + WARM_UP
+        if self._last < self._first and is_warm:
             return Message("first steps done")
-        if reason is not None and number >= WARM_UP:
+        if reason is not None and is_warm:
             return reason
         if self._every is not None:
             if number - self._last >= self._every:

@@ -51,6 +51,10 @@ class SlowSteps:
         undo.add_step(self._stop_sampler)
         undo.enter_context(self._clock.run())
 
+    def begin_again(self) -> None:
+        """Compare no step with earlier ones."""
+        self._window, self._pace = Window(), PaceJudge()
+
     def judge_step(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
         """Judge the step that has ended."""
         waited = self._clock.take_microseconds()

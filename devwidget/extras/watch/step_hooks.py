@@ -53,6 +53,9 @@ class StepListener(Protocol):
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
         """Called when the model is called."""
 
+    def begin_training(self) -> None:
+        """Called at the first pass that computes gradients."""
+
     def end_step(self, times: dict[str, int]) -> None:
         """Called at the end of a step, with microseconds of its parts and the number of evaluation passes."""
 
@@ -80,7 +83,8 @@ def _guarded(see: Callable[..., None]) -> Callable[..., None]:
 class StepHooks:
     """Track the part of a step with hooks on the model, its graph and its optimizer.
 
-    A step ends after the optimizer's step, or after the forward pass without an optimizer.
+    A step ends after the optimizer's step, or after the forward pass without an optimizer. Until a model trains, each pass
+    without gradients is a step of inference; later ones are an evaluation.
 
     Args:
         model: The root, weakly referenced.
@@ -90,9 +94,11 @@ class StepHooks:
     Attributes:
         is_over: Whether the hooks are disabled.
         sampler: Receives the part of the step of its samples; None while nothing was slow.
+        may_infer: Whether a pass without gradients is a step; False once the model trains.
     """
 
     sampler: StackSampler | None = None
+    may_infer = True
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
         self._model, self._told = weakref.ref(model), told
@@ -102,6 +108,7 @@ class StepHooks:
         self._evaluations, self._last = 0, 0
         self._is_evaluation = self._has_trained = self._has_passed = self._goes_back = self._optimizes = False
         self._inner_steps = 0
+        self._infers = False
         self._of_graph: Any = None
 
     def put_in(self, undo: Undo, *, on_model: bool = True) -> None:
@@ -147,9 +154,13 @@ class StepHooks:
         """Note a call of the model."""
         if dict_of(module).get("_is_replica"):  # in a thread of DataParallel, whose own call is the pass
             return
-        trains = bool(dict_of(module).get("training"))
+        trains, computes_gradients = bool(dict_of(module).get("training")), torch.is_grad_enabled()
         self._has_trained = self._has_trained or trains
-        self._is_evaluation = not torch.is_grad_enabled() or (self._has_trained and not trains)
+        if self.may_infer and computes_gradients:
+            self.may_infer = False
+            self._told.begin_training()
+        self._infers = self.may_infer
+        self._is_evaluation = not self._infers and (not computes_gradients or (self._has_trained and not trains))
         # A closure may run the model several times, and between them its optimizer thinks.
         thinks = self._optimizes and self._has_passed
         self._mark("evaluation" if self._is_evaluation else "optimizer" if thinks else "data")
@@ -170,7 +181,7 @@ class StepHooks:
         node = next((node for node in nodes if node is not None), None)
         if node is not None:  # of the graph and not of the tensor, which the program may save
             self._of_graph = node.register_prehook(Hook(self._before_backward))
-        if self._optimizer is None:
+        if self._optimizer is None or self._infers:
             self._end_step()
 
     @_guarded

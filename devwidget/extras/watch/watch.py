@@ -110,6 +110,7 @@ class Watch:
         self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: the program may not keep them
         self.log = RunLog(class_name(type(model)), path)
         self.hooks = StepHooks(model, optimizer, self)
+        self.hooks.may_infer = first == 0
         self._schedule = RecordingSchedule(every)
         self._undo = Undo()
         self._number = first
@@ -261,6 +262,14 @@ class Watch:
             self.log.add_findings(self._number, [moved])
         if not is_evaluation:
             self._changes.look_at_inputs(self._number, (args, kwargs))
+
+    def begin_training(self) -> None:
+        """Compare no step with the batches of inference before."""
+        if self._number == 0:
+            return
+        self._late, self._window = LateLines(), Window()
+        self._schedule.begin_again(self._number)
+        self._slow_steps.begin_again()
 
     def end_step(self, times: dict[str, int]) -> None:
         """Note the end of a step."""

@@ -61,6 +61,7 @@ class TrainerWatch:
         self.run = run = Watch(model, optimizer, every=self._every, path=name_for_rank(self._path))
         self._sums, self._told = Counter[str](), 0
         run.is_called, run.listener = is_called, lambda row, _: self._sums.update(row)
+        run.hooks.may_infer = False  # an evaluation may come first
         return run.__enter__()
 
     def end_run(self, error: BaseException | None = None) -> None:
