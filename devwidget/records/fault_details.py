@@ -70,6 +70,23 @@ class NoParameters(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class CallsOriginal(OneOf):
+    """An attribute through which a replica calls the original module.
+
+    Attributes:
+        attribute: its name.
+        function: the name of the function that it holds.
+        device: where the original module is.
+        explains: numbers of the faults that follow.
+    """
+
+    attribute: str
+    function: str
+    device: DeviceId
+    explains: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarOutputs(OneOf):
     """The class of a module whose replicas each return a number, and the line that calls backward on the gathered vector."""
 
@@ -150,6 +167,7 @@ FaultDetail = (
     | WrappedElsewhere
     | LostWrite
     | NoParameters
+    | CallsOriginal
     | ScalarOutputs
     | WrongAxis
     | NotCut

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from devwidget.capture.data_parallel.originals import find_assignment, find_stored
 from devwidget.capture.modules import own, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import (
     class_name,
@@ -38,6 +40,7 @@ from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import (
+    CallsOriginal,
     FaultDetail,
     LostWrite,
     NoParameters,
@@ -48,7 +51,7 @@ from devwidget.records.fault_details import (
 )
 from devwidget.records.parallel import Piece
 from devwidget.records.site import Site
-from devwidget.records.trace import Operand
+from devwidget.records.trace import Fault, Operand
 
 Named = dict[str, torch.Tensor]
 
@@ -143,6 +146,32 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
+
+
+def blame_stored(
+    state: RecordingState, wrapper: nn.DataParallel[Any], failed: Fault | FailedReplica, runs: Callable[[CodeType], bool]
+) -> bool:
+    """Report the attribute through which a replica called the original module; return whether there is one.
+
+    Args:
+        runs: whether a function was running when it failed.
+    """
+    stored = find_stored(wrapper.module, runs)
+    if stored is None:
+        return False
+    explains = (failed.number,) if isinstance(failed, Fault) else ()
+    detail = CallsOriginal(stored.name, stored.code.co_name, device_id(wrapper.src_device_obj), explains)
+    path = state.tracker.path_of(stored.part)
+    write_fault(state, "replica", path, failed.site, failed.error, detail, birth=find_assignment(stored))
+    return True
+
+
+def explain_too(state: RecordingState, fault: Fault) -> None:
+    """Explain a fault by an earlier one: the original module, which a replica called, returned a tensor on its device."""
+    for index, known in enumerate(state.log.faults):
+        if isinstance(known.detail, CallsOriginal):
+            detail = dataclasses.replace(known.detail, explains=(*known.detail.explains, fault.number))
+            state.log.faults[index] = dataclasses.replace(known, detail=detail)
 
 
 def tensor_in(model: nn.Module, site: Site | None) -> str:

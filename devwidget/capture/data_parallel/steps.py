@@ -19,14 +19,16 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import built_at, first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.faults import ScatterOffsets, arguments_by_name, by_name, named_arguments
 from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
+from devwidget.capture.data_parallel.originals import runs_original
 from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.object_fields import class_name, is_among
 from devwidget.capture.patching.registry import listen, make_replacement
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.stack import stack
 from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
@@ -58,7 +60,8 @@ class Worker:
         """Run the replica. Its faults are recorded and raised."""
         here, state, run = self._state.tracker.here, self._state, self._call.replica_run(self._number)
         own_thread = threading.get_ident() != self._caller
-        started, outer, here.replica = time.perf_counter(), (here.replica, here.nodes), self._number
+        started, outer, here.replica = time.perf_counter(), (here.replica, here.nodes, here.explain_fault), self._number
+        here.explain_fault = self._explain_fault
         here.nodes = state.tracker.forward_nodes.begin_thread(self._call)
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
         before, fault_count = faults.plain_attributes(self._replica), len(state.log.faults)
@@ -68,7 +71,7 @@ class Worker:
             run.failed = False
         finally:
             self._explain_objects(state.log.faults[fault_count:])
-            here.replica, here.nodes = outer
+            here.replica, here.nodes, here.explain_fault = outer
             run.seconds = time.perf_counter() - started
         faults.lost_writes(state, self._replica, before)
         return out
@@ -91,6 +94,15 @@ class Worker:
         failed = faults.FailedReplica(self._number, state.tracker.failed, site, error_text(error), caller, find_built)
         faults.blame_cut(state, self._wrapper, self._inputs, failed)
 
+    def _explain_fault(self, frame: FrameType, fault: Fault) -> None:
+        """Explain a misplaced tensor that the replica met in the original module, or got from it."""
+        frames = list(itertools.takewhile(lambda each: each.f_code is not Worker.__call__.__code__, _callers(frame)))
+        if runs_original(frames, self._wrapper.module):
+            codes = [each.f_code for each in frames]
+            faults.blame_stored(self._state, self._wrapper, fault, lambda code: is_among(code, codes))
+        elif any(each.stray and each.held is not None and each.held.how == "parameter" for each in fault.operands):
+            faults.explain_too(self._state, fault)
+
     def _explain_objects(self, found: Sequence[Fault]) -> None:
         """Explain a misplaced tensor inside an object: every replica got the same object."""
         for name, value in named_arguments(self._wrapper.module, *self._inputs) if found else ():
@@ -100,6 +112,10 @@ class Worker:
                 samples, replicas = max(shape[0] if shape else 0 for _, shape in whole), len(self._call.devices)
                 faults.not_cut(self._state, mine[0].module, mine[0].site, mine[0].error, name, value, samples, replicas,
                                tuple(fault.number for fault in mine))  # fmt: skip
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    return (each for _, each in stack(frame))
 
 
 def watch_wrappers(state: RecordingState, undo: Undo) -> None:

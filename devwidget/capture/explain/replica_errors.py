@@ -48,6 +48,10 @@ def from_replica(context: ErrorContext) -> None:
         return
     text, caller = message(context.raised).strip().splitlines()[-1], context.caller_of(context.frames[0])
     failed = faults.FailedReplica(int(caught[2]), module, site, text, caller, lambda: built_at(context, wrapper))
+    if "same device" in message(context.raised):
+        places = [(file, name, int(line)) for file, line, name in _FRAME.findall(message(context.raised))]
+        if faults.blame_stored(context.state, wrapper, failed, lambda code: any(_has_line(code, *each) for each in places)):
+            return
     faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
 
 
@@ -77,14 +81,14 @@ def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
     """Return modules whose class has the method that failed. The text does not say which of them was running."""
     found = []
     for _, part in walk_modules(wrapper.module):
-        if any(_is_in(function.__code__, site) for function in functions_of(type(part))):
+        if any(_has_line(each.__code__, site.file, site.function, site.line) for each in functions_of(type(part))):
             found.append(part)
     return found
 
 
-def _is_in(code: CodeType, site: Site) -> bool:
+def _has_line(code: CodeType, file: str, function: str, line: int) -> bool:
     last = max(line or 0 for _, _, line in code.co_lines())
-    return (code.co_filename, code.co_name) == (site.file, site.function) and code.co_firstlineno <= site.line <= last
+    return (code.co_filename, code.co_name) == (file, function) and code.co_firstlineno <= line <= last
 
 
 def failure_site(context: ErrorContext) -> Site | None:

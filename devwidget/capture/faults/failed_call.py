@@ -140,7 +140,10 @@ class FailedCall:
             detail=detail,
             nearby=nearby,
         )
-        self.state.log.log_fault(fault)
+        logged = self.state.log.log_fault(fault)
+        explain_fault = self.state.tracker.here.explain_fault
+        if explain_fault is not None and what == "operands":
+            explain_fault(self.frame, logged)
 
     def _list_operands(
         self, names: operand_names.Names, strays: Sequence[torch.Tensor], target: torch.device, *, of_dtype: bool

@@ -118,10 +118,12 @@ class Log:
         self._faults_met.add(key)
         return new
 
-    def log_fault(self, fault: Fault) -> None:
-        """Log a failed call."""
+    def log_fault(self, fault: Fault) -> Fault:
+        """Log a failed call; return it with its number."""
+        numbered = replace(fault, number=self.number())
         if len(self.faults) < MOST_FAULTS:
-            self.faults.append(replace(fault, number=self.number()))
+            self.faults.append(numbered)
+        return numbered
 
     def log_trouble(self, error: Exception) -> None:
         """Log an error of devwidget itself; the user's program continues.

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
@@ -23,7 +23,7 @@ from devwidget.capture.recording.forward_nodes import ForwardNodes, NumberedNode
 from devwidget.capture.source_code.call_sites import RawSite, site_of, through
 from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
 from devwidget.capture.tensors import is_parameter
-from devwidget.records.trace import Cause, Phase
+from devwidget.records.trace import Cause, Fault, Phase
 
 
 @dataclass(slots=True)
@@ -70,6 +70,7 @@ class ThreadPlace:
         nodes: autograd nodes of this thread.
         next_node: the number of the next autograd node at the last operator; none has been made since.
         last_operator: `time.perf_counter` at the end of the last operator, or when the thread was first seen.
+        explain_fault: called with each fault of operands in a replica, and its frame.
     """
 
     nodes: NumberedNodes
@@ -83,6 +84,7 @@ class ThreadPlace:
     failed: str | None = None
     waits: tuple[torch.device, int, bool] | None = None
     last_operator: float = field(default_factory=time.perf_counter)
+    explain_fault: Callable[[FrameType, Fault], None] | None = None
 
 
 class _Threads(threading.local):

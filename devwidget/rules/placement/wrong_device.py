@@ -43,6 +43,7 @@ from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_targ
         "meta-tensor",
         "optimizer-misplaced",
         "parallel-io",
+        "replica-state-lost",
     ),
 )
 def check(trace: Trace) -> Iterator[Found]:

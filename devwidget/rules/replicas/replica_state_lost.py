@@ -1,7 +1,7 @@
-"""replica-state-lost: `forward` relies on state that a `DataParallel` replica loses or does not have.
+"""replica-state-lost: `forward` relies on state that a `DataParallel` replica loses, does not have, or shares.
 
 Why: replicas are created at every call and discarded after it; their parameters are plain tensors.
-Bad: `self.calls += 1` in `forward`; `next(self.parameters()).device`.
+Bad: `self.calls += 1` in `forward`; `next(self.parameters()).device`; `self.act = self._gelu` in `__init__`.
 Good: a buffer, updated in place; `x.device`; `DistributedDataParallel`, which has no replicas.
 Source: the warning in https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
@@ -12,10 +12,10 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from devwidget.records.fault_details import LostWrite, NoParameters
+from devwidget.records.fault_details import CallsOriginal, LostWrite, NoParameters
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code
@@ -32,6 +32,8 @@ def check(trace: Trace) -> Iterator[Found]:
                 yield _written(fault, name)
             case NoParameters(name):
                 yield _without_parameters(fault, name)
+            case CallsOriginal():
+                yield _calls_original(fault, fault.detail)
 
 
 def _without_parameters(fault: Fault, name: str) -> Found:
@@ -53,6 +55,89 @@ def _written(fault: Fault, name: str) -> Found:
         no_edit=Message("no edit: only a number that `__init__` sets and `forward` adds to can become a buffer"),
         operands=(),
     )
+
+
+def _calls_original(fault: Fault, detail: CallsOriginal) -> Found:
+    name = detail.attribute
+    facts = {"attribute": name, "function": detail.function, "device": detail.device}
+    if name.startswith("_") and name.endswith("_hooks"):
+        words = Message("in a replica, the hook `{function}` uses the original module, which is on {device}", **facts)
+    else:
+        words = Message("in a replica, `self.{attribute}` calls the original module, which is on {device}", **facts)
+    return Found(
+        fault,
+        words,
+        why=Message(
+            "replicas share the attributes of the original: a bound method, a closure or a list of modules stays bound to it"
+        ),
+        birth=fault.birth,
+        fixes=_bound_to_the_replica(fault, name),
+        operands=(),
+        explains=detail.explains,
+        cause=f"calls the original {name} {fault.birth}",
+    )
+
+
+def _bound_to_the_replica(fault: Fault, name: str) -> Iterator[Fix | None]:
+    yield mended(
+        fault.birth,
+        Message("store the function without its module, and pass it the replica"),
+        lambda draft, statement: _unbound(draft, statement, name),
+    )
+    if name == "forward":
+        yield Fix(Message("put the wrapped model into a module that calls it, and leave its `forward`"), "", "likely")
+    else:
+        yield Fix(Message("store the names of methods, and look them up in the replica"), "getattr(self, name)(...)", "likely")
+
+
+def _unbound(draft: Draft, statement: ast.stmt, name: str) -> None:
+    """`self.f = self._g` and `self.f(x)` become `self.f = type(self)._g` and `self.f(self, x)`, if the file only calls it."""
+    code = draft.code
+    owner, value = code.owner(statement), getattr(statement, "value", None)
+    if owner is None or not isinstance(value, ast.expr) or not assigns_self_attribute(statement, name):
+        return
+    methods = {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
+    for function in _functions_of_value(value):
+        match function:
+            case ast.Lambda(args=ast.arguments(args=[first, *_])):
+                draft.insert_in_front(first, "self, ")
+            case ast.Attribute(value=ast.Name(id="self"), attr=attribute) if attribute in methods:
+                draft.replace(function, f"type(self).{attribute}")
+            case _:
+                draft.is_futile = True
+    for node in ast.walk(code.tree):
+        match node:
+            case ast.Attribute(attr=attribute, ctx=ast.Load()) if attribute == name:
+                if not _is_of_another(code, node, owner):
+                    _pass_replica(draft, node)
+
+
+def _functions_of_value(value: ast.expr) -> list[ast.expr]:
+    """The functions that an expression may be: the branches of a conditional, the function of a `partial`."""
+    match value:
+        case ast.IfExp():
+            return [*_functions_of_value(value.body), *_functions_of_value(value.orelse)]
+        case ast.Call(args=[function, *_]) if name_of_called(value) == "partial":
+            return _functions_of_value(function)
+    return [value]
+
+
+def _is_of_another(code: Code, node: ast.Attribute, owner: ast.ClassDef) -> bool:
+    """Whether it is `self.act` in another class that assigns its own."""
+    other = code.owner(node)
+    if other is owner or other is None or not is_self_attribute(node):
+        return False
+    return any(assigns_self_attribute(each, node.attr) for each in ast.walk(other))
+
+
+def _pass_replica(draft: Draft, node: ast.Attribute) -> None:
+    call = draft.code.parents[node]
+    if not is_self_attribute(node) or not isinstance(call, ast.Call) or call.func is not node:
+        draft.is_futile = True
+    elif call.args:
+        draft.insert_in_front(call.args[0], "self, ")
+    else:
+        draft.is_futile = True
 
 
 def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:

@@ -1,0 +1,125 @@
+"""Find attributes through which the replicas of DataParallel call the original module.
+
+`replicate` copies the `__dict__` of each module. A bound method, a closure, a hook or a list of modules in it still refers to
+the module that was wrapped.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any, NamedTuple, TypeGuard
+
+from torch import nn
+
+from devwidget.capture.modules import is_module, own, walk_modules
+from devwidget.capture.object_fields import (
+    copy_items,
+    fields_of,
+    find_class_attribute,
+    is_a,
+    is_among,
+    is_scalar,
+    items_of,
+    parts_of,
+)
+from devwidget.capture.source_code import classes, statements
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.source_files import read_file
+from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.site import Site
+from devwidget.records.syntax import names_in
+
+_DEEPEST = 4
+_REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
+
+
+class Stored(NamedTuple):
+    """An attribute that leads to the original module.
+
+    Attributes:
+        part: the module that has it.
+        name: the name of the attribute.
+        code: the outermost function that it leads to.
+    """
+
+    part: nn.Module
+    name: str
+    code: CodeType
+
+
+def find_stored(root: nn.Module, runs: Callable[[CodeType], bool]) -> Stored | None:
+    """Return the first attribute in a tree that leads back to one of its modules through a function that runs.
+
+    Args:
+        root: the wrapped module.
+        runs: whether a function was running when the replica failed.
+    """
+    parts = [part for _, part in walk_modules(root)]
+    for part in parts:
+        for name, value in copy_items(own(part)):
+            if name in _REGISTERED or is_scalar(value):
+                continue
+            codes = _codes_back(value, parts, _DEEPEST)
+            if any(map(runs, codes)):
+                return Stored(part, name, codes[0])
+    return None
+
+
+def _codes_back(value: Any, parts: list[nn.Module], depth: int) -> list[CodeType]:
+    """Return the functions through which a value leads to one of these modules, the outermost first; [] if it does not."""
+    if not depth or is_tensor(value) or is_scalar(value):
+        return []
+    if is_module(value):
+        forward = getattr(find_class_attribute(type(value), "forward"), "__code__", None)
+        return [forward] if is_among(value, parts) and type(forward) is CodeType else []
+    if type(value) is MethodType and is_among(value.__self__, parts):
+        return [code for code in [getattr(value.__func__, "__code__", None)] if type(code) is CodeType]
+    inner = [code for each in _held_by(value) for code in _codes_back(each, parts, depth - 1)]
+    if inner and type(value) is FunctionType:
+        return [value.__code__, *inner]
+    return inner
+
+
+def _held_by(value: Any) -> Iterable[Any]:
+    """Return what a callable or a container refers to."""
+    match value:
+        case FunctionType():
+            return [classes.cell_contents(cell) for cell in value.__closure__ or ()]
+        case MethodType():
+            return [value.__self__]
+        case functools.partial():
+            return [value.func, *value.args, *value.keywords.values()]
+        case list() | tuple():
+            return parts_of(value)
+    return [each for _, each in items_of(value) or fields_of(value)]
+
+
+def runs_original(frames: Iterable[FrameType], root: nn.Module) -> bool:
+    """Return whether a variable of these frames is a module of the original tree, and not of a replica."""
+    parts = [part for _, part in walk_modules(root)]
+    return any(is_module(value) and is_among(value, parts) for frame in frames for value in locals_of(frame).values())
+
+
+def find_assignment(stored: Stored) -> Site | None:
+    """Return the line that stored the attribute: in the class, else `model.forward = ...`, else the function itself."""
+    site = classes.attribute_assignment(type(stored.part), stored.name)
+    if site is not None or not is_users_code(stored.code):
+        return site
+    file, function = stored.code.co_filename, stored.code.co_name
+    assigned = [node for node in read_file(file).statements if _assigns(node, stored.name)]
+    named = [node for node in assigned if function in names_in(node.value)]
+    for candidates in (named, assigned):
+        if len(candidates) == 1:
+            return statements.site_at(file, candidates[0].lineno)
+    return statements.site_at(file, stored.code.co_firstlineno)
+
+
+def _assigns(node: ast.stmt, name: str) -> TypeGuard[ast.Assign]:
+    match node:
+        case ast.Assign(targets=[ast.Attribute(attr=attribute)]):
+            return attribute == name
+    return False
