@@ -207,7 +207,7 @@ def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
     if reading.from_worker:
         yield Message("raised in a DataParallel worker: its variables are lost, only the text of its traceback is left")
     for finding in findings:
-        if finding.birth is None and finding.kind not in ("replica-state-lost", "unsupported-on-device"):
+        if finding.birth is None and finding.kind not in ("replica-state-lost", "parallel-io", "unsupported-on-device"):
             yield Message("the line that created or moved the tensor is no longer in these frames; trace a run to find it")
     if any(fault.phase == "backward" for fault in reading.faults):
         yield Message("the forward line of this gradient is known only while the step runs")

@@ -115,6 +115,44 @@ class NotCut(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class KeptWhole(OneOf):
+    """An attribute that is as long as the batch, or is its length. Each replica gets all of it, but a part of the batch.
+
+    Attributes:
+        attribute: its name.
+        samples: length of the batch.
+        replicas: their number.
+        given: a tensor argument of `forward`, which is split; "" for none.
+    """
+
+    attribute: str
+    samples: Size
+    replicas: Size
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotJoined(OneOf):
+    """Outputs of the replicas that cannot be gathered.
+
+    Attributes:
+        owner: the class of the module.
+        names: the outputs: `output['count']`.
+        problem: what differs between the replicas; `class` if no output of this class can be joined.
+        first: the class, length, keys or shape of the first replica's output.
+        other: the same of the replica that differs.
+        given: a tensor argument of `forward`; "" for none.
+    """
+
+    owner: str
+    names: tuple[str, ...]
+    problem: Literal["class", "length", "keys", "shape"]
+    first: str
+    other: str = ""
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TooFewSamples(OneOf):
     """Number of samples and number of replicas."""
 
@@ -171,6 +209,8 @@ FaultDetail = (
     | ScalarOutputs
     | WrongAxis
     | NotCut
+    | KeptWhole
+    | NotJoined
     | TooFewSamples
     | StrayState
     | MissingParameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -15,7 +16,8 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel.originals import find_assignment, find_stored
-from devwidget.capture.modules import own, own_tensors, registered_entries, walk_modules
+from devwidget.capture.data_parallel.outputs import describe_unjoined
+from devwidget.capture.modules import is_module, own, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -36,15 +38,18 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
+from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import (
     CallsOriginal,
     FaultDetail,
+    KeptWhole,
     LostWrite,
     NoParameters,
     NotCut,
+    NotJoined,
     ScalarOutputs,
     TooFewSamples,
     WrongAxis,
@@ -149,12 +154,15 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
 
 
 def blame_stored(
-    state: RecordingState, wrapper: nn.DataParallel[Any], failed: Fault | FailedReplica, runs: Callable[[CodeType], bool]
+    state: RecordingState,
+    wrapper: nn.DataParallel[Any],
+    failed: Fault | FailedReplica,
+    runs: Callable[[CodeType, str], bool],
 ) -> bool:
     """Report the attribute through which a replica called the original module; return whether there is one.
 
     Args:
-        runs: whether a function was running when it failed.
+        runs: as in `find_stored`.
     """
     stored = find_stored(wrapper.module, runs)
     if stored is None:
@@ -231,9 +239,67 @@ def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tupl
         if name in words and _is_given_whole(value, batch) and bool(tensors_of_object(value)) == is_of_devices:
             not_cut(state, failed.module, failed.site, failed.error, name, value, batch, replicas)
             return
+    if not is_of_devices and _blame_kept(state, wrapper, inputs, failed, batch):
+        return
     if odd and not is_of_devices:
         operands = tuple(_describe_input(state, tensor, failed.caller) for tensor in odd)
         write_fault(state, "io", failed.module, failed.site, failed.error, WrongAxis(batch, wrapper.dim), operands)
+
+
+def _blame_kept(
+    state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tuple[Any, Any], failed: FailedReplica, batch: int
+) -> bool:
+    """Report an attribute that the failing function reads and that has the length of the whole batch, as the error says."""
+    share = math.ceil(batch / len(wrapper.device_ids))
+    sizes = set(map(int, re.findall(r"\d+", failed.error)))
+    if failed.site is None or batch not in sizes or batch == share:
+        return False
+    around = read_file(failed.site.file).functions_around(failed.site.line)
+    texts = [failed.site.text, *(ast.unparse(function) for function in around[:1])]
+    names = dict.fromkeys(name for text in texts for name in re.findall(r"\bself\.(\w+)", text))
+    for part in owners_at(wrapper.module, failed.site):
+        values = {**own(part), **dict(registered_entries(part, "_buffers"))}
+        for name in names:
+            value = values.get(name)
+            tensors = [tensor for tensor in tensors_in(value) if batch in tensor.shape and not is_module(value)]
+            is_length = type(value) is int and value == batch
+            if is_length or (tensors and sizes >= {share, batch}):
+                given = first_tensor_argument(wrapper.module, inputs)
+                detail = KeptWhole(name, batch, len(wrapper.device_ids), given)
+                operands = tuple(operand_of(tensor, f"self.{name}", f"self.{name}", stray=True) for tensor in tensors)
+                birth = classes.find_filling(type(part), name)
+                write_fault(state, "io", failed.module, failed.site, failed.error, detail, operands, birth)
+                return True
+    return False
+
+
+def owners_at(model: nn.Module, site: Site) -> list[nn.Module]:
+    """Return modules whose class has the method at a line."""
+    found = []
+    for _, part in walk_modules(model):
+        if any(has_line(each.__code__, site.file, site.function, site.line) for each in classes.functions_of(type(part))):
+            found.append(part)
+    return found
+
+
+def has_line(code: CodeType, file: str, function: str, line: int) -> bool:
+    """Return whether a line of a traceback is in a function."""
+    last = max(line or 0 for _, _, line in code.co_lines())
+    return (code.co_filename, code.co_name) == (file, function) and code.co_firstlineno <= line <= last
+
+
+def first_tensor_argument(module: nn.Module, inputs: tuple[Any, Any]) -> str:
+    """Return the name of the first tensor that `forward` gets as an argument of its own; "" if there is none."""
+    return next((name for name in arguments_by_name(module, *inputs) if name.isidentifier()), "")
+
+
+def check_outputs(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tuple[Any, Any], outputs: Any) -> None:
+    """Report outputs of the replicas that cannot be gathered."""
+    kind, given = type(wrapper.module), first_tensor_argument(wrapper.module, inputs)
+    detail = describe_unjoined(outputs, wrapper.dim, kind, given)
+    if detail is not None:
+        site = classes.return_of(kind, "forward")
+        write_fault(state, "io", state.tracker.path_of(wrapper.module), site, "", detail)
 
 
 def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
@@ -357,7 +423,7 @@ def write_fault(
         phase="forward",
         error=error,
         operands=operands,
-        healed=state.heal and not isinstance(detail, WrongAxis),
+        healed=state.heal and not isinstance(detail, WrongAxis | KeptWhole | NotJoined),
         birth=birth,
         model_name=state.tracker.model_name,
         detail=detail,

@@ -51,12 +51,12 @@ class Stored(NamedTuple):
     code: CodeType
 
 
-def find_stored(root: nn.Module, runs: Callable[[CodeType], bool]) -> Stored | None:
+def find_stored(root: nn.Module, runs: Callable[[CodeType, str], bool]) -> Stored | None:
     """Return the first attribute in a tree that leads back to one of its modules through a function that runs.
 
     Args:
         root: the wrapped module.
-        runs: whether a function was running when the replica failed.
+        runs: whether a function was running when the replica failed, given its code and the name of the attribute.
     """
     parts = [part for _, part in walk_modules(root)]
     for part in parts:
@@ -64,7 +64,7 @@ def find_stored(root: nn.Module, runs: Callable[[CodeType], bool]) -> Stored | N
             if name in _REGISTERED or is_scalar(value):
                 continue
             codes = _codes_back(value, parts, _DEEPEST)
-            if any(map(runs, codes)):
+            if any(runs(code, name) for code in codes):
                 return Stored(part, name, codes[0])
     return None
 
@@ -74,27 +74,32 @@ def _codes_back(value: Any, parts: list[nn.Module], depth: int) -> list[CodeType
     if not depth or is_tensor(value) or is_scalar(value):
         return []
     if is_module(value):
-        forward = getattr(find_class_attribute(type(value), "forward"), "__code__", None)
-        return [forward] if is_among(value, parts) and type(forward) is CodeType else []
+        forward = find_class_attribute(type(value), "forward")
+        return _code_of(forward) if is_among(value, parts) else []
     if type(value) is MethodType and is_among(value.__self__, parts):
-        return [code for code in [getattr(value.__func__, "__code__", None)] if type(code) is CodeType]
+        return _code_of(value.__func__)
     inner = [code for each in _held_by(value) for code in _codes_back(each, parts, depth - 1)]
     if inner and type(value) is FunctionType:
         return [value.__code__, *inner]
     return inner
 
 
+def _code_of(function: Any) -> list[CodeType]:
+    if type(function) is FunctionType:
+        return [function.__code__]
+    return []
+
+
 def _held_by(value: Any) -> Iterable[Any]:
     """Return what a callable or a container refers to."""
-    match value:
-        case FunctionType():
-            return [classes.cell_contents(cell) for cell in value.__closure__ or ()]
-        case MethodType():
-            return [value.__self__]
-        case functools.partial():
-            return [value.func, *value.args, *value.keywords.values()]
-        case list() | tuple():
-            return parts_of(value)
+    if type(value) is FunctionType:
+        return [classes.cell_contents(cell) for cell in value.__closure__ or ()]
+    if type(value) is MethodType:
+        return [value.__self__]
+    if type(value) is functools.partial:
+        return [value.func, *value.args, *value.keywords.values()]
+    if is_a(value, (list, tuple)):
+        return parts_of(value)
     return [each for _, each in items_of(value) or fields_of(value)]
 
 

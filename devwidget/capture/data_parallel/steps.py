@@ -27,7 +27,7 @@ from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import stack
 from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -99,7 +99,7 @@ class Worker:
         frames = list(itertools.takewhile(lambda each: each.f_code is not Worker.__call__.__code__, _callers(frame)))
         if runs_original(frames, self._wrapper.module):
             codes = [each.f_code for each in frames]
-            faults.blame_stored(self._state, self._wrapper, fault, lambda code: is_among(code, codes))
+            faults.blame_stored(self._state, self._wrapper, fault, lambda code, _: is_among(code, codes))
         elif any(each.stray and each.held is not None and each.held.how == "parameter" for each in fault.operands):
             faults.explain_too(self._state, fault)
 
@@ -225,12 +225,21 @@ class WrapperWatch:
             Worker(self._state, self._wrapper, self.call, self._inputs, number, replica)
             for number, replica in enumerate(replicas)
         ]
-        with self._measure_step("forward"), watched_by_task():
-            return original(workers, *given)
+        try:
+            with self._measure_step("forward"), watched_by_task():
+                return original(workers, *given)
+        except AssertionError as error:  # the parts of the inputs are not as many as the replicas
+            if not any(run.thread for run in self.call.runs):
+                state, caller = self._state, self.call.caller
+                path, find_built = state.tracker.path_of(self._wrapper.module), lambda: built_at(self._wrapper, state, caller)
+                failed = faults.FailedReplica(0, path, to_site(self.call.site), error_text(error), caller, find_built)
+                faults.blame_cut(state, self._wrapper, self._inputs, failed)
+            raise
 
     def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:
         """Collect the outputs and count the bytes copied to the output device."""
         parts = self._given_back(outputs)
+        faults.check_outputs(self._state, self._wrapper, self._inputs, outputs)
         with self._measure_step("gather", "gather"):
             joined = original(outputs, *where)
         whole = list(tensors_in(joined))

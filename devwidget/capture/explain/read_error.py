@@ -19,6 +19,7 @@ from devwidget.capture.explain.own_checks import meet_own_check
 from devwidget.capture.explain.replica_errors import (
     failure_site,
     from_replica,
+    from_wrapper,
     is_from_replica,
     mark_replica,
 )
@@ -102,7 +103,7 @@ def _read(error: BaseException) -> Reading:
     in_worker = is_from_replica(context)
     is_text_alone = in_worker and context.raised is context.error
     try:
-        _run_readers(context, (*library_frames.ALL, from_replica))
+        _run_readers(context, (*library_frames.ALL, from_replica, from_wrapper))
         if not is_text_alone:
             _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there))
         if in_worker:

@@ -13,12 +13,10 @@ from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at
-from devwidget.capture.modules import walk_modules
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
-from devwidget.capture.source_code.classes import functions_of
-from devwidget.capture.source_code.stack import is_library
+from devwidget.capture.source_code.stack import is_library, is_users_code
 from devwidget.records.errors import message
 from devwidget.records.fault_details import NoParameters
 from devwidget.records.site import Site
@@ -39,7 +37,7 @@ def from_replica(context: ErrorContext) -> None:
     if caught is None or not is_a(wrapper, nn.DataParallel):
         return
     site = worker_site(context)
-    owners = _owners(wrapper, site) if site is not None else []
+    owners = faults.owners_at(wrapper.module, site) if site is not None else []
     module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
@@ -48,11 +46,39 @@ def from_replica(context: ErrorContext) -> None:
         return
     text, caller = message(context.raised).strip().splitlines()[-1], context.caller_of(context.frames[0])
     failed = faults.FailedReplica(int(caught[2]), module, site, text, caller, lambda: built_at(context, wrapper))
-    if "same device" in message(context.raised):
-        places = [(file, name, int(line)) for file, line, name in _FRAME.findall(message(context.raised))]
-        if faults.blame_stored(context.state, wrapper, failed, lambda code: any(_has_line(code, *each) for each in places)):
-            return
-    faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
+    if not _blame_stored(context, wrapper, failed):
+        faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
+
+
+def _blame_stored(context: ErrorContext, wrapper: nn.DataParallel[Any], failed: faults.FailedReplica) -> bool:
+    """Report an attribute that leads to the original module, if the text of the traceback has its function."""
+    text = message(context.raised)
+    if "same device" not in text or failed.site is None:
+        return False
+    line, places = failed.site.text, [(file, name, int(line)) for file, line, name in _FRAME.findall(text)]
+
+    def runs(code: CodeType, attribute: str) -> bool:
+        is_meant = is_users_code(code) or f"self.{attribute}" in line  # each layer of torch runs the same code
+        return is_meant and any(faults.has_line(code, *place) for place in places)
+
+    return faults.blame_stored(context.state, wrapper, failed, runs)
+
+
+def from_wrapper(context: ErrorContext) -> None:
+    """Report what the wrapper itself could not split or join: its own frame has the inputs and the outputs."""
+    frame = context.in_call(nn.DataParallel.forward.__code__)
+    variables = locals_of(frame)
+    wrapper, outputs = variables.get("self"), variables.get("outputs")
+    if frame is None or not is_a(wrapper, nn.DataParallel) or is_from_replica(context):
+        return
+    inputs = _inputs_of(context, wrapper)
+    if outputs is not None:
+        faults.check_outputs(context.state, wrapper, inputs, outputs)
+    elif variables.get("replicas") is not None:
+        caller = context.caller_of(frame)
+        path, find_built = context.state.tracker.path_of(wrapper.module), lambda: built_at(context, wrapper)
+        failed = faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text, caller, find_built)
+        faults.blame_cut(context.state, wrapper, inputs, failed)
 
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
@@ -75,20 +101,6 @@ def worker_site(context: ErrorContext) -> Site | None:
         if not is_library(file):
             return Site(file, int(line), statements.statement_text(file, int(line)), name)
     return None
-
-
-def _owners(wrapper: Any, site: Site) -> list[nn.Module]:
-    """Return modules whose class has the method that failed. The text does not say which of them was running."""
-    found = []
-    for _, part in walk_modules(wrapper.module):
-        if any(_has_line(each.__code__, site.file, site.function, site.line) for each in functions_of(type(part))):
-            found.append(part)
-    return found
-
-
-def _has_line(code: CodeType, file: str, function: str, line: int) -> bool:
-    last = max(line or 0 for _, _, line in code.co_lines())
-    return (code.co_filename, code.co_name) == (file, function) and code.co_firstlineno <= line <= last
 
 
 def failure_site(context: ErrorContext) -> Site | None:

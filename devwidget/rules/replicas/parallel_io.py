@@ -1,7 +1,7 @@
 """parallel-io: inputs or outputs of `DataParallel` cannot be split or joined as intended.
 
 Why: every tensor is split along its first dimension, one piece per GPU, and outputs are joined along it.
-Bad: a `forward` that returns a scalar loss; a hidden state of shape `[layers, batch, width]`.
+Bad: a `forward` that returns a scalar loss or a number; a hidden state of shape `[layers, batch, width]`.
 Good: `loss = model(x, y).mean()`; a hidden state created inside `forward`.
 Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.fault_details import NotCut, ScalarOutputs, TooFewSamples, WrongAxis
+from devwidget.records.fault_details import KeptWhole, NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
 from devwidget.records.finding import Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
@@ -74,6 +74,17 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
             notes.append(_NO_EDIT)
             cause = f"whole {name}"
             return Found(fault, words, birth=birth, fixes=_cut_it(fault, name), notes=notes, cause=cause, explains=explains)
+        case KeptWhole(name, samples, replicas):
+            words = Message(
+                "`self.{name}` is for the whole batch of {samples}, and each of the {replicas} replicas gets all of it",
+                name=name,
+                samples=samples,
+                replicas=replicas,
+            )
+            why = Message("DataParallel splits the arguments of `forward`, not the attributes of the module")
+            return Found(fault, words, why=why, birth=birth, fixes=_in_forward(fault, fault.detail), notes=notes)
+        case NotJoined():
+            return Found(fault, _name_unjoined(fault.detail), birth=birth, fixes=_joinable(fault, fault.detail), notes=notes)
         case TooFewSamples(samples, replicas):
             words = Message(
                 "a batch of {samples} cannot be split over {replicas} replicas; non-tensor arguments are passed to all of them",
@@ -82,6 +93,24 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
             )
             return Found(fault, words, birth=birth, fixes=_fewer_replicas(fault, samples), notes=notes)
     raise TypeError(f"no input or output of a wrapper: {fault.detail}")
+
+
+def _name_unjoined(detail: NotJoined) -> Message:
+    facts = {"first": detail.first, "other": detail.other}
+    names = listed(f"`{name}`" for name in detail.names)
+    match detail.problem:
+        case "class" if len(detail.names) == 1:
+            words = "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors"
+            return Message(words, owner=detail.owner, names=names, **facts)
+        case "class":
+            words = "`{owner}.forward` returns {names}, and DataParallel gathers only tensors"
+            return Message(words, owner=detail.owner, names=names)
+        case "length":
+            return Message("{names} has {first} entries in one replica and {other} in another", names=names, **facts)
+        case "keys":
+            return Message("{names} has the keys {first} in one replica and {other} in another", names=names, **facts)
+        case "shape":
+            return Message("{names} has the shape {first} in one replica and {other} in another", names=names, **facts)
 
 
 _NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` must change together")
@@ -107,6 +136,108 @@ def _cut_it(fault: Fault, name: str) -> Iterator[Fix]:
         yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"), "", "likely")
     else:
         yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})", "likely")
+
+
+def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
+    if fault.operands:
+        yield mended(fault.site, Message("create it in forward, for the replica's part"),
+                     lambda draft, statement: _zeros_here(draft, statement, fault, detail))  # fmt: skip
+        yield Fix(Message("create the state in forward, with the batch size of the replica's chunk"), "", "likely")
+        yield Fix(Message("pass it to `forward` with the batch first, so that it is split"), "", "choice")
+        return
+    words, size = Message("take the batch size from an input"), f"{detail.given or 'x'}.size(0)"
+    yield mended(fault.site, words, lambda draft, statement: _replace_attribute(draft, statement, detail, size))
+    yield Fix(words, size, "likely")
+
+
+def _zeros_here(draft: Draft, statement: ast.stmt, fault: Fault, detail: KeptWhole) -> None:
+    """`self.hidden`, which one line sets to zeros, becomes `torch.zeros(1, x.size(0), 5, device=x.device)`."""
+    shape, made = fault.operands[0].shape, code_at(fault.birth)
+    owner = draft.code.owner(statement)
+    if made is None or owner is None or len(fault.operands) > 1 or shape.count(detail.samples) != 1:
+        return
+    assigned = [node for node in ast.walk(owner) if assigns_self_attribute(node, detail.attribute)]
+    calls = [name_of_called(node) for node in ast.walk(made[1]) if isinstance(node, ast.Call)]
+    if len(assigned) > 1 or "zeros" not in calls:
+        return
+    given = detail.given
+    sizes = [f"{given}.size(0)" if size == detail.samples else str(size) for size in shape]
+    _replace_attribute(draft, statement, detail, f"torch.zeros({', '.join(sizes)}, device={given}.device)")
+
+
+def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, text: str) -> None:
+    function = draft.code.scope(statement)
+    if not isinstance(function, ast.FunctionDef) or detail.given not in [each.arg for each in function.args.args]:
+        return
+    for node in ast.walk(function):
+        if is_self_attribute(node, detail.attribute) and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            draft.replace(node, text)
+
+
+def _joinable(fault: Fault, detail: NotJoined) -> Iterator[Fix | None]:
+    match detail.problem:
+        case "class" if detail.first not in ("int", "float", "bool"):
+            yield Fix(
+                Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"), "", "likely"
+            )
+        case "class":
+            words = Message("return a tensor with one entry per replica")
+            if detail.given:
+                yield mended(fault.site, words, lambda draft, statement: _as_tensors(draft, statement, detail))
+            yield Fix(words, f"torch.tensor([value], device={detail.given or 'x'}.device)", "likely")
+            yield Fix(Message("compute it outside of `forward`"), "", "choice")
+        case "length":
+            yield Fix(Message("return one tensor, padded to a fixed length"), "", "likely")
+            yield Fix(Message("use a batch size that the number of GPUs divides"), "", "choice")
+        case "keys":
+            yield Fix(Message("return the same keys in each replica"), "", "likely")
+        case "shape":
+            yield Fix(Message("pad it to the same size in each replica, or reduce it in `forward`"), "", "likely")
+
+
+def _as_tensors(draft: Draft, statement: ast.stmt, detail: NotJoined) -> None:
+    """`{"count": len(x)}` becomes `{"count": torch.tensor([len(x)], device=x.device)}`."""
+    scope = draft.code.scope(statement)
+    value = getattr(statement, "value", None)
+    for name in detail.names:
+        key = parsed_expression(name.removeprefix("output").strip("[]"))
+        found = [*_values_at(value, key), *_assigned_to(scope, value, key)]
+        if len(found) != 1 or not isinstance(key, ast.Constant):
+            draft.is_futile = True
+            return
+        text = draft.code.text(found[0])
+        if text.endswith(".item()"):
+            draft.replace(found[0], f"{text.removesuffix('.item()')}.reshape(1)")
+        else:
+            draft.replace(found[0], f"torch.tensor([{text}], device={detail.given}.device)")
+
+
+def _assigned_to(scope: ast.AST, returned: ast.AST | None, key: ast.expr | None) -> Iterator[ast.expr]:
+    """The values under a key of a variable that is returned: `out = {"count": len(x)}` and `out["count"] = len(x)`."""
+    if not isinstance(returned, ast.Name) or key is None:
+        return
+    for node in ast.walk(scope):
+        if not isinstance(node, ast.Assign):
+            continue
+        match node.targets:
+            case [ast.Name(id=name)] if name == returned.id:
+                yield from _values_at(node.value, key)
+            case [ast.Subscript(value=ast.Name(id=name), slice=written)] if name == returned.id:
+                if ast.dump(written) == ast.dump(key):
+                    yield node.value
+
+
+def _values_at(node: ast.AST | None, key: ast.expr | None) -> Iterator[ast.expr]:
+    """The values that an expression has under a key: of a dict, a call with keywords or a tuple."""
+    match node, key:
+        case ast.Dict(), ast.Constant(value=wanted):
+            for each, value in zip(node.keys, node.values, strict=True):
+                if isinstance(each, ast.Constant) and each.value == wanted:
+                    yield value
+        case ast.Call(), ast.Constant(value=wanted):
+            yield from (keyword.value for keyword in node.keywords if keyword.arg == wanted)
+        case ast.Tuple() | ast.List(), ast.Constant(value=int(index)) if index < len(node.elts):
+            yield node.elts[index]
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:

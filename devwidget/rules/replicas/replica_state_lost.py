@@ -87,7 +87,7 @@ def _bound_to_the_replica(fault: Fault, name: str) -> Iterator[Fix | None]:
     if name == "forward":
         yield Fix(Message("put the wrapped model into a module that calls it, and leave its `forward`"), "", "likely")
     else:
-        yield Fix(Message("store the names of methods, and look them up in the replica"), "getattr(self, name)(...)", "likely")
+        yield Fix(Message("look it up by name in `forward`, where `self` is the replica"), "getattr(self, name)", "likely")
 
 
 def _unbound(draft: Draft, statement: ast.stmt, name: str) -> None:
