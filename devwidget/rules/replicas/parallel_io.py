@@ -100,11 +100,16 @@ def _name_unjoined(detail: NotJoined) -> Message:
     names = listed(f"`{name}`" for name in detail.names)
     match detail.problem:
         case "class" if len(detail.names) == 1:
-            words = "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors"
-            return Message(words, owner=detail.owner, names=names, **facts)
+            return Message(
+                "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors",
+                owner=detail.owner,
+                names=names,
+                first=detail.first,
+            )
         case "class":
-            words = "`{owner}.forward` returns {names}, and DataParallel gathers only tensors"
-            return Message(words, owner=detail.owner, names=names)
+            return Message(
+                "`{owner}.forward` returns {names}, and DataParallel gathers only tensors", owner=detail.owner, names=names
+            )
         case "length":
             return Message("{names} has {first} entries in one replica and {other} in another", names=names, **facts)
         case "keys":
