@@ -20,9 +20,10 @@ class Compared(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class NoKernel(OneOf):
-    """There is no kernel for this dtype."""
+    """There is no kernel for this dtype; for a Fourier transform in float16, none for these sizes."""
 
     dtype: str
+    sizes: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,4 +106,6 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
 def _birth_moves(found: Found) -> bool:
     if found.birth_moves or not isinstance(found.at, Fault):
         return found.birth_moves
+    if found.at.what in ("dtype", "kernel", "promotion"):  # a cast
+        return False
     return any(operand.from_move and operand.birth == found.birth for operand in found.at.operands)

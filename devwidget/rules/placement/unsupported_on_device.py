@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from devwidget.records.fault_details import NoKernel
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import arguments_in, parsed_expression
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.dtypes import without_cast
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -27,8 +28,9 @@ _ALTERNATIVES = {
     "histogram": Message("use torch.histc, or torch.bucketize and torch.bincount, which have GPU kernels"),
     "histogramdd": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
 }
-_COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
-"""Transforms whose results are complex."""
+_COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft|complex|polar|view_as_complex")
+"""Functions whose results are complex."""
+_LOW = "float16", "bfloat16"
 
 
 @rule(
@@ -45,27 +47,50 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _make_finding(fault: Fault) -> Found:
-    dtype = fault.detail.dtype if isinstance(fault.detail, NoKernel) else ""
-    place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
+    detail = fault.detail if isinstance(fault.detail, NoKernel) else NoKernel("")
     stray = first_stray(fault)
     return Found(
         fault,
-        Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
-        birth=stray.birth if dtype and stray is not None else None,
-        fixes=_list_fixes(fault, dtype),
+        _headline(fault, detail),
+        why=_why(fault, detail),
+        birth=stray.birth if stray is not None and stray.dtype == detail.dtype else None,
+        fixes=_list_fixes(fault, detail),
     )
 
 
-def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
+def _headline(fault: Fault, detail: NoKernel) -> Message:
+    if detail.sizes:
+        facts = {"call": fault.call, "sizes": " x ".join(map(str, detail.sizes)), "dtype": detail.dtype}
+        return Message("`{call}` got a signal of size {sizes} in {dtype}", **facts)
+    place = str(fault.target)
+    if detail.dtype:
+        place = Message("{dtype} on {target}", dtype=detail.dtype, target=fault.target)
+    return Message("`{call}` has no kernel for {place}", call=fault.call, place=place)
+
+
+def _why(fault: Fault, detail: NoKernel) -> str:
+    if detail.sizes:
+        return Message("cuFFT computes in half precision only if each size is a power of two")
+    if detail.dtype == "bfloat16" and _COMPLEX.fullmatch(fault.call):
+        return Message("complex numbers have parts of float16, float32 or float64; PyTorch has none of bfloat16")
+    return ""
+
+
+def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
+    dtype = detail.dtype
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
-    if dtype and _COMPLEX.fullmatch(fault.call):  # casting back would drop the imaginary part; no device has a kernel
-        yield mended(fault.site, Message("compute in float32"),
-                     lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
+    if dtype and (dtype not in _LOW or _COMPLEX.fullmatch(fault.call)):  # casting back would lose what was computed
+        if "float" not in dtype or dtype in _LOW:
+            yield without_cast(fault, Message("leave it in the dtype that it had"))
+            yield mended(fault.site, Message("compute in float32"),
+                         lambda draft, statement: _widen_all(draft, statement, fault))  # fmt: skip
         return
     if dtype:
         yield mended(fault.site, Message("compute in float32 and cast back"),
                      lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
+    if str(fault.target) == "cpu":
+        return
     yield mended(fault.site, Message("run it on the CPU, and move the result back"),
                  lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
     yield Fix(
@@ -73,6 +98,18 @@ def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     )
     if fault.call in _ALTERNATIVES:
         yield Fix(_ALTERNATIVES[fault.call], "", "choice")
+
+
+def _widen_all(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """`torch.complex(a.cos(), a.sin())` becomes `torch.complex(a.cos().float(), a.sin().float())`."""
+    subjects = {operand.source or operand.expression for operand in fault.operands if operand.stray} - {""}
+    calls = [call for call in draft.code.alike(statement, fault.expression) if isinstance(call, ast.Call)]
+    takes_parts = fault.call in ("complex", "polar")  # of one dtype
+    arguments = [part for call in calls for part in arguments_in(call) if takes_parts or ast.unparse(part) in subjects]
+    for argument in arguments:
+        draft.append(argument, ".float()")
+    for subject in () if arguments else subjects:
+        _wrap_call(draft, statement, fault, subject, ".float()", "")
 
 
 def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
