@@ -19,7 +19,7 @@ from devwidget.report.page.templates import render
 from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, SOFT_INK, WRONG, device_hue
 from devwidget.report.style.safe_text import Markup, columns_of
 from devwidget.report.style.units import format_bytes, some_bytes
-from devwidget.report.style.words import cut_line, part_name, row_words
+from devwidget.report.style.words import code_word, cut_line, part_name, row_words
 from devwidget.report.text.device_words import (
     block_kind,
     block_name,
@@ -50,6 +50,8 @@ _KEY: dict[Kind, Message] = {
 }
 
 
+_HALF = 0.62
+"""Half the width of an arrowhead, as a share of its size."""
 Laid = dict[str, Any]
 """What `devices.svg.j2` draws of a thing, and where."""
 Text = tuple[float, float, str, dict[str, str]]
@@ -279,24 +281,45 @@ class _Drawing:
         thick = _THICK if len(self.picture.columns) < 5 else 3.0
         return _THIN + thick * math.sqrt(way.bytes / most)
 
+    def _half_head(self, members: Sequence[int]) -> float:
+        return max(_head_size(self._thickness(self.picture.ways[at])) for at in members) * _HALF
+
     def _lay_labels(self, order: list[int]) -> Iterator[Text]:
-        """The bytes next to each head, except those that would leave their column or cover another."""
+        """The step of DataParallel and the bytes next to each head, or one of them, where that covers nothing else."""
         heads = group_by(reversed(order), lambda at: self.routes[at].points[-1])
         taken = []
         for (x, _), members in heads.items():
-            taken.append((x - 7, x + 7, _level(self.routes[members[0]])))
-        for (x, _), members in heads.items():
+            half = self._half_head(members)
+            taken.append((x - half - 1, x + half + 1, _level(self.routes[members[0]])))
+        for members in heads.values():
             ways, route = [self.picture.ways[at] for at in members], self.routes[members[0]]
-            words, level, box = format_bytes(total(ways, "bytes")), _level(route), self.boxes[ways[0].target]
-            wide = columns_of(words) * SMALL
-            start = x + 9 if route.to_right else x - 9 - wide
-            if start < box.x - 2 or start + wide > box.x + box.width + 2 or _is_taken(taken, start, start + wide, level):
+            level, box = _level(route), self.boxes[ways[0].target]
+            for words in _label_forms(ways):
+                start, end = _label_ends(route, words, self._half_head(members) + 3)
+                fits = box.x - 2 <= start and end <= box.x + box.width + 2
+                if fits and not _is_taken(taken, start, end, level):
+                    break
+            else:
                 continue
-            taken.append((start, start + wide, level))
+            taken.append((start, end, level))
             look = {"font-size": "11", "fill": SOFT_INK}
             if ways[0].kind in ("healed", "stopped"):
                 look |= {"fill": WRONG, "font-weight": "600"}
             yield start, level, words, look
+
+
+def _label_forms(ways: Sequence[Way]) -> list[str]:
+    words, step = format_bytes(total(ways, "bytes")), ways[0].step
+    if step:
+        return [f"{code_word(step)} {words}", code_word(step), words]
+    return [words]
+
+
+def _label_ends(route: Route, words: str, gap: float) -> tuple[float, float]:
+    tip, wide = route.points[-1][0], columns_of(words) * SMALL
+    if route.to_right:
+        return tip + gap, tip + gap + wide
+    return tip - gap - wide, tip - gap
 
 
 def _longest_that_fits(forms: Sequence[str], room: float) -> str:
@@ -399,10 +422,14 @@ def _shorten(path: str, letters: int) -> str:
     return cut_line(end, max(1, letters))
 
 
+def _head_size(thick: float) -> float:
+    return 5 + thick
+
+
 def _lay_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: float) -> Laid:
     """A line with its head; without `rises` it lies level."""
-    (x, tip), size = points[-1], 5 + thick
-    far, half = size * 0.9, size * 0.62
+    (x, tip), size = points[-1], _head_size(thick)
+    far, half = size * 0.9, size * _HALF
     if rises is None:
         base, cross = (x - far, tip), (x - 5, tip)
         head = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z"
