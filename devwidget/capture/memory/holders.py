@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +15,7 @@ from devwidget.capture.memory.roles import kept_for_backward
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
     class_name,
+    dict_of,
     is_a,
     items_of,
     module_name,
@@ -50,7 +51,9 @@ class Holder(NamedTuple):
         items: number of items; 0 for a single tensor, and for a module.
         bytes: bytes of the tensors that were found.
         by_graph: most of them are kept by the graphs of other tensors that it holds.
+        has_graph: one of the tensors has a graph.
         most_items: maximum number of items; 0 if unbounded.
+        files: files of the function, and of the classes through which the name leads.
     """
 
     number: int
@@ -62,7 +65,9 @@ class Holder(NamedTuple):
     items: int
     bytes: int
     by_graph: bool
+    has_graph: bool
     most_items: int
+    files: tuple[str, ...]
 
 
 def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) -> list[Holder]:
@@ -74,21 +79,25 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
         frame: the innermost frame.
         bytes_kept: returns the bytes of a tensor to search for, 0 for others.
     """
-    found: dict[int, tuple[Place, int, int]] = {}
+    found: dict[int, tuple[Place, int, int, bool]] = {}
     left = MOST_SAVED
     frames: dict[int, tuple[str, Any, FrameType]] = {}
     for variable in variables(frame):  # the innermost call that has a value counts
         frames.setdefault(id(variable[1]), variable)
     for place in _walk_tensors((name, value) for name, value, _ in frames.values()):
         own, behind = bytes_kept(place.value), 0
-        if left > 0 and node_of(place.value) is not None:
+        has_graph = node_of(place.value) is not None
+        if left > 0 and has_graph:
             saved = list(itertools.islice(kept_for_backward([place.value]), left))
             left -= len(saved)
             behind = sum(map(bytes_kept, saved))
         for holder in _choose_holders(place) if own or behind else ():
-            _, owned, needed = found.get(id(holder.value), (holder, 0, 0))
-            found[id(holder.value)] = holder, owned + own, needed + behind
-    holders = [_make_holder(place, frames[_root_of(place)][2], *sizes) for place, *sizes in found.values()]
+            _, owned, needed, had_graph = found.get(id(holder.value), (holder, 0, 0, False))
+            found[id(holder.value)] = holder, owned + own, needed + behind, had_graph or has_graph
+    holders = [
+        _make_holder(place, frames[_root_of(place)][2], owned, needed, has_graph=has_graph)
+        for place, owned, needed, has_graph in found.values()
+    ]
     return sorted(holders, key=lambda each: (-each.bytes, -len(each.name)))
 
 
@@ -129,7 +138,7 @@ def _storage_key(tensor: torch.Tensor) -> int:
     return id(tensor)
 
 
-def _make_holder(place: Place, frame: FrameType, owned: int, needed: int) -> Holder:
+def _make_holder(place: Place, frame: FrameType, owned: int, needed: int, *, has_graph: bool) -> Holder:
     code, kind = frame.f_code, class_name(type(place.value))
     if code.co_name == "<module>":
         function = ""
@@ -146,8 +155,18 @@ def _make_holder(place: Place, frame: FrameType, owned: int, needed: int) -> Hol
         items,
         owned + needed,
         needed > owned,
+        has_graph,
         place.value.maxlen or 0 if type(place.value) is deque else 0,
+        tuple(dict.fromkeys([code.co_filename, *_list_files(place)])),
     )
+
+
+def _list_files(place: Place) -> Iterator[str]:
+    """Yield the files of the user's classes on the way to a container."""
+    for each in place.way():
+        for method in dict_of(type(each.value)).values() if is_users(type(each.value)) else ():
+            if type(method) is FunctionType:
+                yield method.__code__.co_filename
 
 
 def _count_items(value: Any) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -24,6 +25,7 @@ from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import class_name, dict_of
 from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.source_code.removals import is_limited, is_result
 from devwidget.capture.source_code.statements import last_assignment
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -57,6 +59,8 @@ _LEAST_LATER = 4
 """The same if the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, beyond which growth is not reported."""
+LONG = 512
+"""Steps of unbroken growth that count if it is slight, such as 512 bytes per step."""
 _SEEN = 0.01
 """Share of these steps over which growth must be seen: an epoch or a filling buffer ends before, and there is time left."""
 
@@ -120,6 +124,8 @@ class Watch:
         self._window = Window()
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
+        self._unbroken: dict[str, int] = {}
+        self._slight: dict[str, tuple[int, Finding | None]] = {}
         self._living: tuple[int, LivingBytes | None] | None = None
         self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
@@ -239,6 +245,7 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
+        self._tell_slight_growth()
         self._slow_steps.tell_lines()
         self.log.write_part(ends=True, error=self.log.error)
 
@@ -336,7 +343,11 @@ class Watch:
         if device in self._creeping:
             return
         growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
-        if growth is not None and self._growing is None and _matters(growth, number, device):
+        self._unbroken[device] = growth.since if growth is not None else -1
+        if growth is None or self._growing is not None:
+            return
+        is_new = device not in self._slight or self._slight[device][0] != growth.since
+        if (is_new and number - growth.since >= LONG) or _matters(growth, number, device):
             self._growing = device, growth
             self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
@@ -403,18 +414,30 @@ class Watch:
             return
         (device, growth), self._growing = self._growing, None
         (step, living), self._living = self._living or (self._number, None), None
-        self._creeping.add(device)
+        is_slight, free = not _matters(growth, ended, device), _find_free(device)
+        if is_slight:
+            self._slight[device] = growth.since, None
+        else:
+            self._creeping.add(device)
         later, kept, holder = ended - step, list[Holding](), None
         if living is not None and later >= _LEAST_LATER:
             kept = _join_lines(living.list_holdings())
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
         if self._lengthens and holder is None:
             return  # more is kept between steps because the inputs grow, which has its own finding
-        free = _find_free(device)
         if holder is not None and _is_bounded(holder, free):
             return
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, free)
-        self.log.add_findings(growth.since, [told])
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, 0 if is_slight else free)
+        if not is_slight:
+            self.log.add_findings(growth.since, [told])
+        elif kept and not (holder is not None and _is_meant(holder)):
+            self._slight[device] = growth.since, replace(told, severity="info")
+
+    def _tell_slight_growth(self) -> None:
+        """Report slight growth that lasts until the run ends: while caches and epochs last, it looks the same."""
+        for device, (since, told) in self._slight.items():
+            if told is not None and device not in self._creeping and self._unbroken[device] == since:
+                self.log.add_findings(since, [told])
 
 
 def find_run(model: nn.Module) -> WatchedRun | None:
@@ -467,6 +490,12 @@ def _is_bounded(holder: Holder, free: int) -> bool:
     """Return whether a queue of fixed length, which fits on the device, causes the growth."""
     left = holder.most_items - holder.items
     return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
+
+
+def _is_meant(holder: Holder) -> bool:
+    """Return whether a program limits a container, or collects results without graphs in it."""
+    is_read = not holder.has_graph and is_result(holder.file, holder.line, holder.name)
+    return is_read or is_limited(holder.files, holder.name)
 
 
 def _find_free(device: str) -> int:
