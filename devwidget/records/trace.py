@@ -43,6 +43,7 @@ class Held:
         moves_along: the owner's class overrides `_apply`, so `.to` may move unregistered tensors.
         went: the user's line that moved the parameters that are on the right device, if known.
         note: `of an unregistered Linear` for a tensor of an unregistered module; "".
+        moved_away: the module that was left behind had been on the right device; its tensors' line moved it.
     """
 
     module: str | None
@@ -59,6 +60,7 @@ class Held:
     moves_along: bool = False
     left_root: bool = False
     built: Site | None = None
+    moved_away: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class Operand:
         held: where it, or the tensor it was computed from, is kept.
         from_move: True if it was moved there (`.to`, `.cpu`), not created.
         ineffective: the user's line that requested a move and discarded its result.
+        listed: the user's line that appended it to a list, for an item of one.
+        requires_grad: it requires grad.
+        ineffective_method: `Graph.to` if this line moves an object that has the tensor; "" if it moves the tensor.
         source: its expression in the failing call, which may compute it: `x[0] + 1`; "".
         given: where it, or a tensor that it was computed from, came in as an argument.
         field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of it or was computed from it; "".
@@ -144,6 +149,9 @@ class Operand:
     given: Given | None = None
     field: str = ""
     promotion: Promotion | None = None
+    ineffective_method: str = ""
+    listed: Site | None = None
+    requires_grad: bool = False
 
     @property
     def name(self) -> str:

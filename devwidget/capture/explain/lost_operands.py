@@ -17,12 +17,23 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, factory_of, failing_call, operands_of, running_node
+from devwidget.capture.source_code.discarded_moves import DiscardedMove, find_discarded_move
+from devwidget.capture.source_code.expressions import (
+    UNKNOWN,
+    Scope,
+    device_requested,
+    factory_of,
+    failing_call,
+    means,
+    operands_of,
+    running_node,
+)
 from devwidget.capture.source_code.provenance import Origin
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
-from devwidget.records.syntax import names_in
+from devwidget.records.syntax import names_in, parsed_statement
 from devwidget.records.trace import Operand
 
 _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
@@ -51,6 +62,39 @@ def made_there(context: ErrorContext) -> None:
     strays = failing.find_kept() or failing.find_factories() or failing.find_other_side()
     if strays:
         failing.write_fault(strays)
+
+
+def unmoved_object(context: ErrorContext) -> None:
+    """Report an object that a line asked to move, without the copy that this gave, if the message names both devices."""
+    named, _ = devices_named(context)
+    for frame in filter(lambda frame: is_users_code(frame.f_code), reversed(context.frames)):
+        scope, running = Scope(frame), running_node(frame)
+        for name in dict.fromkeys(names_in(running) if running is not None and len(named) == 2 else ()):
+            found = find_discarded_move(frame, name)
+            if found is None or not found.method:
+                continue
+            requested = device_requested(getattr(parsed_statement(found.site.text), "value", None), scope)
+            there = [device for device in named if requested is not None and means(requested, device)]
+            if len(there) == 1:
+                _report_unmoved(context, frame, name, found, there[0], next(each for each in named if each != there[0]))
+                return
+
+
+def _report_unmoved(
+    context: ErrorContext, frame: FrameType, name: str, move: DiscardedMove, target: torch.device, away: torch.device
+) -> None:
+    operand = lost_operand(device_id(away), name, name, stray=True, ineffective=move.site, ineffective_method=move.method)
+    call = failing_call(frame)
+    fault = fault_at(
+        context.state.tracker,
+        "operands",
+        getattr(call.func, "__name__", "operation") if call is not None else "operation",
+        raw_site(frame),
+        error=context.error_text,
+        target=device_id(target),
+        operands=(operand,),
+    )
+    context.state.log.log_fault(fault)
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:

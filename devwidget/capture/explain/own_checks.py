@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from types import FrameType, SimpleNamespace
+from collections.abc import Iterator, Sequence
+from types import FrameType, FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,23 +12,24 @@ import torch
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.object_fields import is_exactly
+from devwidget.capture.object_fields import find_class_attribute, is_exactly
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.source_files import read_file
+from devwidget.capture.source_code.source_files import function_of, read_file
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import Compared
+from devwidget.records.syntax import parsed_expression
 
 _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
-def meet_own_check(state: RecordingState, error: BaseException) -> None:
+def meet_own_check(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
     """Record a fault: the program found two devices where it requires one.
 
     Only the line that raised counts. What an exception handler or a caller raises says nothing about tensors.
     """
-    frames = traceback_frames(error.__traceback__)
+    frames = frames or traceback_frames(error.__traceback__)
     is_known = any(fault.error == error_text(error) for fault in state.log.faults)
     if frames and isinstance(error, Exception) and not is_known:
         _meet(state, error, frames[-1])
@@ -37,7 +38,8 @@ def meet_own_check(state: RecordingState, error: BaseException) -> None:
 def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
-    for sides in _compared(frame):
+    for written in _compared(frame):
+        sides = [_written_out(side, scope) for side in written]
         answers = list(map(scope.value, sides))
         are_devices = all(is_exactly(answer, (DEVICE, str)) for answer in answers)
         if not are_devices or answers[0] == answers[1]:
@@ -58,7 +60,29 @@ def _other_device(answers: list[Any], tensor: torch.Tensor) -> torch.device | No
     return next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
 
 
-def _tensors_asked(scope: Scope, sides: tuple[ast.expr, ast.expr]) -> dict[str, torch.Tensor]:
+def _written_out(node: ast.expr, scope: Scope) -> ast.expr:
+    """Return `graph.edges.device` for `graph.device`, a property that returns `self.edges.device`."""
+    if not isinstance(node, ast.Attribute):
+        return node
+    text = f"{ast.unparse(_written_out(node.value, scope))}.{node.attr}"
+    returned = _returned_by_property(scope.value(node.value), node.attr)
+    if returned.startswith("self."):
+        text = ast.unparse(node.value) + returned.removeprefix("self")
+    return parsed_expression(text) or node
+
+
+def _returned_by_property(owner: object, name: str) -> str:
+    """Return the attributes of `self` that a property of one line reads; "" for one that would have to run."""
+    found = find_class_attribute(type(owner), name)
+    getter = found.fget if type(found) is property else None
+    function = function_of(getter.__code__) if type(getter) is FunctionType else None
+    match function.body if function is not None else ():
+        case [ast.Return(value=ast.Attribute() as result)] | [ast.Expr(), ast.Return(value=ast.Attribute() as result)]:
+            return ast.unparse(result)
+    return ""
+
+
+def _tensors_asked(scope: Scope, sides: Sequence[ast.expr]) -> dict[str, torch.Tensor]:
     """Return the tensors whose `x.device` or `x.device.type` is compared, with their expressions on the line."""
     found = {}
     for side in sides:

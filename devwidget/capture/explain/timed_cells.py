@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import linecache
 from collections.abc import Iterator
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.source_code.stack import steps_down
 
 _TEXTS = {"<timed exec>": ("expr",), "<timed eval>": ("expr",), "<magic-timeit>": ("cell", "stmt")}
@@ -39,15 +40,7 @@ def _find_text(frames: list[FrameType]) -> tuple[str, str]:
         if name in _TEXTS:
             codes = {each.f_code for each in frames[at:] if each.f_code.co_filename == name}
             texts = [variables[key] for key in _TEXTS[name] if type(variables.get(key)) is str]
-            if texts and name not in linecache.cache and codes <= set(_codes_in(frame.f_code)):
+            if texts and name not in linecache.cache and codes <= set(codes_in(frame.f_code)):
                 return name, texts[0]
             return name, ""
     return "", ""
-
-
-def _codes_in(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and the code objects of the functions and classes in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _codes_in(constant)

@@ -19,6 +19,8 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import where_given
 from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
+from devwidget.capture.source_code.discarded_moves import DiscardedMove, find_discarded_move
+from devwidget.capture.source_code.filled_lists import find_append
 from devwidget.capture.source_code.frames import lookup, name_in, path_of
 from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
@@ -62,9 +64,12 @@ class Names:
         """Return the operand with its owner and the line that decided its device or dtype."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
         asked = Asked(self._state, self._frames, tensor, family, target, "dtype" if of_dtype else "device")
+        discarded = self._find_discarded_move(family)
         return dataclasses.replace(
             add_story(operand, asked),
-            ineffective=self._ineffective(family),
+            ineffective=discarded.site if discarded is not None else None,
+            ineffective_method=discarded.method if discarded is not None else "",
+            listed=find_append(self._frames, tensor),
             field=self._find_field(family),
             given=None if of_dtype else where_given(self._at_work, family, target),
         )
@@ -140,19 +145,19 @@ class Names:
             return None
         return lookup(self._frame, name)
 
-    def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
-        """Return the line that asked to move one of these tensors and dropped the result."""
+    def _find_discarded_move(self, family: list[torch.Tensor]) -> DiscardedMove | None:
+        """Return the line that asked to move one of these tensors, or an object that holds it, and dropped the result."""
         for tensor in family:
             attempt = self._state.attempts.find_birth(tensor)
             for asked in _askers(attempt) if attempt is not None else ():
                 site = statements.discarded_move(asked.code.co_filename, line_of(asked))
                 if site is not None:
-                    return site
+                    return DiscardedMove(site, "")
             for frame in self._frames:
                 name = name_in(frame, tensor)
-                site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
-                if site is not None:
-                    return site
+                found = find_discarded_move(frame, name) if name else None
+                if found is not None:
+                    return found
         return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:

@@ -17,6 +17,7 @@ from devwidget.records.trace import Family, Fault, Operand
 def operand_of(tensor: torch.Tensor, argument: str, expression: str, **fields: Any) -> Operand:
     """Describe a tensor argument in its current state; `fields` are further fields of `Operand`."""
     shape, dtype, device = tuple(tensor.shape), format_dtype(tensor.dtype), device_id(tensor.device)
+    fields.setdefault("requires_grad", tensor.requires_grad)
     return Operand(argument, expression, shape, dtype, device, bytes_of(tensor), **fields)
 
 

@@ -33,7 +33,7 @@ from devwidget.capture.source_code.call_sites import call_text, line_of, locals_
 from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import DEVICE, is_tensor, read_attribute
 from devwidget.capture.walk import children
-from devwidget.records.device import HOST_CONSTRUCTORS, KINDS
+from devwidget.records.device import HOST_CONSTRUCTORS, KINDS, PLACING_METHODS
 from devwidget.records.syntax import arguments_in, name_of_called, parsed_operation, parsed_statement
 
 UNKNOWN = object()
@@ -74,6 +74,13 @@ class Scope:
 
     def __init__(self, frame: FrameType) -> None:
         self._locals, self._globals = locals_of(frame), frame.f_globals
+
+    @classmethod
+    def of_function(cls, function: types.FunctionType) -> Scope:
+        """Return the variables that a function sees before it runs."""
+        scope = cls.__new__(cls)
+        scope._locals, scope._globals = {}, function.__globals__
+        return scope
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of an expression of names, attributes and items; UNKNOWN for all that would have to run."""
@@ -153,6 +160,20 @@ def stays(node: ast.Call, scope: Scope) -> bool:
         return name not in MOVES or name in _CASTS
     given = arguments_in(node)
     return all(type(scope.value(each)) is torch.dtype or ast.unparse(each).endswith("dtype") for each in given)
+
+
+def device_requested(node: ast.AST | None, scope: Scope) -> torch.device | None:
+    """Return the device to which a call such as `x.to(device)` or `x.cuda()` moves; None if its source does not show it."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=method)) if method in PLACING_METHODS:
+            asked = [scope.value(argument) for argument in arguments_in(node)] or [method]
+            return _find_device("to", asked[0])
+    return None
+
+
+def means(requested: torch.device, device: torch.device) -> bool:
+    """Return whether `cuda` or `cuda:0` may mean `cuda:0`."""
+    return requested.type == device.type and requested.index in (None, device.index)
 
 
 def failing_call(frame: FrameType) -> Call | None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
+import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from devwidget.capture.source_code.stack import is_users_code
+from devwidget.records.site import cell_label
 from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -115,6 +119,11 @@ def definition_of(code: CodeType) -> Function | None:
     """Return the syntax tree of a user's function."""
     if not is_users_code(code):
         return None
+    return function_of(code)
+
+
+def function_of(code: CodeType) -> Function | None:
+    """Return the syntax tree of a function, of the user or of a library."""
     for scope in read_file(code.co_filename).scopes:
         is_it = scope.name == code.co_name and own_lines(scope).start == code.co_firstlineno
         if is_it and isinstance(scope, Function):
@@ -135,3 +144,27 @@ def statements_of(scope: Function | ast.Module) -> Iterator[ast.stmt]:
         yield node
         if not isinstance(node, Function | ast.ClassDef):
             waiting += [*inner_statements(node)][::-1]
+
+
+_STARTED = time.time()
+"""Python loaded the present text of files that are older than this process."""
+
+
+def is_outdated(code: CodeType) -> bool:
+    """Return whether the file of a code object has been edited since Python loaded it, so that its lines have moved."""
+    file = code.co_filename
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        if cell_label(file) or os.stat(file).st_mtime < _STARTED:
+            return False
+        linecache.checkcache(file)
+        whole = compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)
+        return code not in codes_in(whole)
+    return False
+
+
+def codes_in(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and the code objects of the functions and classes in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes_in(constant)

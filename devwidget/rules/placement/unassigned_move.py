@@ -1,6 +1,7 @@
 """unassigned-move: a move has no effect, because its result is not used.
 
-Why: `Tensor.to` returns the moved tensor and leaves the original where it was; only `Module.to` works in place.
+Why: `Tensor.to` returns the moved tensor and leaves the original where it was, as do graphs and batches of many libraries;
+`Module.to` works in place.
 Bad: `x.to('cuda:0')` as a statement; `x.cuda` without parentheses.
 Good: `x = x.to('cuda:0')`.
 Source: the documentation of `torch.Tensor.to`.
@@ -41,10 +42,16 @@ def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
     subject = calls.moved_name(move.text)
     name = f"`{subject}`" if subject else name_of(fault, stray)
     facts = {"text": move.text, "call": fault.call}
+    headline = Message("the result of `{text}` is discarded; `{call}` got the original tensor", **facts)
+    why: str = ""
+    if stray.ineffective_method:
+        headline = Message("the result of `{text}` is discarded; `{call}` uses the original", **facts)
+        why = Message("`{method}` returns a moved copy; the original does not change", method=stray.ineffective_method)
     still = Message("{name} is still on {device} after {place}", name=name, device=stray.device, place=str(move))
     return Found(
         fault,
-        Message("the result of `{text}` is discarded; `{call}` got the original tensor", **facts),
+        headline,
+        why=why,
         birth=move,
         fixes=_list_fixes(move, subject),
         notes=(still,),
