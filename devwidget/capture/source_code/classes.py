@@ -85,10 +85,10 @@ def attribute_assignment(kind: type, name: str) -> Site | None:
 
 
 def find_filling(kind: type, name: str) -> Site | None:
-    """Return where a class first registers or assigns something other than None. `self.attribute = None` only announces it."""
+    """Return where a class first registers or assigns something. `self.parts = None` and `self.parts = []` only announce it."""
     for site, node in _assignments(kind, name):
         value = getattr(node, "value", None)
-        if value is not None and not (isinstance(value, ast.Constant) and value.value is None):
+        if value is not None and ast.unparse(value) not in ("None", "[]", "{}", "list()", "dict()"):
             return site
     return None
 

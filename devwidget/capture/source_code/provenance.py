@@ -16,8 +16,9 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, factory_of, is_of_torch
+from devwidget.capture.source_code.filled_lists import has_item
 from devwidget.capture.source_code.frames import holds, name_in, path_of
-from devwidget.capture.source_code.source_files import definition_of, read_file
+from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site
 from devwidget.records.syntax import name_of_called, parsed_statement, targets_of
@@ -118,13 +119,13 @@ def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _A
         before = last.site.line if last is not None and last.frame is frame else frame.f_lineno
         text = name_in(frame, tensor)
         name, _ = path_of(text)
-        if name in ("", "self"):  # what `self` keeps is found through the model
+        if name in ("", "self") or is_outdated(frame.f_code):  # what `self` keeps is found through the model
             continue
         site = _line_that_assigned(frame, text, before)
         assigned = _read_assignment(frame, text, site) if site is not None else _find_default(frame, text)
         if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
             continue
-        if ast.unparse(assigned.value) in ("[]", "{}"):  # what is in it now came later
+        if not has_item(assigned.value, path_of(text)[1]):  # what is in it now came later
             return None
         return assigned
     return None
@@ -191,7 +192,14 @@ def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
     """Return whether the assigned expression is a place that already has the tensor."""
     if isinstance(assigned.value, ast.Tuple | ast.List):
         return False
+    if assigned.keys and _is_place(assigned.value):  # `state = self.weight.state` has `state.code` from there
+        return True
     return holds(Scope(assigned.frame).value(assigned.value), tensor)
+
+
+def _is_place(value: ast.expr) -> bool:
+    """Return whether an expression only reads a variable, an attribute or an item."""
+    return all(isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.Load) for node in ast.walk(value))
 
 
 def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:

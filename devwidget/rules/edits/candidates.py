@@ -15,6 +15,7 @@ from devwidget.records.site import Site
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, mended, read_to
+from devwidget.rules.edits.lists import collect_on_host
 from devwidget.rules.edits.modules import build_owner_there, build_there
 from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_on_entry, move_to_called_module, move_what_was_handed_out
@@ -77,6 +78,7 @@ def read_there(case: Case) -> Fix | None:
 
 TENSOR: tuple[Candidate, ...] = (
     stay_there,
+    collect_on_host,
     build_owner_there,
     move_in_loop,
     move_what_was_handed_out,
@@ -94,7 +96,10 @@ TENSOR: tuple[Candidate, ...] = (
 
 def tensor_candidates(case: Case) -> Iterator[Fix | None]:
     """The edits for a tensor, best first."""
-    for candidate in TENSOR:
+    candidates = TENSOR
+    if case.must_be_detached:
+        candidates = collect_on_host, move_where_used
+    for candidate in candidates:
         yield candidate(case)
 
 

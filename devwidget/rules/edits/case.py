@@ -36,6 +36,11 @@ class Case:
         return str(self.fault.target) == "cpu"
 
     @property
+    def must_be_detached(self) -> bool:
+        """Whether a move alone would lead to the next error: NumPy refuses a tensor that requires grad."""
+        return self.fault.call in ("numpy", "__array__") and any(stray.requires_grad for stray in self.strays)
+
+    @property
     def is_between_gpus(self) -> bool:
         """Whether it is on one GPU and needed on another."""
         target = self.fault.target

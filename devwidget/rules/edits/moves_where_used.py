@@ -27,6 +27,8 @@ def move_where_used(case: Case) -> Fix | None:
     if not device:
         return None
     move = ".cpu()" if device == "'cpu'" else f".to({device})"
+    if case.must_be_detached:
+        move = f".detach(){move}"
     for stray in strays:
         if not _move_operand(draft, statement, fault, stray, move) and not _move_in_place(draft, statement, fault, stray, move):
             return None

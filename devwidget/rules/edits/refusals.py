@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
+from devwidget.records.site import cell_label
 from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
@@ -88,7 +89,7 @@ def _reads_too_early(written: _Written) -> str:
     code, statement = written.code, written.statement
     scope = code.scope(statement)
     stores = [node for node in names_in(scope) if isinstance(node.ctx, ast.Store) and code.scope(node) is scope]
-    known = _read_before_the_edit(written) | code.bound(statement) | set(dir(builtins))
+    known = _read_before_the_edit(written) | code.bound(statement) | set(dir(builtins)) | _named_elsewhere(written.old)
     for node in written.code.parts(statement):
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in known | code.local_names(node):
             continue
@@ -111,6 +112,15 @@ def _read_before_the_edit(written: _Written) -> set[str]:
         if there is not None and _has_same_targets(there, statement):
             return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
     return set()
+
+
+def _named_elsewhere(old: Code) -> set[str]:
+    """Names that a cell reads at top level and never assigns: another cell has given them a value."""
+    if not cell_label(old.file):
+        return set()
+    outside = [node for node in names_in(old.tree) if old.scope(node) is old.tree]
+    read = {node.id for node in outside if isinstance(node.ctx, ast.Load)}
+    return read - {node.id for node in outside if isinstance(node.ctx, ast.Store)}
 
 
 def _has_same_targets(one: ast.stmt, other: ast.stmt) -> bool:
