@@ -20,9 +20,11 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_of, to_site
 from devwidget.capture.source_code.classes import functions_of
-from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.expressions import Scope, means
 from devwidget.capture.source_code.frames import deep_tensors
+from devwidget.capture.source_code.module_moves import find_module_moves
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_origin
+from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
@@ -62,11 +64,13 @@ def add_story(operand: Operand, asked: Asked) -> Operand:
         if weights is not None:
             root, tensor = left_behind(weights) or weights.find_root(), weights()
             asked = dataclasses.replace(asked, family=asked.family if tensor is None else [tensor])
-    if root is None or root.site is None:
+    if root is None or root.site is None or is_outdated(root.site.code):
         origin, held = _read_origin(asked)
     else:
         origin, held = _recorded_origin(asked, root, root.site), _find_holder(asked, root)
         promotion = _promotion_at(root) if asked.aspect == "dtype" else None
+    if held is not None and asked.aspect == "device":
+        origin, held = _moved_away(asked, origin, held)
     return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion)
 
 
@@ -82,6 +86,21 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
         if is_parameter(each) and not is_among(each, family):
             family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which another object may keep
     return family
+
+
+def _moved_away(asked: Asked, origin: Origin, held: Held) -> tuple[Origin, Held]:
+    """Return the line that took a whole module from the right device, where an earlier line had put it."""
+    module = dict(asked.state.tracker.list_modules()).get(held.left_behind or "")
+    if held.left_behind is None or module is None:
+        return origin, held
+    moves = find_module_moves(asked.frames, module)
+    was_there = any(means(move.device, asked.target) for move in moves[:-1])
+    if not was_there or not means(moves[-1].device, asked.tensor.device):
+        return origin, held
+    if not origin.is_move:
+        call = statements.assigned_call(moves[-1].site.text)[0]
+        origin = Origin(moves[-1].site, origin.tensors, call, is_move=True)
+    return origin, dataclasses.replace(held, moved_away=True)
 
 
 # As it was recorded.
@@ -247,5 +266,5 @@ def _find_line_of_object(asked: Asked) -> Site | None:
         registered = own_tensors(owner).items() if is_module(owner) else ()
         for name, value in (*registered, *copy_items(dict_of(owner))):
             if type(name) is str and any(is_among(tensor, asked.family) for tensor in tensors_in(value, depth=2)):
-                return classes.attribute_assignment(type(owner), name)
+                return classes.find_filling(type(owner), name)
     return None

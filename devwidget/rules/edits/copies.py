@@ -9,7 +9,8 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Fault, Trace
+from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code, root_of
 
@@ -34,6 +35,20 @@ def copy_moved(site: Site | None, model: str) -> Fix | None:
             _copy(draft, statement, moves[0], moves[0].func.value, model)
 
     return mended(site, Message("`Module.to` moves in place: move a copy, and leave the model where it is"), change)
+
+
+def move_back(fault: Fault) -> Fix | None:
+    """`model.to(device)` above the statement of the top level that uses the model."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        code = draft.code
+        if not isinstance(code.scope(statement), ast.Module) or not fault.model_name.isidentifier():
+            return
+        outer = next(each for each in (statement, *code.around(statement)) if each in code.tree.body)
+        if isinstance(outer, ast.stmt):
+            draft.insert_above(outer, f"{fault.model_name}.to({written_device(code, outer, fault.target)})")
+
+    return mended(fault.site, Message("move it back before it is used"), change)
 
 
 def _places(call: ast.Call) -> bool:

@@ -20,7 +20,7 @@ from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.copies import copy_moved, is_moved_away
+from devwidget.rules.edits.copies import copy_moved, is_moved_away, move_back
 from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_there, built_at
@@ -59,9 +59,15 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) 
         why=_why(fault),
         birth=_birth(stray),
         fixes=_list_fixes(Case(fault, stray, literal, trace)),
-        notes=(_whereabouts(fault, stray),),
+        notes=_notes(fault, stray),
         cause=_cause(fault, stray),
     )
+
+
+def _notes(fault: Fault, stray: Operand) -> Iterator[Message]:
+    yield _whereabouts(fault, stray)
+    if stray.listed is not None:
+        yield Message("appended at {place}: {text}", place=str(stray.listed), text=stray.listed.text)
 
 
 def _birth(stray: Operand) -> Site | None:
@@ -170,11 +176,14 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
 
 def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
     fault = case.fault
-    if held.left_behind is None or not is_moved_away(case.trace, case.stray.birth, fault.target):
+    is_away = held.moved_away or is_moved_away(case.trace, case.stray.birth, fault.target)
+    if held.left_behind is None or not is_away:
         yield from parameter_candidates(case)
         yield from _describe_moves(case, held)
         return
     yield copy_moved(case.stray.birth, fault.model_name)
+    if held.left_behind == "":
+        yield move_back(fault)
     if case.is_between_gpus:  # the move may be intended: peft shares weights between layers of two GPUs
         yield move_where_used(case)
     yield Fix(Message("move it back before it is used"), f"{_spell_module(fault, held.left_behind)}.to({str(fault.target)!r})")
