@@ -165,6 +165,8 @@ def _names_placement(error: object, words: str) -> bool:
 
 def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...]) -> str:
     words = of_worker(reading.error)[0]
+    if reading.outdated:
+        return Message("`{file}` has changed since Python loaded it: reload it, or restart the kernel", file=reading.outdated)
     if findings:
         return Message("likely cause, read from the frames of the exception:")
     if words.startswith(_FULL):
@@ -207,7 +209,9 @@ def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
     if reading.from_worker:
         yield Message("raised in a DataParallel worker: its variables are lost, only the text of its traceback is left")
     for finding in findings:
-        if finding.birth is None and finding.kind not in ("replica-state-lost", "parallel-io", "unsupported-on-device"):
+        is_cured = any(fix.edits for fix in finding.fixes)
+        kinds = "replica-state-lost", "parallel-io", "unsupported-on-device"
+        if finding.birth is None and not is_cured and finding.kind not in kinds:
             yield Message("the line that created or moved the tensor is no longer in these frames; trace a run to find it")
     if any(fault.phase == "backward" for fault in reading.faults):
         yield Message("the forward line of this gradient is known only while the step runs")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -65,9 +65,9 @@ class ErrorContext:
         return innermost_user(self.frames[: self.frames.index(frame)]) or frame
 
 
-def context_of(error: BaseException) -> ErrorContext:
-    """Read an exception's traceback."""
-    frames = traceback_frames(error.__traceback__)
+def context_of(error: BaseException, above: Sequence[TracebackType] = ()) -> ErrorContext:
+    """Read an exception's traceback; `above` has the steps above the frame that caught it."""
+    frames = traceback_frames(error.__traceback__, above)
     in_worker = worker_error(error)
     if in_worker is not None:
         frames += traceback_frames(in_worker.__traceback__)

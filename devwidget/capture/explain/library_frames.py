@@ -162,7 +162,7 @@ def absent_gpus(context: ErrorContext) -> None:
 
 def unwatched_call(context: ErrorContext) -> None:
     """Report a call that function modes do not see, such as `torch.load`."""
-    meet_unwatched(context.state, context.error)
+    meet_unwatched(context.state, context.error, context.frames)
 
 
 def vector_of_losses(context: ErrorContext) -> None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType, SimpleNamespace
+from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import handle_torch_function
 
 from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
-from devwidget.capture.explain.lost_operands import devices_named, made_there
+from devwidget.capture.explain.lost_operands import devices_named, made_there, unmoved_object
 from devwidget.capture.explain.own_checks import meet_own_check
 from devwidget.capture.explain.replica_errors import (
     failure_site,
@@ -23,7 +24,7 @@ from devwidget.capture.explain.replica_errors import (
     is_from_replica,
     mark_replica,
 )
-from devwidget.capture.explain.traceback_frames import chain_of, traceback_frames
+from devwidget.capture.explain.traceback_frames import callers_of, chain_of, traceback_frames
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
@@ -34,10 +35,12 @@ from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
+from devwidget.capture.source_code.source_files import is_outdated
+from devwidget.capture.source_code.stack import steps_down
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CUDA, KINDS
 from devwidget.records.errors import error_text, message
-from devwidget.records.site import Site
+from devwidget.records.site import Site, file_label
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
@@ -56,6 +59,7 @@ class Reading:
         troubles: errors of devwidget itself.
         from_worker: it was raised in a worker thread whose frames no longer exist.
         raised: the exception that was finally raised, if it is another one.
+        outdated: the file of the line, if it has been edited since Python loaded it; nothing is read from it then.
     """
 
     error: str
@@ -66,13 +70,16 @@ class Reading:
     troubles: tuple[str, ...]
     from_worker: bool
     raised: str = ""
+    outdated: str = ""
 
 
 def read_error(error: BaseException) -> Reading:
     """Read an exception, or the first one in its chain of causes that is about devices or dtypes."""
-    readings = []
-    for each in chain_of(error):
-        readings.append(_read(each))
+    readings, outer = list[Reading](), list[TracebackType]()
+    for each in chain_of(error, hidden=True):
+        above = callers_of(each, outer)
+        outer = [*above, *steps_down(each.__traceback__)]
+        readings.append(_read(each, above))
         if readings[-1].faults:
             if len(readings) == 1:
                 return readings[0]
@@ -98,14 +105,16 @@ def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], di
     return None
 
 
-def _read(error: BaseException) -> Reading:
-    context = context_of(error)
+def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
+    context = context_of(error, above)
+    if context.user is not None and is_outdated(context.user.f_code):
+        return _refuse_to_read(context, context.user)
     in_worker = is_from_replica(context)
     is_text_alone = in_worker and context.raised is context.error
     try:
         _run_readers(context, (*library_frames.ALL, from_replica, from_wrapper))
         if not is_text_alone:
-            _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there))
+            _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there, unmoved_object))
         if in_worker:
             mark_replica(context)
         faults = context.state.log.faults_seen()
@@ -116,6 +125,13 @@ def _read(error: BaseException) -> Reading:
     module = context.state.tracker.module
     troubles = tuple(context.state.log.troubles)
     return Reading(error_text(context.raised), site, module, faults, values, troubles, is_text_alone)
+
+
+def _refuse_to_read(context: ErrorContext, user: FrameType) -> Reading:
+    """Return a reading without faults: the line that failed is one of the old file."""
+    file = user.f_code.co_filename
+    site = Site(file, user.f_lineno, "", user.f_code.co_name)
+    return Reading(context.error_text, site, None, (), (), (), from_worker=False, outdated=file_label(file))
 
 
 def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
@@ -129,7 +145,7 @@ def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext
 
 
 def _own_check(context: ErrorContext) -> None:
-    meet_own_check(context.state, context.error)
+    meet_own_check(context.state, context.error, context.frames)
 
 
 def _failed_call(context: ErrorContext) -> None:
@@ -182,6 +198,9 @@ def _by_its_words(context: ErrorContext) -> None:
 
 def _call_of(frame: FrameType) -> Call:
     """Return the call that a frame was making; without source, a call of its function with what its code names."""
+    if frame.f_code is handle_torch_function.__code__:
+        variables = locals_of(frame)
+        return Call(variables["public_api"], tuple(variables["args"]), dict(variables["kwargs"]))
     call = failing_call(frame)
     if call is not None:
         return call
@@ -204,9 +223,15 @@ def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operan
         for operand in fault.operands:
             written[operand.argument] = operand.expression or operand.source
     names, seen = Names(context.state, user), list[torch.Tensor]()
+    lists = set[tuple[str, torch.dtype, torch.device]]()  # a list is shown by one item
     for label, tensor in _tensors_met(user, context.below):
         name = names.expression(tensor) or written.get(label) or label
         is_word_of_torch = name[0].isdigit() or name == "input"  # which tells the reader nothing
+        owner, _, place = name.rpartition("[")
+        if place[:-1].isdigit():
+            if (owner, tensor.dtype, tensor.device) in lists:
+                continue
+            lists.add((owner, tensor.dtype, tensor.device))
         if not is_word_of_torch and len(seen) < MOST_VALUES and not is_among(tensor, seen):
             seen.append(tensor)
             yield operand_of(tensor, name, name)

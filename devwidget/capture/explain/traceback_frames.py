@@ -31,22 +31,36 @@ class TracebackFrame:
         return self.frame.f_locals
 
 
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes, each once."""
+def chain_of(error: BaseException | None, *, hidden: bool = False) -> Iterator[BaseException]:
+    """Yield an exception and its causes, each once; `hidden` includes those that `raise ... from None` hides."""
     seen: list[BaseException] = []
     while error is not None and not is_among(error, seen):
         seen.append(error)
         yield error
-        if error.__cause__ is None and error.__suppress_context__:
+        if error.__cause__ is None and error.__suppress_context__ and not hidden:
             return
         cause = error.__cause__  # not `or`: an exception may have a `__bool__`
         error = cause if cause is not None else error.__context__
 
 
-def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
-    """Return the frames of a traceback, outermost first, without devwidget's frames."""
+def callers_of(cause: BaseException, outer: Sequence[TracebackType]) -> list[TracebackType]:
+    """Return the steps above a caught exception, whose own traceback begins in the frame that caught it.
+
+    Args:
+        cause: the exception that was caught.
+        outer: the whole traceback of the exception that was raised in its place.
+    """
+    first = cause.__traceback__
+    for at, step in enumerate(outer):
+        if first is not None and step.tb_frame is first.tb_frame:
+            return list(outer[:at])
+    return []
+
+
+def traceback_frames(trace: TracebackType | None, above: Sequence[TracebackType] = ()) -> list[FrameType]:
+    """Return the frames of a traceback, outermost first, without devwidget's frames; the frames of `above` come first."""
     found: list[FrameType] = []
-    for step in steps_to_show(trace):
+    for step in steps_to_show(trace, above):
         code, back = step.tb_frame.f_code, found[-1] if found else None
         past = TracebackFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
         found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
@@ -58,12 +72,12 @@ def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:
     return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
 
 
-def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
+def steps_to_show(trace: TracebackType | None, above: Sequence[TracebackType] = ()) -> Iterator[TracebackType]:
     """Yield a traceback without devwidget's frames.
 
     The innermost user frame and the library calls below it stay; everything below a devwidget frame is removed.
     """
-    steps = list(steps_down(trace))
+    steps = [*above, *steps_down(trace)]
     last = max((at for at, step in enumerate(steps) if not is_library(step.tb_frame.f_code.co_filename)), default=-1)
     for at, step in enumerate(steps):
         if not is_own(step.tb_frame.f_code.co_filename):

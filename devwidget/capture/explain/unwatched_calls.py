@@ -25,12 +25,12 @@ from devwidget.records.errors import error_text, message
 _READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(?: (\d+))?")
 
 
-def meet_unwatched(state: RecordingState, error: BaseException) -> None:
+def meet_unwatched(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
     """Record a fault if such a call raised the exception.
 
     Only errors raised by the call itself count: the innermost line of the user requested it, directly or with a `with`.
     """
-    frames = traceback_frames(error.__traceback__)
+    frames = frames or traceback_frames(error.__traceback__)
     user = innermost_user(frames)
     if user is None or not isinstance(error, Exception):
         return
