@@ -50,10 +50,17 @@ class NotVisible(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class WrappedElsewhere(OneOf):
-    """A wrapper names other devices than its model's."""
+    """A wrapper names other devices than its model's.
+
+    Attributes:
+        device_ids: GPUs of the wrapper.
+        found: devices of the parameters and buffers.
+        split: whether whole layers are on different GPUs; `map` if a device map of accelerate put them there.
+    """
 
     device_ids: tuple[int, ...]
     found: tuple[DeviceId, ...]
+    split: Literal["", "layers", "map"] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,11 +217,77 @@ def test_text_is_gathered_into_nonsense_without_an_exception(tmp_path):
     ]
 
 
+WIDE = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 50_000)
+    def forward(self, x):
+        return self.layer(x)
+class WithLoss(Net):
+    def forward(self, x, y):
+        return F.cross_entropy(self.layer(x), y, reduction="none")
+x, y = torch.randn(64, 6).cuda(), torch.randint(50_000, (64,)).cuda()
+"""
+OUTSIDE = "model = nn.DataParallel(Net().cuda())\nF.cross_entropy(model(x), y).backward()\n"
+INSIDE = "model = nn.DataParallel(WithLoss().cuda())\nmodel(x, y).mean().backward()\n"
+
+
+def test_outputs_that_fill_the_first_gpu_are_a_hint_with_their_bytes(tmp_path):
+    (found,) = record(tmp_path, written(WIDE + OUTSIDE))
+    assert (found.kind, found.severity) == ("parallel-io", "info")
+    assert found.headline.startswith("cuda:0 gathers 12.2 MiB of outputs: its peak is ")
+    assert found.fixes[0].summary.startswith("compute the loss in `forward`")
+
+
+def test_a_loss_in_forward_and_outputs_without_a_loss_are_silent(tmp_path):
+    assert record(tmp_path, written(WIDE + INSIDE)) == []
+    assert record(tmp_path, written(WIDE + OUTSIDE.replace("F.cross_entropy(model(x), y).backward()", "model(x)"))) == []
+
+
+def test_a_batch_that_leaves_a_gpu_without_work_is_a_hint(tmp_path):
+    text = written(HEAD + "    def forward(self, x):\n        return self.layer(x)\n" + END.replace("randn(8", "randn(5"))
+    (found,) = record(tmp_path, text, gpus=4)
+    assert (found.kind, found.severity) == ("parallel-io", "info")
+    assert found.headline == "a batch of 5 reaches 3 of 4 GPUs; cuda:3 got no sample"
+    assert record(tmp_path, text, gpus=3) == []
+
+
+def test_a_short_last_batch_says_nothing(tmp_path):
+    end = END.replace(
+        "out = model(torch.randn(8, 6).cuda())", "for size in (8, 8, 5):\n    out = model(torch.randn(size, 6).cuda())"
+    )
+    assert record(tmp_path, written(HEAD + "    def forward(self, x):\n        return self.layer(x)\n" + end), gpus=4) == []
+
+
 def test_tensors_in_any_container_are_gathered_in_silence(tmp_path):
     body = '        return {"out": self.layer(x), "none": None, "both": [x, (x.sum().reshape(1),)], "empty": []}\n'
     text = written(HEAD + "    def forward(self, x):\n" + body + END)
     assert run_failing(tmp_path, text) is None
     assert record(tmp_path, text) == []
+
+
+SPLIT = """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.enter, self.leave = nn.Linear(6, 8).to("cuda:0"), nn.Linear(8, 3).to("cuda:1")
+    def forward(self, x):
+        return self.leave(self.enter(x).to("cuda:1"))
+net = Net()
+model = nn.DataParallel(net)
+out = model(torch.randn(8, 6).cuda())
+"""
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_a_model_split_over_gpus_loses_its_wrapper(tmp_path, mapped):
+    text = written(
+        SPLIT.replace("net = Net()", 'net = Net(); net.hf_device_map = {"enter": 0, "leave": 1}') if mapped else SPLIT
+    )
+    found = explained_and_cured(tmp_path, text)
+    assert found.kind == "parallel-misplaced"
+    assert found.fixes[0].code == "model = net"
+    others = ["move the model to `device_ids[0]`"] if not mapped else []
+    assert [fix.summary for fix in found.fixes[1:]] == others
 
 
 def test_an_error_while_gathering_is_one_to_explain():

@@ -117,6 +117,9 @@ def test_what_is_saved_says_that_nothing_was_found_or_how_the_step_ended():
     assert texts(clean) == ["no findings"]
     (failed, _), _ = saved_images(split_model(), Trace(error="ValueError: no"))
     assert texts(failed) == ["the step ended with ValueError: no"]
+    hint = replace(one_step().findings[0], severity="info")
+    (hinted, _), _ = saved_images(split_model(), Trace(error="ValueError: no", findings=(hint,)))
+    assert texts(hinted) == ["the step ended with ValueError: no"]
     assert len(saved_images(split_model(), None)) == 1
 
 

@@ -6,14 +6,14 @@ import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, own_parameters, walk_modules
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -75,6 +75,18 @@ def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, has_moved: 
     return known or built_at(wrapper, state, sys._getframe())
 
 
+def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
+    """Return whether a model is split over GPUs on purpose: each layer is whole on one, and none is on the CPU."""
+    parts = [part for _, part in walk_modules(model)]
+    places = [{tensor.device for tensor in own_parameters(part).values()} for part in parts]
+    devices = set().union(*places)
+    if len(devices) < 2 or any(device.type == "cpu" for device in devices) or any(len(place) > 1 for place in places):
+        return ""
+    if any("hf_device_map" in own(part) for part in parts):
+        return "map"
+    return "layers"
+
+
 def report_misplaced(
     wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, site: RawSite | None
 ) -> None:
@@ -100,6 +112,6 @@ def report_misplaced(
         healed=state.heal,
         birth=_find_birth(wrapper, tensor, len(found) > 1, state),
         model_name=state.tracker.model_name,
-        detail=WrappedElsewhere(device_ids=tuple(wrapper.device_ids), found=tuple(found)),
+        detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), _how_split(wrapper.module)),
     )
     state.log.log_fault(fault)

@@ -39,8 +39,9 @@ def draw_verdict(trace: Trace, width: int = 860) -> Markup:
 
 
 def _say_verdict(trace: Trace) -> tuple[str, list[Line]]:
-    if trace.findings:
-        first = translate_finding(trace.findings[0])
+    worst = trace.findings[0] if trace.findings else None
+    if worst is not None and not (trace.error and worst.severity == "info"):
+        first = translate_finding(worst)
         return _HUES.get(first.severity, SOFT_INK), list(_say_finding(first, len(trace.findings)))
     if trace.error:
         return WRONG, [("bold", INK, say("the step ended with {error}", error=trace.error.splitlines()[0]))]

@@ -1,4 +1,4 @@
-"""parallel-io: inputs or outputs of `DataParallel` cannot be split or joined as intended.
+"""parallel-io: inputs or outputs of `DataParallel` cannot be split or joined as intended, or not evenly.
 
 Why: every tensor is split along its first dimension, one piece per GPU, and outputs are joined along it.
 Bad: a `forward` that returns a scalar loss or a number; a hidden state of shape `[layers, batch, width]`.
@@ -21,6 +21,7 @@ from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
+from devwidget.rules.replicas.uneven_replicas import find_uneven
 
 
 @rule(
@@ -32,10 +33,11 @@ from devwidget.rules.registry import rule
     ),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each input or output that does not fit the wrapper."""
+    """One finding for each input or output that does not fit the wrapper, and hints on GPUs with less work."""
     for fault in trace.faults:
         if fault.what == "io":
             yield _make_finding(fault, fault.birth or _first_birth(fault))
+    yield from find_uneven(trace)
 
 
 def _first_birth(fault: Fault) -> Site | None:

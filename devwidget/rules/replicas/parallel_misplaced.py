@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
-from devwidget.records.finding import Fix
+from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
@@ -76,7 +76,13 @@ def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
 def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]:
     model, target, found = fault.model_name or "model", str(fault.target), wrapped.found
     first = found[0].index if len(found) == 1 else None
-    if len(found) > 1:
+    if wrapped.split:
+        words = Message("use the model without DataParallel: its layers are on several GPUs")
+        yield mended(fault.birth, words, _unwrapped, "likely")
+        yield Fix(words, "", "likely")
+        if wrapped.split == "map":
+            return
+    elif len(found) > 1:
         yield mended(
             fault.birth,
             Message("create it on the device of the rest of the model"),
@@ -95,10 +101,10 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     if first is not None:
         words = Message("put the model's GPU first in the list")
         yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, first), "likely")
-    yield mended(
-        fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _move_before_wrapping(d, s, target), "likely"
-    )
-    yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
+    words = Message("move the model to `device_ids[0]`")
+    confidence: Confidence = "choice" if wrapped.split else "likely"
+    moved = mended(fault.birth, words, lambda d, s: _move_before_wrapping(d, s, target), confidence)
+    yield moved or Fix(words, f"{model}.to({target!r})", confidence)
     if first is not None:
         ids = ",".join(map(str, wrapped.device_ids))
         yield Fix(
