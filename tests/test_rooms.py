@@ -14,7 +14,7 @@ from tests.test_imports import PACKAGE, extra_of
 FLOORS = {
     "capture": """
         torch_internals object_fields process_rank interrupts undo devices patching tensors modules walk restore validation
-        source_code other_threads step snapshot recording faults data_parallel patches modes memory
+        source_code other_threads step snapshot recording faults precision data_parallel patches modes memory
         background_births explain recorder
     """.split(),
     "records": """
@@ -22,7 +22,7 @@ FLOORS = {
         loading
     """.split(),
     "rules": """
-        wording edits found registry host_reads repeated_writes placement
+        wording edits dtype_edits found registry host_reads repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """

@@ -280,11 +280,13 @@ class Recorder:
         self._state.watching = contextlib.nullcontext  # a method would be a cycle, and its neighbours hold the whole model
 
     def _meet_last(self, error: BaseException) -> None:
+        from devwidget.capture.explain.half_gradients import meet_half_gradients
         from devwidget.capture.explain.own_checks import meet_own_check  # with the first exception, not with the import
         from devwidget.capture.explain.unwatched_calls import meet_unwatched
 
         try:
             meet_unwatched(self._state, error)
+            meet_half_gradients(self._state, error)
             meet_own_check(self._state, error)
         except Exception as trouble:  # a bug of ours must not take the place of the user's exception
             self._state.log.log_trouble(trouble)

@@ -27,11 +27,43 @@ class NoKernel(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class AutocastRegion:
+    """The line that begins an autocast region, and its device type; "" if unknown."""
+
+    site: Site
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class WrongDtype(OneOf):
-    """Dtypes that do not mix: the dtype of the others, or of a tensor that cannot hold a constant."""
+    """Dtypes that do not mix: the dtype of the others, or of a tensor that cannot hold a constant.
+
+    Attributes:
+        autocast: the region that made an operand low precision, or one around the call that is for another device.
+        backward: the hand-written `backward` that failed, whose gradients have the dtype of the outputs.
+    """
 
     wanted: str
     is_constant: bool = False
+    autocast: AutocastRegion | None = None
+    backward: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HalfGradients(OneOf):
+    """A GradScaler got float16 gradients: their number, the line that creates the optimizer, and the step's autocast region."""
+
+    count: Size
+    optimizer: Site | None = None
+    autocast: AutocastRegion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UnsafeLoss(OneOf):
+    """A loss that autocast refuses, whether its input is the result of a sigmoid, and the region."""
+
+    is_sigmoid: bool
+    autocast: AutocastRegion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +240,8 @@ FaultDetail = (
     Compared
     | NoKernel
     | WrongDtype
+    | HalfGradients
+    | UnsafeLoss
     | NotBuilt
     | NotVisible
     | WrappedElsewhere

@@ -15,6 +15,7 @@ from torch import nn
 from devwidget.capture.data_parallel import constructions, faults
 from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
+from devwidget.capture.explain.half_gradients import meet_half_gradients
 from devwidget.capture.explain.unwatched_calls import meet_unwatched
 from devwidget.capture.faults import leaves, uncalled
 from devwidget.capture.faults.operand_names import Names
@@ -165,6 +166,11 @@ def unwatched_call(context: ErrorContext) -> None:
     meet_unwatched(context.state, context.error, context.frames)
 
 
+def half_gradients(context: ErrorContext) -> None:
+    """Report a GradScaler that got float16 gradients."""
+    meet_half_gradients(context.state, context.error)
+
+
 def vector_of_losses(context: ErrorContext) -> None:
     """Report `backward` on several numbers: DataParallel gathered one scalar loss from each replica."""
     if context.user is None or "only for scalar outputs" not in message(context.error):
@@ -270,6 +276,7 @@ ALL = (
     misplaced_wrapper,
     absent_gpus,
     unwatched_call,
+    half_gradients,
     vector_of_losses,
     wrong_gradient,
 )

@@ -6,6 +6,7 @@ import ast
 import linecache
 import sys
 import textwrap
+from types import FrameType
 
 from devwidget.capture.source_code.source_files import Function, read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
@@ -39,6 +40,14 @@ def segment(filename: str, where: tuple[int, int, int, int]) -> str:
 def site_at(filename: str, line: int, function: str = "") -> Site:
     """Return the place of the statement that begins at a line."""
     return Site(filename, line, statement_text(filename, line), function)
+
+
+def definition_site(frame: FrameType) -> Site:
+    """Return the first line of the function of a frame, a decorator if it has one."""
+    code = frame.f_code
+    return Site(
+        code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip(), code.co_name
+    )
 
 
 def assignment(filename: str, name: str, before: int) -> Site | None:

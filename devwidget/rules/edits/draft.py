@@ -97,6 +97,10 @@ class Draft:
         """New lines above a statement."""
         self._insert(own_lines(statement).start, statement, text)
 
+    def decorate(self, function: ast.FunctionDef, text: str) -> None:
+        """A decorator next to the function, below those that it has."""
+        self._insert(function.lineno, function, text)
+
     def insert_below(self, statement: ast.stmt, text: str) -> None:
         """New lines below a simple statement."""
         self._insert((statement.end_lineno or statement.lineno) + 1, statement, text)

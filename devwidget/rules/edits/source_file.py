@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
 from devwidget.records.syntax import parsed as parsed_file
 
@@ -223,6 +223,22 @@ def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     if tree is not None:
         return Code(file, tuple(line.rstrip("\n") for line in lines), tree)
     return None
+
+
+def has_torch(code: Code) -> bool:
+    """Return whether a file can use the name `torch`; a notebook may import it in another cell."""
+    if cell_label(code.file) or uses_name(code, "torch"):
+        return True
+    for node in code.tree.body:
+        for alias in node.names if isinstance(node, ast.Import) else ():
+            if (alias.asname or alias.name) == "torch":
+                return True
+    return False
+
+
+def uses_name(code: Code, name: str) -> bool:
+    """Return whether a file has a variable of a name."""
+    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(code.tree))
 
 
 def _read_kept_text(site: Site) -> Code | None:

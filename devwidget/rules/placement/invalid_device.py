@@ -15,11 +15,10 @@ from devwidget.records.device import CUDA, CURRENT_SETTERS, HOST_CONSTRUCTORS, K
 from devwidget.records.fault_details import NotBuilt, NotVisible
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import cell_label
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended, read_to
-from devwidget.rules.edits.source_file import Code, code_of_site
+from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
@@ -151,7 +150,7 @@ def _is_there(kind: str) -> str:
 def _choose_at_only_literal(fault: Fault) -> Fix | None:
     """The one literal of the file with this device, such as the default of an argument: it becomes a choice."""
     code = code_of_site(fault.site)
-    if code is None or not _has_torch(code):
+    if code is None or not has_torch(code):
         return None
     literals = [node for node in ast.walk(code.tree) if isinstance(node, ast.Constant) and node.value == fault.requested]
     if len(literals) != 1:
@@ -164,7 +163,7 @@ def _choose_at_only_literal(fault: Fault) -> Fix | None:
 def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -> None:
     """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a new line that chooses the device."""
     code, requested = draft.code, fault.requested
-    if not _has_torch(code):
+    if not has_torch(code):
         return
     if isinstance(statement, ast.Assign):
         literal = _assigned_device(statement.value, requested)
@@ -175,7 +174,7 @@ def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -
     if not asks:
         _replace_types(draft, statement, kind)
         _guard_call(draft, statement, kind)
-    if not asks or _uses_name(code, "device"):
+    if not asks or uses_name(code, "device"):
         return
     chosen = requested if ":" in requested else kind
     draft.insert_above(statement, f"device = {_choice_of(chosen, fault)}")
@@ -201,21 +200,6 @@ def _guard_call(draft: Draft, statement: ast.stmt, kind: str) -> None:
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))) if ast.unparse(owner) == f"torch.{kind}":
             draft.rewrite(statement, f"if torch.{kind}.is_available():\n    {draft.code.text(statement)}")
-
-
-def _has_torch(code: Code) -> bool:
-    """Whether the file can use the name `torch`; a notebook may import it in another cell."""
-    if cell_label(code.file) or _uses_name(code, "torch"):
-        return True
-    for node in code.tree.body:
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if (alias.asname or alias.name) == "torch":
-                return True
-    return False
-
-
-def _uses_name(code: Code, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(code.tree))
 
 
 def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:

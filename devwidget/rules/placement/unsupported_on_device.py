@@ -17,8 +17,8 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import arguments_in, parsed_expression
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.dtype_edits import without_cast
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.dtypes import without_cast
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule

@@ -11,18 +11,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.fault_details import WrongDtype
+from devwidget.records.fault_details import AutocastRegion, HalfGradients, UnsafeLoss, WrongDtype
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.dtype_edits import LOW, autocast_for, float_parameters, loss_of_logits, with_autocast_in_backward
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import name_of, strays_in
+from devwidget.rules.wording import name_of, path_of, strays_in
 
 
 @rule(
@@ -75,16 +76,57 @@ def _constant(fault: Fault, stray: Operand) -> Found:
     )
 
 
+def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
+    keep = Message("keep the trained parameters in float32; autocast casts them in forward")
+    wrap = Message("keep the parameters in float32 and run forward in `torch.autocast`")
+    name = path_of(stray) or stray.expression
+    if not name:
+        whose = Message("{count} gradients are float16", count=detail.count)
+    elif detail.count == 1:
+        whose = Message("the gradient of `{name}` is float16", name=name)
+    else:
+        whose = Message("the gradients of `{name}` and {count} more are float16", name=name, count=detail.count - 1)
+    has_autocast = detail.autocast is not None
+    return Found(
+        fault,
+        Message("GradScaler got float16 gradients"),
+        why=Message("GradScaler unscales gradients of float32 parameters; a float16 parameter has a float16 gradient"),
+        birth=stray.birth,
+        fixes=(float_parameters(detail.optimizer, keep) if has_autocast else None, Fix(keep if has_autocast else wrap, "")),
+        notes=(whose,),
+    )
+
+
+def _unsafe_loss(fault: Fault, detail: UnsafeLoss) -> Found:
+    logits = Message("return logits, without the sigmoid, and take the loss that has the sigmoid in it")
+    notes = []
+    if detail.autocast is not None:
+        notes.append(Message("autocast begins at {place}", place=detail.autocast.site))
+    return Found(
+        fault,
+        Message("`{call}` runs in an autocast region", call=fault.call),
+        why=Message("its gradient may not fit into float16, so autocast refuses it"),
+        fixes=(loss_of_logits(fault, logits) if detail.is_sigmoid else None, Fix(logits, "BCEWithLogitsLoss")),
+        notes=notes,
+    )
+
+
 def _make_finding(fault: Fault, stray: Operand) -> Found:
-    if isinstance(fault.detail, WrongDtype) and fault.detail.is_constant:
-        return _constant(fault, stray)
+    match fault.detail:
+        case WrongDtype(is_constant=True):
+            return _constant(fault, stray)
+        case HalfGradients() as detail:
+            return _half_gradients(fault, stray, detail)
+        case UnsafeLoss() as detail:
+            return _unsafe_loss(fault, detail)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return Found(
         fault,
         Message("`{call}` got {types} tensors", call=fault.call, types=listed(types)),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
-        notes=_notes(fault, stray),
+        notes=(*_notes(fault, stray), *_notes_on_autocast(fault)),
+        cause=_line_id(fault.detail.backward) if isinstance(fault.detail, WrongDtype) else "",
     )
 
 
@@ -108,8 +150,48 @@ def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
     return typed, Message("{name} is {dtype} because of `{call}`, which got {wanted}", **facts)
 
 
+def _notes_on_autocast(fault: Fault) -> Iterator[Message]:
+    """Which autocast region made the dtypes differ."""
+    detail = fault.detail
+    if not isinstance(detail, WrongDtype) or detail.autocast is None:
+        return
+    region = detail.autocast
+    if _is_for_another_device(fault, region):
+        yield Message(
+            "the autocast region at {place} casts only on {device}; these tensors are on {target}",
+            place=region.site,
+            device=region.device,
+            target=fault.target,
+        )
+        return
+    low = next((operand for operand in fault.operands if operand.dtype in LOW), None)
+    if detail.backward is not None:
+        yield Message("autocast at {place} casts in forward; backward runs without it", place=region.site)
+    elif low is not None:
+        facts = {"place": region.site, "name": name_of(fault, low), "dtype": low.dtype}
+        yield Message("autocast at {place} made {name} {dtype}", **facts)
+
+
+def _is_for_another_device(fault: Fault, region: AutocastRegion) -> bool:
+    return bool(region.device) and fault.target is not None and region.device != fault.target.kind
+
+
+def _fix_autocast(fault: Fault) -> Fix | None:
+    """The edit of the region, or of the hand-written function in it."""
+    detail = fault.detail
+    if not isinstance(detail, WrongDtype) or detail.autocast is None or fault.target is None:
+        return None
+    device = fault.target.kind
+    if _is_for_another_device(fault, detail.autocast):
+        return autocast_for(detail.autocast, device, Message("cast on {device}", device=device))
+    if detail.backward is not None:
+        return with_autocast_in_backward(detail.backward, device, Message("run backward as autocast runs forward"))
+    return None
+
+
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = _wanted_by(fault)
+    yield _fix_autocast(fault)
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(

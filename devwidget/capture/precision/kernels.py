@@ -21,7 +21,7 @@ _NO_KERNEL = re.compile(
 )
 _NAMED = re.compile(r"(?:not implemented for '|Unsupported dtype |tensors? but got |of scalar type: )(\w+)")
 _SIZES = re.compile(r"got a signal size of *\[([\d, ]+)\]")
-_LOW = torch.float16, torch.bfloat16
+LOW = torch.float16, torch.bfloat16
 _OTHER_NAMES = {"Byte": torch.uint8, "Char": torch.int8, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128}
 
 
@@ -53,7 +53,7 @@ def _find_dtype(call: FailedCall, text: str) -> torch.dtype | None:
     found = dtype_named(named[1]) if named is not None else None
     if found is not None:
         return found
-    return next((tensor.dtype for tensor in call.tensors() if tensor.dtype in _LOW), None)
+    return next((tensor.dtype for tensor in call.tensors() if tensor.dtype in LOW), None)
 
 
 def dtype_named(name: str) -> torch.dtype | None:
@@ -78,6 +78,6 @@ def _widened(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
 
 
 def _narrowed(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
-    if lacking is not None and lacking in _LOW and tensor.dtype == torch.float32:
+    if lacking is not None and lacking in LOW and tensor.dtype == torch.float32:
         return tensor.to(lacking)
     return tensor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from types import FrameType
@@ -9,14 +10,20 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import own_parameters, walk_modules
 from devwidget.capture.object_fields import is_a, is_exactly
+from devwidget.capture.precision.autocast_regions import region_around, region_before, region_of_line
+from devwidget.capture.precision.kernels import LOW
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
+from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.source_code.stack import user_frames
+from devwidget.capture.tensors import is_parameter, tensors_in
 from devwidget.records.errors import message
-from devwidget.records.fault_details import WrongDtype
+from devwidget.records.fault_details import AutocastRegion, WrongDtype
 
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 
@@ -31,8 +38,37 @@ def handle_failure(call: FailedCall) -> Any:
     wanted = _wanted(call, floats)
     strays = [tensor for tensor in floats if tensor.dtype != wanted]
     out = call.again_changing(strays, lambda tensor: tensor.to(wanted))
-    call.report("dtype", strays, floats[0].device, out, WrongDtype(format_dtype(wanted)))
+    target = floats[0].device
+    backward = _hand_written_backward(call.frame)
+    detail = WrongDtype(
+        format_dtype(wanted),
+        autocast=_find_region(call, floats, backward),
+        backward=statements.definition_site(backward) if backward is not None else None,
+    )
+    call.report("dtype", strays, target, out, detail)
     return out
+
+
+def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameType | None) -> AutocastRegion | None:
+    """Return the autocast region that made an operand low precision, or one around the call that is for another device."""
+    frames = list(user_frames(call.frame))
+    around = region_around(frames)
+    if around is not None and around.device not in ("", floats[0].device.type):
+        return around
+    low = next((tensor for tensor in floats if tensor.dtype in LOW and not is_parameter(tensor)), None)
+    if low is None:
+        return None
+    if backward is not None:
+        return region_before(frames)
+    names = operand_names.Names(call.state, call.frame)
+    operand = names.with_birth(operand_of(low, "", ""), low, low.device, of_dtype=True)
+    if operand.birth is None or _is_cast(operand.birth.text):
+        return None
+    return region_of_line(frames, operand.birth)
+
+
+def _is_cast(text: str) -> bool:
+    return any(word in text for word in ("half", "float16", "dtype"))
 
 
 def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
@@ -74,15 +110,22 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
 
 
 def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
-    """Return the arguments of a hand-written `backward`. Its gradients have the dtype of the outputs, whatever `forward`
-    saved.
-    """
-    if frame is None:
+    """Return the gradients that a hand-written `backward` got. They have the dtype of the outputs, whatever `forward` saved."""
+    found = _hand_written_backward(frame)
+    if found is None:
         return []
-    arguments = list(locals_of(frame).values())[: frame.f_code.co_argcount]
-    if not arguments or not is_a(arguments[0], torch.autograd.function.BackwardCFunction):
-        return []
-    return [each for each in arguments[1:] if is_tensor(each)]
+    code, variables = found.f_code, locals_of(found)
+    names = code.co_varnames[1 : code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+    return list(tensors_in([variables.get(name) for name in names]))
+
+
+def _hand_written_backward(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the user's `backward` that runs, whose first argument is the context."""
+    for each in user_frames(frame):
+        arguments = list(locals_of(each).values())[: each.f_code.co_argcount]
+        if arguments and is_a(arguments[0], torch.autograd.function.BackwardCFunction):
+            return each
+    return None
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:

@@ -1,0 +1,1 @@
+"""Failed calls about dtypes, and the autocast regions behind them."""
