@@ -11,6 +11,11 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
 PROGRAMS = {
+    "an index for states on two GPUs": """def reorder(past, order):
+    return [state.index_select(0, order) for state in past]
+past = [torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")]
+reorder(past, torch.tensor([1, 0], device="cuda:0"))
+""",
     "a name that the failing call and a test beside it read": """class Best:
     best = None
     def is_better(self, current):

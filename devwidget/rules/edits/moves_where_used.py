@@ -23,6 +23,10 @@ def move_where_used(case: Case) -> Fix | None:
     draft = Draft(code)
     if is_inplace(fault.call) and fault.operands[0].stray and fault.operands[0].shape:
         return _to_the_written(fault, draft, statement)
+    partner = _inner_partner(fault, code, statement) if case.is_between_gpus else ""
+    if partner:
+        done = [_inline(draft, statement, fault, stray, f".to({partner}.device)") for stray in strays]
+        return fix(Message("move it where it is used"), draft) if all(done) else None
     device = device_here(fault, code, statement, literal=case.literal)
     if not device:
         return None
@@ -94,6 +98,18 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
         return f"{best[0]}.device"
     if literal or str(fault.target) == "cpu":
         return repr(str(fault.target))
+    return ""
+
+
+def _inner_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
+    """The variable of a comprehension that the stray meets: on another turn it may be on another device."""
+    inner = _inner_names(code, statement)
+    if not code.alike(statement, fault.expression):
+        return ""
+    partners = [operand for operand in fault.operands if not operand.stray and operand.device == fault.target]
+    names = [operand.expression for operand in partners if operand.shape]
+    if names and all(name in inner for name in names):
+        return names[0]
     return ""
 
 
