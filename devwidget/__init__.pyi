@@ -2,7 +2,7 @@
 
 from devwidget import integrations as integrations
 from devwidget._version import __version__ as __version__
-from devwidget.api import Recording, allow, check, compare, explain, record, show, simulate, snapshot, trace
+from devwidget.api import Recording, allow, check, compare, explain, memory_holders, record, show, simulate, snapshot, trace
 from devwidget.capture.step.batch import Inputs
 from devwidget.extras.plan.api import place, plan
 from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout
@@ -25,6 +25,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, UnreadableError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix, RankRole
+from devwidget.records.held_memory import HeldMemory
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.parallel import DataParallelCall
 from devwidget.records.schema.record import Record
@@ -51,6 +52,7 @@ __all__ = [
     "Finding",
     "Fix",
     "Generation",
+    "HeldMemory",
     "Inputs",
     "LargestBatch",
     "Layout",
@@ -86,6 +88,7 @@ __all__ = [
     "compare",
     "explain",
     "load",
+    "memory_holders",
     "open",
     "place",
     "plan",

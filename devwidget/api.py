@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import pathlib
+import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
@@ -20,6 +21,7 @@ from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
+from devwidget.capture.memory.held_memory import find_memory_holders
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_loader, make_arguments, moves_on
 from devwidget.capture.step.step import Step
@@ -51,9 +53,11 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
+from devwidget.records.held_memory import HeldMemory
 from devwidget.records.schema.public_calls import refuse_unknown, says_what_fits
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.style.units import format_bytes as format_bytes
 from devwidget.saved_files import load as load
 from devwidget.saved_files import open as open
 from devwidget.views.compare import compare_traces
@@ -69,7 +73,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "record", "set_language", "show", "simulate", "snapshot", "trace",
+    "explain", "is_about_placement", "load", "memory_holders", "open", "record", "set_language", "show", "simulate",
+    "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -296,6 +301,19 @@ def explain(error: BaseException | None = None) -> Explanation:
         told = offer_explained(told, found)
     remember_findings(told.findings)
     return told
+
+
+@says_what_fits
+def memory_holders() -> HeldMemory:
+    """Return who keeps memory of each device in use: variables, running calls, displayed results, the last error.
+
+    Only reads. What frees memory is named only where nothing else that devwidget can count keeps it. Objects in reference
+    cycles are freed by `gc.collect()`. `%devwidget memory` prints it, with what was freed since the last time.
+
+    Returns:
+        A frozen record to print, with the holders of each device, in bytes. Each storage counts for one holder.
+    """
+    return find_memory_holders(read_memory(virtual_gpus()), frame=sys._getframe(1))
 
 
 def is_about_placement(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from devwidget.records.explanation import Explanation
     from devwidget.records.finding import Edit
 
-COMMANDS = ("why", "fix", "simulate", "births", *extras.offered("magics"), "help")
+COMMANDS = ("why", "fix", "memory", "simulate", "births", *extras.offered("magics"), "help")
 HELP = "%devwidget help"
 _applied: set[Edit] = set()
 """Edits of cells that `%devwidget fix apply` has offered as the next cell."""
@@ -111,6 +111,7 @@ _LINES = {
     "%devwidget why": Message("explain the last device or dtype exception"),
     "%devwidget fix": Message("show the fixes of the last trace or explanation as a diff"),
     "%devwidget fix apply": Message("write the fixes to your files, with a backup, or to the next cell"),
+    "%devwidget memory": Message("show which variables keep memory of each device in use, and what frees it"),
     "%devwidget simulate N [MEMORY]": Message("start N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop the virtual GPUs; `%devwidget simulate` alone shows them"),
     "%devwidget births on | off": Message(
@@ -211,6 +212,7 @@ class LineMagic:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self._of_extras: dict[str, Any] = {}
+        self._allocated: dict[Any, int] = {}
         self.__doc__ = f"{said(_SUMMARY)}\n\n{usage_lines()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
@@ -219,6 +221,7 @@ class LineMagic:
         commands = {
             "why": self._print_explanation,
             "fix": self._print_fixes,
+            "memory": self._print_memory,
             "simulate": self._switch_simulation,
             "births": self._switch_births,
         }
@@ -287,6 +290,20 @@ class LineMagic:
             else:
                 print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
                 print(say("reload the module or restart the kernel, then create the model again"))
+
+    def _print_memory(self, words: list[str]) -> None:
+        from devwidget import api
+
+        refuse_other(words, [], "memory")
+        held = api.memory_holders()
+        print(held)
+        now = {each.device: each.allocated for each in held.devices}
+        for device, before in self._allocated.items():
+            freed = before - now.get(device, 0)
+            if freed > 0:
+                facts = {"device": device, "size": api.format_bytes(freed)}
+                print(say("{device}: {size} freed since the last `%devwidget memory`", **facts))
+        self._allocated = now
 
     def _switch_births(self, words: list[str]) -> None:
         from devwidget.api import background_births

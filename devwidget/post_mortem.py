@@ -7,25 +7,37 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
+from devwidget import gpus
+from devwidget.capture.devices import read_memory
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
+from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
+from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.records.device import KINDS, PLACING_METHODS
-from devwidget.records.errors import DevwidgetError, message, of_worker
+from devwidget.records.errors import DevwidgetError, error_text, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
-from devwidget.records.schema.message import Message, listed
+from devwidget.records.held_memory import DeviceHolders, HeldMemory
+from devwidget.records.schema.message import Message, in_row, listed
 from devwidget.records.trace import Trace
+from devwidget.report.style.units import format_bytes
 from devwidget.rules import registry as rules
+from devwidget.rules.kept_memory import find_kept_memory
 
 _NAMES_PLACE = re.compile(
     rf"(?i:\bdevices?\b|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|dtype|scalar type|autocast|torch\.\w*tensor)"
     r"|\bB?Float(?:16|32|64)?\b|\b(?:Complex)?(?:Half|Double|Float)\b|\bLong\b"
 )
 """Words for a device or a dtype in the exceptions of torch, which writes dtypes as `Half` and `BFloat16`."""
-_FULL = "OutOfMemoryError:", "MemoryError:"
+_FULL = re.compile(r"^\w*OutOfMemoryError:|^MemoryError:|\b\w+ out of memory\. Tried to allocate")
+_STEP = Message("tensors of the failed step")
+_PARAMETERS = Message("parameters")
+_GRADIENTS = Message("gradients")
+_STATE = Message("optimizer state")
+_OTHERS = Message("other tensors")
 _PLACING = "|".join(sorted(PLACING_METHODS))
 _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
@@ -117,15 +129,29 @@ def explain(error: object | None) -> Explanation:
     with sources_at_hand(found):
         reading = read_error(found)
         judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
+        findings, full, held = judged.findings, None, None
+        cause = next((each for each in chain_of(found) if _FULL.search(error_text(each)) is not None), None)
+        if cause is not None:
+            held = _read_holders(cause)
+            full = find_full_device(held, error_text(cause))
+        if cause is not None and full is not None and not reading.outdated:
+            findings += find_kept_memory(full, list_user_sites(cause))
     return Explanation(
         error=reading.error,
-        verdict=_verdict(found, reading, judged.findings),
-        findings=judged.findings,
+        verdict=_verdict(found, reading, findings, full),
+        findings=findings,
         site=reading.site,
         module=reading.module,
         values=tuple(Value(v.expression, v.shape, v.dtype, v.device) for v in reading.values),
         notes=tuple(_notes(reading, judged.findings)),
+        memory=held,
     )
+
+
+def _read_holders(error: BaseException) -> HeldMemory:
+    machine = gpus.active()
+    memory = read_memory(machine.gpus if machine is not None else 0)
+    return find_memory_holders(memory, error=error, frame=sys._getframe(2))
 
 
 def last_error() -> BaseException | None:
@@ -163,13 +189,15 @@ def _names_placement(error: object, words: str) -> bool:
     return kinds and (_NAMES_PLACE.search(words) is not None or '"module.' in words)
 
 
-def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...]) -> str:
+def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...], full: DeviceHolders | None) -> str:
     words = of_worker(reading.error)[0]
     if reading.outdated:
         return Message("`{file}` has changed since Python loaded it: reload it, or restart the kernel", file=reading.outdated)
     if findings:
         return Message("likely cause, read from the frames of the exception:")
-    if words.startswith(_FULL):
+    if full is not None:
+        return _describe_full(full)
+    if _FULL.search(words) is not None:  # of the host
         return Message(
             "the device was out of memory: devwidget.trace shows what was allocated at that line, devwidget.plan what would fit"
         )
@@ -181,6 +209,27 @@ def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...]) -> 
     if _names_placement(error, words):
         return _name_what_met(reading)
     return ""
+
+
+def _describe_full(full: DeviceHolders) -> Message:
+    """Say what a full device holds, if nothing is kept needlessly."""
+    holders = full.holders
+    rest = [(each.place, each.bytes - each.parameters - each.gradients - each.optimizer) for each in holders]
+    sizes = {
+        _STEP: sum(size for place, size in rest if place in ("local", "traceback")),
+        _PARAMETERS: sum(each.parameters for each in holders),
+        _GRADIENTS: sum(each.gradients for each in holders),
+        _STATE: sum(each.optimizer for each in holders),
+    }
+    sizes[_OTHERS] = full.allocated - sum(sizes.values())
+    most = sorted(sizes, key=lambda words: -sizes[words])
+    parts = [Message("{size} of {part}", size=format_bytes(sizes[each]), part=each) for each in most if sizes[each] > 0]
+    facts = {"device": full.device, "parts": in_row(parts)}
+    if most[0] is _STEP:
+        return Message(
+            "{device} was full: {parts}; a smaller batch, `torch.utils.checkpoint` or `torch.autocast` needs less", **facts
+        )
+    return Message("{device} was full: {parts}; devwidget.plan shows what fits", **facts)
 
 
 def _find_answer(words: str) -> Message | None:

@@ -18,11 +18,11 @@ FLOORS = {
         background_births explain recorder
     """.split(),
     "records": """
-    schema errors syntax runs site device memory fault_details finding parallel explanation snapshot trace comparison
-        loading
+    schema errors syntax runs site device memory held_memory fault_details finding parallel explanation snapshot trace
+        comparison loading
     """.split(),
     "rules": """
-        wording edits dtype_edits found registry host_reads repeated_writes placement
+        wording edits kept_memory dtype_edits found registry host_reads repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """

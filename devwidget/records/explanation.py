@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.held_memory import HeldMemory
 from devwidget.records.schema.fields import Length
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
@@ -62,6 +63,7 @@ class Explanation(Record):
         module: path of the innermost registered module running; None outside the model.
         values: the tensors on that line.
         notes: what only a run could show.
+        memory: who kept memory in use, if a device was full.
     """
 
     error: str
@@ -71,3 +73,4 @@ class Explanation(Record):
     module: str | None = None
     values: tuple[Value, ...] = ()
     notes: tuple[str, ...] = ()
+    memory: HeldMemory | None = None

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.stack import is_library, is_own, is_users_code, steps_down
+from devwidget.records.site import Site
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +71,16 @@ def traceback_frames(trace: TracebackType | None, above: Sequence[TracebackType]
 def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:
     """Return the innermost frame of user code."""
     return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
+
+
+def list_user_sites(error: BaseException) -> list[Site]:
+    """Return the user's lines that an exception passed through, outermost first."""
+    found = []
+    for frame in traceback_frames(error.__traceback__):
+        if is_users_code(frame.f_code):
+            code = frame.f_code
+            found.append(Site(code.co_filename, frame.f_lineno, "", code.co_name))
+    return found
 
 
 def steps_to_show(trace: TracebackType | None, above: Sequence[TracebackType] = ()) -> Iterator[TracebackType]:

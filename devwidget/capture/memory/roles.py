@@ -76,15 +76,24 @@ def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()
         seen.add(node)
         if (names := fields.get(type(node))) is None:
             names = fields[type(node)] = _saved_names(node)
-        for name in names:
-            saved = getattr(node, name)
-            for each in saved if type(saved) is tuple or type(saved) is list else (saved,):
-                data = _saved_data(each)
-                if type(data) is torch.Tensor:  # as nearly all
-                    yield data
-                else:
-                    yield from tensors_in(data, depth=2)
+        yield from _saved_under(node, names)
         todo += [before for before, _ in node.next_functions if before is not None]
+
+
+def saved_by(node: Any) -> Iterator[torch.Tensor]:
+    """Yield tensors that one node of the graph saved, as `kept_for_backward`."""
+    return _saved_under(node, _saved_names(node))
+
+
+def _saved_under(node: Any, names: tuple[str, ...]) -> Iterator[torch.Tensor]:
+    for name in names:
+        saved = getattr(node, name)
+        for each in saved if type(saved) is tuple or type(saved) is list else (saved,):
+            data = _saved_data(each)
+            if type(data) is torch.Tensor:  # as nearly all
+                yield data
+            else:
+                yield from tensors_in(data, depth=2)
 
 
 def _saved_names(node: Any) -> tuple[str, ...]:

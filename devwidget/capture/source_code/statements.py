@@ -11,7 +11,7 @@ from types import FrameType
 from devwidget.capture.source_code.source_files import Function, read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import is_shallow, name_of_called, parsed_statement
+from devwidget.records.syntax import is_shallow, name_of_called, parsed_statement, targets_of
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""
@@ -67,6 +67,73 @@ def _assignment(filename: str, name: str, around: int, before: int) -> Site | No
         if lines:
             return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))
     return None
+
+
+_GROWING = frozenset({"append", "appendleft", "extend", "add", "update", "insert", "setdefault"})
+
+
+def keeping_line(filename: str, line: int, path: str) -> Site | None:
+    """Return the statement that puts values where an expression such as `self.history` leads.
+
+    Args:
+        filename: file of the variable; "" for one of the notebook, whose newest cell counts.
+        line: a line of the function whose variable it is; 0 at top level.
+        path: the expression.
+    """
+    name = path.partition("[")[0]
+    for each in [filename] if filename else reversed(cells()):
+        found = _keeping_line(each, line, name)
+        if found is not None:
+            return found
+    return None
+
+
+def _keeping_line(filename: str, line: int, name: str) -> Site | None:
+    """Return the only statement that adds to it, else the last one that assigns it."""
+    file = read_file(filename)
+    own: list[Function | ast.Module] = [*file.functions_around(line), file.tree]
+    names = {name, f"self.{name.partition('.')[2]}"}
+    others = [each for each in file.scopes if isinstance(each, Function) and each not in own]
+    users = [*own, *(each for each in others if "." in name or not _has_own(each, name))]
+    for is_sought in (_grows, _accumulates):
+        found = {node.lineno: each for each in users for node in statements_of(each) if is_sought(node, names)}
+        if len(found) == 1:
+            at, scope = found.popitem()
+            return site_at(filename, at, getattr(scope, "name", "<module>"))
+    for scope in users if "." in name else own:
+        lines = [node.lineno for node in statements_of(scope) if _assigns(node, names)]
+        if lines:
+            return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))
+    return None
+
+
+def _has_own(function: Function, name: str) -> bool:
+    """Return whether a function has a variable of its own of a name."""
+    parameters = function.args
+    given = [*parameters.posonlyargs, *parameters.args, *parameters.kwonlyargs]
+    return name in [each.arg for each in given] or any(_assigns(node, {name}) for node in statements_of(function))
+
+
+def _accumulates(node: ast.stmt, names: set[str]) -> bool:
+    """Return whether a statement computes a new value from the old one: `total += loss`."""
+    if not _assigns(node, names):
+        return False
+    value = getattr(node, "value", None)
+    inner = [] if value is None else [each for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute)]
+    return isinstance(node, ast.AugAssign) or any(is_shallow(each) and ast.unparse(each) in names for each in inner)
+
+
+def _grows(node: ast.stmt, names: set[str]) -> bool:
+    """Return whether a statement adds to a container: `losses.append(loss)`, `cache[key] = value`."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=method))) if method in _GROWING:
+            return is_shallow(owner) and ast.unparse(owner) in names
+    owners = [target.value for target in targets_of(node) if isinstance(target, ast.Subscript)]
+    return any(is_shallow(owner) and ast.unparse(owner) in names for owner in owners)
+
+
+def _assigns(node: ast.stmt, names: set[str]) -> bool:
+    return any(is_shallow(target) and ast.unparse(target) in names for target in targets_of(node))
 
 
 def cell_assignment(name: str) -> Site | None:

@@ -25,6 +25,7 @@ from devwidget.report.style.words import (
     translate_finding,
 )
 from devwidget.report.text.draw_text import draw_lines
+from devwidget.report.text.memory_text import list_holders
 
 _MOST_PATHS = 3
 _CONFIDENCE = {"likely": Message("likely"), "choice": Message("choice")}
@@ -151,6 +152,8 @@ def explanation_parts(explanation: Explanation) -> Iterator[Part]:
         yield Sentence(said(explanation.verdict), "verdict")
     for finding in explanation.findings:
         yield from finding_parts(finding)
+    if explanation.memory is not None:
+        yield from list_holders(explanation.memory, is_failed=True)
     if explanation.site is not None:
         yield Heading(f"{site_words(explanation.site)}  {first_line(explanation.site)}")
         rows = [(value.name, tensor_words(value.dtype, value.shape), str(value.device)) for value in explanation.values]

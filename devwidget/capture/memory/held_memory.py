@@ -1,0 +1,322 @@
+"""Find who keeps memory of devices in use: variables, displayed results, the frames of the last error; and what frees it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+import torch
+
+from devwidget.capture import torch_internals
+from devwidget.capture.memory.object_graph import ObjectGraph
+from devwidget.capture.memory.roots import LEFT, Root, Roots, last_errors
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of
+from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code.reachable_objects import is_of_program
+from devwidget.capture.source_code.source_files import is_outdated
+from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.statements import keeping_line
+from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor
+from devwidget.capture.walk import TooManyObjects, walk
+from devwidget.records.device import CPU, DeviceId
+from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
+from devwidget.records.memory import DeviceMemory, allocated_bytes
+from devwidget.records.site import Site
+
+MOST_OBJECTS = 500_000
+"""Objects searched, up to a second."""
+MOST_HOLDERS = 12
+"""Holders of a device that are listed, most bytes first."""
+_DEEPEST = 6
+_MOST_NAMED = 20_000
+_CLEARED: tuple[Any, ...] = (list, dict, set, deque)
+_CONTAINERS: tuple[Any, ...] = (*_CLEARED, tuple)
+_PLACES = ("variable", "local", "output", "traceback")
+
+
+class _Storage(NamedTuple):
+    key: int
+    device: DeviceId
+    bytes: int
+
+
+@dataclass(slots=True)
+class _Row:
+    """Storages that one object keeps: number of its root, its own number, and bytes by role."""
+
+    root: int
+    holder: int
+    keys: set[int] = field(default_factory=set)
+    roles: Counter[str] = field(default_factory=Counter)
+
+
+_REFUSED = re.compile(r"out of memory.*\bGPU (\d+)", re.DOTALL)
+
+
+def find_full_device(held: HeldMemory, words: str) -> DeviceHolders | None:
+    """Return the device that was full, by the text of an exception; the fullest one if it names none."""
+    told = _REFUSED.search(words)
+    for each in held.devices:
+        if told is not None and each.device.index == int(told[1]):
+            return each
+    return max(held.devices, key=lambda each: each.allocated, default=None)
+
+
+def find_memory_holders(
+    memory: Iterable[DeviceMemory], *, error: BaseException | None = None, frame: FrameType | None = None
+) -> HeldMemory:
+    """Return who keeps memory of each device in use. Only reads; no user code runs.
+
+    Args:
+        memory: the devices, with what their allocators report.
+        error: an exception whose frames may keep tensors, besides the last one.
+        frame: innermost running frame.
+    """
+    with hide_from_modes(), torch_internals.DisableTorchFunction():
+        search = _Search(Roots(last_errors(error), frame))
+        found = [search.list_holders(each) for each in memory if each.device != CPU]
+    return HeldMemory(tuple(each for each in found if each.allocated))
+
+
+class _Search:
+    def __init__(self, roots: Roots) -> None:
+        given = sorted(roots.found, key=_rank)
+        roots.found.clear()
+        self.graph = graph = ObjectGraph([root.value for root in given], MOST_OBJECTS, roots.namespaces)
+        references = graph.count_references()
+        self.roots = [root._replace(value=None) for root in given]
+        given.clear()
+        self.storages = {number: each for number, value in enumerate(graph.objects) if (each := _storage_of(value)) is not None}
+        leading = graph.keep_leading_to(self.storages)
+        for root, start in zip(self.roots, graph.starts, strict=True):
+            references[start] += root.is_reference
+        self.references = references
+        self.elsewhere = set(graph.list_referenced_elsewhere(leading, references))
+        self.reached: list[set[int]] = []
+        self.rows: dict[tuple[DeviceId, int, int], _Row] = {}
+        self._assign_storages()
+
+    def _assign_storages(self) -> None:
+        taken: set[int] = set()
+        library = -1
+        for index, start in enumerate(self.graph.starts):
+            before = self.graph.reach([start])
+            if _is_librarys(self.roots[index]):
+                library = index if library < 0 else library
+            found = {number: self.storages[number] for number in before if number in self.storages}
+            self.reached.append({storage.key for storage in found.values()})
+            for number, storage in found.items():
+                if storage.key not in taken:
+                    taken.add(storage.key)
+                    path = _path_to(number, before)
+                    if _is_librarys(self.roots[index]):
+                        place = library, self.graph.starts[library]
+                    else:
+                        place = index, self._choose_holder(path)
+                    row = self.rows.setdefault((storage.device, *place), _Row(*place))
+                    row.keys.add(storage.key)
+                    row.roles[self._role_of(path)] += storage.bytes
+
+    def _choose_holder(self, path: list[int]) -> int:
+        """Return the fullest container outside of modules and objects, else the first module, optimizer or tensor."""
+        values = [self.graph.objects[number] for number in path]
+        first = next(at for at, value in enumerate(values) if is_tensor(value))
+        if any(is_a(value, torch.optim.Optimizer) for value in values[:first]):
+            return next(n for n, value in zip(path, values, strict=True) if is_a(value, torch.optim.Optimizer))
+        most, holder = 1, -1
+        for at in range(first):
+            inner = at > 0 and _is_inner(values[max(0, at - 2) : at], values[at])
+            if not inner and _count_items(values[at]) > most:
+                most, holder = _count_items(values[at]), path[at]
+        if holder >= 0:
+            return holder
+        modules = [number for number, value in zip(path[:first], values, strict=False) if is_module(value)]
+        return (modules or [path[first]])[0]
+
+    def _role_of(self, path: list[int]) -> str:
+        if any(map(self.graph.is_node, path)):
+            return "graph"
+        *_, before, tensor = [None, *(self.graph.objects[number] for number in path)]
+        if is_tensor(before) and gradient_of(before) is tensor:
+            return "gradients"
+        if is_parameter(tensor):
+            return "parameters"
+        is_state = any(is_a(self.graph.objects[number], torch.optim.Optimizer) for number in path)
+        return "optimizer" if is_state else "tensors"
+
+    # -- what a device has
+
+    def list_holders(self, memory: DeviceMemory) -> DeviceHolders:
+        """Return the holders of one device."""
+        rows = [row for (device, *_), row in self.rows.items() if device == memory.device]
+        rows.sort(key=lambda row: -row.roles.total())
+        holders = [self._make_holder(row) for row in rows[:MOST_HOLDERS]]
+        rest = memory.activations - sum(row.roles.total() for row in rows)
+        if rest > 0:
+            holders.append(MemoryHolder("elsewhere", "", "", "", 0, rest))
+        return DeviceHolders(memory.device, memory.total, memory.activations, tuple(holders))
+
+    def _make_holder(self, row: _Row) -> MemoryHolder:
+        root, value = self.roots[row.root], self.graph.objects[row.holder]
+        name = self._name_of(row)
+        frees, freed = self._find_freeing(row, name)
+        tensors = [value] if is_tensor(value) else [self.graph.objects[number] for number in self.graph.links[row.holder]]
+        return MemoryHolder(
+            root.kind,
+            name,
+            _function_of(root),
+            class_name(type(value)),
+            _count_items(value) if is_a(value, _CONTAINERS) else 0,
+            row.roles.total(),
+            row.roles["parameters"],
+            row.roles["gradients"],
+            row.roles["optimizer"],
+            row.roles["graph"],
+            frees,
+            freed,
+            tuple(dict.fromkeys(self._list_others(row))),
+            all(is_tensor(each) and each.numel() == 1 for each in tensors),
+            _find_line(root, name),
+        )
+
+    def _name_of(self, row: _Row) -> str:
+        if _is_librarys(self.roots[row.root]):
+            return ""
+        name, start = self.roots[row.root].name, self.graph.objects[self.graph.starts[row.root]]
+        holder = self.graph.objects[row.holder]
+        places = walk([(name, start)], enter=is_of_program, most=_MOST_NAMED, deepest=_DEEPEST)
+        try:
+            return next((place.path for place in places if place.value is holder), name)
+        except TooManyObjects:
+            return name
+
+    def _list_others(self, row: _Row) -> Iterator[str]:
+        """Yield the names of other variables that keep some of these bytes."""
+        root = self.roots[row.root]
+        for other, keys in zip(self.roots, self.reached, strict=True):
+            is_named = other.name and other.kind != "traceback" and not _is_librarys(other)
+            is_alias = other.kind == "output" and (root.kind == "output" or not other.name.startswith("Out"))
+            if is_named and not is_alias and other.name != root.name and keys & row.keys:
+                yield other.name
+
+    # -- what frees it
+
+    def _find_freeing(self, row: _Row, name: str) -> tuple[str, int]:
+        """Return code that frees memory that nothing else keeps, and its bytes; ("", 0) if there is none."""
+        root, value = self.roots[row.root], self.graph.objects[row.holder]
+        device = next(self.storages[n].device for n in self.storages if self.storages[n].key in row.keys)
+        cut: set[int] = set()
+        gone = {row.root}
+        match root.kind:
+            case "output" if not root.name.startswith(LEFT):
+                code, gone = "%reset -f out", self._list_roots("output")
+            case "traceback":
+                code, gone = "", self._list_roots("traceback")
+            case _ if row.holder == self.graph.starts[row.root]:
+                code = f"del {name}"
+            case _ if is_a(value, _CLEARED):
+                code, cut, gone = f"{name}.clear()", {row.holder}, set()
+            case _ if self.references[row.holder] == 1 and row.holder not in self.elsewhere and name != root.name:
+                code, cut, gone = f"del {name}", {row.holder}, set()
+            case _:
+                return "", 0
+        freed = self._sum_freed(device, gone, cut)
+        if not freed:
+            return "", 0
+        if code and row.holder in self.graph.reach(self.graph.links[row.holder]):
+            code += "; gc.collect()"
+        return code, freed
+
+    def _list_roots(self, kind: str) -> set[int]:
+        return {index for index, root in enumerate(self.roots) if root.kind == kind}
+
+    def _sum_freed(self, device: DeviceId, gone: Set[int], cut: Set[int]) -> int:
+        """Return the bytes of a device that are freed once some roots and the content of some objects are gone."""
+        starts = [start for index, start in enumerate(self.graph.starts) if index not in gone]
+        left = self.graph.reach([*starts, *self.elsewhere], cut)
+        kept = {self.storages[number].key for number in left if number in self.storages}
+        freed = {each.key: each.bytes for each in self.storages.values() if each.device == device and each.key not in kept}
+        return sum(freed.values())
+
+
+def _rank(root: Root) -> tuple[int, int]:
+    """Return the place of a root in the order in which storages are assigned."""
+    value = root.value
+    if is_a(value, (BaseException, TracebackType, FrameType)):
+        kind = 6
+    elif _is_librarys(root):
+        kind = 5
+    elif is_module(value):
+        kind = 0
+    elif is_a(value, torch.optim.Optimizer):
+        kind = 1
+    elif is_a(value, _CONTAINERS):
+        kind = 2
+    elif is_tensor(value):
+        kind = 4
+    else:
+        kind = 3
+    is_alias = root.kind == "output" and not root.name.startswith("Out")
+    return kind, 2 * _PLACES.index(root.kind) + is_alias
+
+
+def _is_librarys(root: Root) -> bool:
+    return root.frame is not None and not is_users_code(root.frame.f_code)
+
+
+def _path_to(number: int, before: dict[int, int]) -> list[int]:
+    path = []
+    while number >= 0:
+        path.append(number)
+        number = before[number]
+    return path[::-1]
+
+
+def _storage_of(value: Any) -> _Storage | None:
+    """Return the storage of a tensor on an accelerator."""
+    if not is_tensor(value) or value.layout is not torch.strided:
+        return None
+    device = device_of(value)
+    if device.type == CPU.kind:
+        return None
+    storage = value.untyped_storage()
+    return _Storage(int(storage._cdata), device_id(device), allocated_bytes(storage.nbytes(), device.type))
+
+
+def _is_inner(around: list[Any], value: Any) -> bool:
+    """Return whether a container is an object's `__dict__`, or one in which a module registers its parts."""
+    if any(dict_of(each) is value for each in around):
+        return True
+    return any(is_module(each) and _is_registry(each, value) for each in around)
+
+
+def _is_registry(module: Any, value: Any) -> bool:
+    return any(name.startswith("_") and part is value for name, part in list(dict_of(module).items()))
+
+
+def _count_items(value: Any) -> int:
+    kinds: tuple[Any, ...] = (list, tuple, set, deque)
+    for kind in kinds:
+        if is_a(value, kind):
+            return int(kind.__len__(value))
+    return len(items_of(value) or ())
+
+
+def _find_line(root: Root, name: str) -> Site | None:
+    if root.frame is None:
+        return keeping_line(root.file, 0, name)
+    if is_outdated(root.frame.f_code):
+        return None
+    return keeping_line(root.file, root.frame.f_lineno, name)
+
+
+def _function_of(root: Root) -> str:
+    if root.frame is None:
+        return ""
+    return root.frame.f_code.co_qualname.rpartition("<locals>.")[2]

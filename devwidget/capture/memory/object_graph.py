@@ -1,0 +1,180 @@
+"""The objects that some variables reach, and every reference between them, so that references from elsewhere are noticed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+    TracebackType,
+)
+from typing import Any
+
+import torch
+
+from devwidget.capture.memory.roles import saved_by
+from devwidget.capture.object_fields import SCALARS, dict_of, find_class_attribute, is_a, module_name, names_of
+from devwidget.capture.source_code.reachable_objects import is_users
+from devwidget.capture.tensors import gradient_of, is_tensor, node_of, sparse_parts, viewed_base
+
+_LEAVES = frozenset(
+    map(
+        id,
+        (
+            *SCALARS,
+            BuiltinFunctionType,
+            CodeType,
+            GetSetDescriptorType,
+            MemberDescriptorType,
+            ModuleType,
+            weakref.ReferenceType,
+            torch.device,
+            torch.dtype,
+        ),
+    )
+)
+"""Ids of classes whose instances lead to no tensor; modules have their variables as roots."""
+_TOOLS = ("devwidget.", "IPython.", "ipykernel.", "traitlets.")
+_UNCOUNTED = (BaseException, TracebackType, FrameType)
+"""Python and IPython refer to these from places that no walk sees."""
+_OUR_REFERENCES = 3
+"""References to an object while they are counted: the list's, our variable, and the argument of `getrefcount`."""
+
+
+class ObjectGraph:
+    """The objects that some roots reach, nearest first. Runs no user code.
+
+    Args:
+        roots: start objects.
+        most: maximum number of objects whose content is searched.
+        closed: objects that are not entered, by id, such as the variables of modules.
+
+    Attributes:
+        objects: the objects, numbered by their place.
+        links: numbers of what each object refers to, once per reference.
+    """
+
+    def __init__(self, roots: Iterable[Any], most: int, closed: Container[int] = ()) -> None:
+        self._closed = closed
+        self.objects: list[Any] = []
+        self.links: list[list[int]] = []
+        self._numbers: dict[int, int] = {}
+        self._nodes: set[int] = set()
+        self.starts = [self._add(value) for value in roots]
+        while len(self.links) < min(len(self.objects), most):
+            value = self.objects[len(self.links)]
+            self.links.append([self._add(part) for part in self._list_parts(value)])
+        self.links += [[] for _ in range(len(self.objects) - len(self.links))]
+
+    def is_node(self, number: int) -> bool:
+        """Return whether an object is a node of autograd's graph."""
+        return id(self.objects[number]) in self._nodes
+
+    def keep_leading_to(self, targets: Iterable[int]) -> set[int]:
+        """Drop all links that lead to none of these objects; return what leads to them."""
+        sources: list[list[int]] = [[] for _ in self.objects]
+        for number, links in enumerate(self.links):
+            for link in links:
+                sources[link].append(number)
+        leading = set(targets)
+        todo = list(leading)
+        while todo:
+            for source in sources[todo.pop()]:
+                if source not in leading:
+                    leading.add(source)
+                    todo.append(source)
+        for number, links in enumerate(self.links):
+            self.links[number] = [link for link in links if link in leading]
+        return leading
+
+    def count_references(self) -> Counter[int]:
+        """Return how many references to each object the graph has."""
+        return Counter(link for links in self.links for link in links)
+
+    def list_referenced_elsewhere(self, numbers: Iterable[int], known: Counter[int]) -> Iterator[int]:
+        """Yield the objects among these that more refers to than is known."""
+        for number in numbers:
+            value = self.objects[number]
+            if id(value) in self._nodes or is_a(value, _UNCOUNTED):
+                continue
+            expected = known[number] + _OUR_REFERENCES + is_tensor(value)  # torch itself may hold one to a tensor
+            if sys.getrefcount(value) > expected:
+                yield number
+
+    def reach(self, starts: Iterable[int], without: Collection[int] = ()) -> dict[int, int]:
+        """Return the objects that some others reach, nearest first, each with the one before it, -1 for a start.
+
+        Args:
+            starts: numbers of the first objects.
+            without: objects that are not passed.
+        """
+        before = {start: -1 for start in starts if start not in without}
+        todo = list(before)
+        for number in todo:
+            for link in self.links[number]:
+                if link not in before and link not in without:
+                    before[link] = number
+                    todo.append(link)
+        return before
+
+    def _add(self, value: Any) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
+        return number
+
+    def _list_parts(self, value: Any) -> list[Any]:
+        if id(value) in self._closed:
+            return []
+        if is_tensor(value):
+            found = self._list_behind(value)
+        elif id(value) in self._nodes:
+            found = self._list_saved(value)
+        else:
+            found = _list_referents(value)
+        return [part for part in found if id(type(part)) not in _LEAVES]
+
+    def _list_behind(self, tensor: torch.Tensor) -> list[Any]:
+        """Return attributes, gradient, base and graph of a tensor."""
+        found = [*dict.values(dict_of(tensor)), *viewed_base(tensor), *sparse_parts(tensor)]
+        gradient = gradient_of(tensor)
+        if gradient is not None:
+            found.append(gradient)
+        return found + self._note_nodes([node_of(tensor)])
+
+    def _list_saved(self, node: Any) -> list[Any]:
+        """Return what a node of the graph keeps: what backward needs, the nodes before it, and a leaf that gets a gradient."""
+        found: list[Any] = [*saved_by(node), *dict.values(dict_of(node))]
+        if find_class_attribute(type(node), "variable") is not None:
+            found.append(node.variable)
+        return found + self._note_nodes(before for before, _ in node.next_functions)
+
+    def _note_nodes(self, nodes: Iterable[Any]) -> list[Any]:
+        found = [node for node in nodes if node is not None]
+        self._nodes.update(map(id, found))
+        return found
+
+
+def _list_referents(value: Any) -> list[Any]:
+    if is_a(value, type):
+        return [*names_of(value).values()] if is_users(value) else []
+    if module_name(type(value)).startswith(_TOOLS) or is_a(value, ModuleType):
+        return []
+    found = gc.get_referents(value)
+    if type(value) is FunctionType:
+        namespace = value.__globals__
+    elif type(value) is FrameType:
+        namespace = value.f_globals
+    else:
+        return found
+    return [part for part in found if part is not namespace]

@@ -1,0 +1,81 @@
+"""Who keeps memory of a device in use, in the user's words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.records.device import DeviceId
+from devwidget.records.schema.fields import Size
+from devwidget.records.schema.record import Record
+from devwidget.records.site import Site
+
+HolderPlace = Literal["variable", "local", "output", "traceback", "elsewhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHolder:
+    """What keeps memory in use. Each storage counts for one holder, the first in this order: models, optimizers, containers.
+
+    Attributes:
+        place: a variable at top level, one of a running call, a displayed result, one in the frames of the last error, or none
+            that devwidget can reach.
+        name: expression that reaches it, such as `self.history`; "" for none.
+        function: function of the variable; "" at top level.
+        kind: its class.
+        items: number of items of a container, 0 for all else.
+        bytes: bytes that it keeps in use.
+        parameters: part of them in parameters.
+        gradients: part of them in `.grad`.
+        optimizer: part of them in optimizer state.
+        graph: part of them that autograd keeps for backward, behind tensors that require grad.
+        frees: code that frees some; "" for none.
+        freed: bytes that it frees.
+        also: what else keeps some of the bytes.
+        is_scalar: whether its tensors have one element each.
+        site: the line that keeps it.
+    """
+
+    place: HolderPlace
+    name: str
+    function: str
+    kind: str
+    items: Size
+    bytes: Size
+    parameters: Size = 0
+    gradients: Size = 0
+    optimizer: Size = 0
+    graph: Size = 0
+    frees: str = ""
+    freed: Size = 0
+    also: tuple[str, ...] = ()
+    is_scalar: bool = False
+    site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHolders:
+    """The holders of one device's memory.
+
+    Attributes:
+        device: which device.
+        total: bytes of the device.
+        allocated: bytes of live tensors of this process.
+        holders: most bytes first.
+    """
+
+    device: DeviceId
+    total: Size
+    allocated: Size
+    holders: tuple[MemoryHolder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMemory(Record):
+    """Who keeps memory in use, by device.
+
+    Attributes:
+        devices: devices with live tensors.
+    """
+
+    devices: tuple[DeviceHolders, ...]

@@ -1,0 +1,298 @@
+"""Memory that a program keeps needlessly: sums and lists of tensors with their graphs, and results that a notebook displays."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator, Sequence
+
+from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.held_memory import DeviceHolders, MemoryHolder
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.syntax import arguments_in, is_shallow, name_of_called, targets_of
+from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.source_file import Code, Function, code_at, code_of, code_of_site, edited_code
+
+KIND = "kept-memory"
+LEAST_SHARE = 1 / 4
+"""Share of the memory in use that a holder must keep to be a cause."""
+_DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
+_TRAINS = _DIFFERENTIATES | {"step", "fit", "train_step", "training_step"}
+_WITHOUT_GRAPH = frozenset({"item", "detach", "tolist", "numpy", "float", "int", "print", "len", "str", "argmax"})
+_GROWS = frozenset({"append", "appendleft", "extend", "add", "insert"})
+_GRAPH = Message("autograd keeps what backward needs as long as a tensor that requires grad is referenced")
+_HELD = Message("tensors that a variable references are not freed")
+_DISPLAYED = Message("IPython keeps the value of a cell's last line in `Out` and `_`, with its graph")
+_NO_GRAD = Message("run the loop without gradients, since no backward follows")
+_DETACH = Message("keep the values without their graph")
+_CPU = Message("keep them in host memory")
+_SEMICOLON = Message("end the cell with `;`, so that its value is not kept")
+_FORGET = Message("free the results that are kept now: display `0` in three cells, then")
+
+
+def find_kept_memory(held: DeviceHolders, frames: Sequence[Site]) -> tuple[Finding, ...]:
+    """Return what keeps a large part of the memory of a device needlessly, most bytes first.
+
+    Args:
+        held: the device and its holders when an allocation failed.
+        frames: the user's lines that were running, outermost first.
+    """
+    found = []
+    for holder in held.holders:
+        if holder.bytes >= LEAST_SHARE * held.allocated and holder.site is not None and holder.place != "output":
+            found.append(_judge_holder(held, holder, holder.site, frames))
+    found.append(_judge_results(held, frames))
+    return tuple(each for each in found if each is not None)
+
+
+def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames: Sequence[Site]) -> Finding | None:
+    """Return the finding about a sum or a list that grows at a line, unless it may be differentiated."""
+    known = code_at(site)
+    if known is None:
+        return None
+    code, statement = known
+    loop = _loop_around(code, statement)
+    name = _find_kept(statement)
+    added = _find_added(statement, name)
+    grows = loop is not None or "." in holder.name
+    is_graph = holder.graph > holder.bytes // 2
+    if added is None or not grows or (holder.items < 2 and not is_graph):
+        return None
+    flow = _Flow(code, frames)
+    if is_graph and flow.is_differentiated(code, code.scope(statement), name):
+        return None
+    fixes: list[Fix | None] = []
+    if is_graph and loop is not None and not flow.trains(loop):
+        fixes.append(_run_without_gradients(code, loop, flow.codes))
+    draft = Draft(code)
+    draft.append(added, ".detach()" if is_graph else ".detach().cpu()")
+    fixes.append(fix(_DETACH if is_graph else _CPU, draft, "choice"))
+    return Finding(
+        kind=KIND,
+        severity="error",
+        module=None,
+        headline=_headline(held, holder, is_graph=is_graph),
+        why=_GRAPH if is_graph else _HELD,
+        fault=site,
+        fixes=tuple(each for each in fixes if each is not None),
+    )
+
+
+def _headline(held: DeviceHolders, holder: MemoryHolder, *, is_graph: bool) -> Message:
+    facts = {"name": holder.name, "kind": holder.kind, "count": holder.items, **_share(held, holder.bytes)}
+    if not holder.items:
+        return Message("`{name}` keeps the graphs of all its terms, {share} of the memory in use on {device}", **facts)
+    if is_graph:
+        return Message(
+            "{kind} `{name}` keeps the graphs of its {count} items, {share} of the memory in use on {device}", **facts
+        )
+    return Message("{kind} `{name}` keeps {count} items, {share} of the memory in use on {device}", **facts)
+
+
+def _share(held: DeviceHolders, size: int) -> dict[str, str]:
+    return {"share": f"{size / held.allocated:.0%}", "device": str(held.device)}
+
+
+def _judge_results(held: DeviceHolders, frames: Sequence[Site]) -> Finding | None:
+    """Return the finding about displayed results."""
+    results = [each for each in held.holders if each.place == "output"]
+    size = sum(each.bytes for each in results)
+    if size < LEAST_SHARE * held.allocated or not any(each.freed for each in results):
+        return None
+    names = Message("they are {names}", names=", ".join(f"`{each.name}`" for each in results))
+    fixes = [_end_with_semicolon(frames[0]) if frames else None]
+    fixes.append(Fix(_FORGET, "%reset -f out", "choice"))
+    return Finding(
+        kind=KIND,
+        severity="error",
+        module=None,
+        headline=Message("displayed results keep {share} of the memory in use on {device}", **_share(held, size)),
+        why=_DISPLAYED,
+        notes=(names,),
+        fixes=tuple(each for each in fixes if each is not None),
+    )
+
+
+def _end_with_semicolon(site: Site) -> Fix | None:
+    code = code_of_site(site)
+    if code is None or not cell_label(site.file) or not code.tree.body:
+        return None
+    last = code.tree.body[-1]
+    row = code.rows[(last.end_lineno or last.lineno) - 1]
+    if not isinstance(last, ast.Expr) or len(row.encode()) != last.end_col_offset:
+        return None
+    edit = Edit(code.file, last.end_lineno or last.lineno, last.end_lineno or last.lineno, f"{row};", row)
+    return Fix(_SEMICOLON, edit.text, edits=(edit,))
+
+
+# -- the line
+
+
+def _loop_around(code: Code, statement: ast.stmt) -> ast.stmt | None:
+    for node in code.around(statement):
+        if isinstance(node, ast.For | ast.AsyncFor | ast.While):
+            return node
+        if isinstance(node, Function | ast.ClassDef):
+            return None
+    return None
+
+
+def _find_kept(statement: ast.stmt) -> str:
+    """Return `losses` for `losses.append(loss)`, `total` for `total += loss`."""
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))):
+            return _owner_text(owner)
+    return next(map(_owner_text, targets_of(statement)), "")
+
+
+def _find_added(statement: ast.stmt, name: str) -> ast.expr | None:
+    """Return what a statement adds to a sum or a container; None for other statements and several values."""
+    match statement:
+        case ast.AugAssign(op=ast.Add(), value=value) if not isinstance(value, ast.List | ast.Tuple):
+            return value
+        case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)) if is_shallow(statement):
+            if ast.unparse(left) == name:
+                return right
+            return left if ast.unparse(right) == name else None
+        case ast.Assign(targets=[ast.Subscript()], value=value):
+            return value
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append" | "appendleft" | "add"), args=[value])):
+            return None if isinstance(value, ast.Tuple | ast.List | ast.Dict) else value
+    return None
+
+
+def _run_without_gradients(code: Code, loop: ast.stmt, codes: Iterable[Code]) -> Fix | None:
+    """Return the edit that puts a loop under `torch.no_grad()`."""
+    first, last = loop.lineno, loop.end_lineno or loop.lineno
+    rows = code.rows[first - 1 : last]
+    texts = [node for node in ast.walk(loop) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    if any(node.lineno != node.end_lineno for node in texts) or not any(map(_imports_torch, codes)):
+        return None
+    indent = rows[0][: len(rows[0]) - len(rows[0].lstrip())]
+    inner = [f"    {row}" if row.strip() else row for row in rows]
+    edit = Edit(code.file, first, last, "\n".join([f"{indent}with torch.no_grad():", *inner]), "\n".join(rows))
+    if edited_code(code.file, code.rows, [edit]) is None:
+        return None
+    return Fix(_NO_GRAD, "with torch.no_grad():", edits=(edit,))
+
+
+def _imports_torch(code: Code) -> bool:
+    imports = [name for node in ast.walk(code.tree) if isinstance(node, ast.Import) for name in node.names]
+    return any(each.name.partition(".")[0] == "torch" and each.asname is None for each in imports)
+
+
+# -- where its values go
+
+
+class _Flow:
+    """Where the values of a variable go, in the source of the program.
+
+    Args:
+        code: file of the variable.
+        frames: the user's lines that were running, outermost first.
+    """
+
+    def __init__(self, code: Code, frames: Sequence[Site]) -> None:
+        self._frames = frames
+        others = [code_of(file, tuple(linecache.getlines(file))) for file in cells() if file != code.file]
+        others += [code_of_site(site) for site in frames]
+        known = {each.file: each for each in others if each is not None}
+        self.codes = [*(known | {code.file: code}).values()]
+
+    def is_differentiated(self, code: Code, scope: ast.AST, name: str) -> bool:
+        """Return whether backward may get a value of a variable, or the function that returns it is called out of sight."""
+        if isinstance(scope, Function) and "." not in name:
+            return self._reaches_backward(code, scope, {name})
+        return any(self._reaches_backward(each, each.tree, {name}) for each in self.codes)
+
+    def trains(self, part: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether a part of the program calls backward or an optimizer, itself or in functions of the program."""
+        return self._calls(part, _TRAINS, seen)
+
+    def _calls(self, part: ast.AST, names: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+        called = set(map(name_of_called, _calls_in(part)))
+        if called & names:
+            return True
+        inner = seen | called
+        return any(self._calls(each, names, inner) for name in called - seen for each in self._functions_named(name))
+
+    def _functions_named(self, name: str) -> Iterator[ast.AST]:
+        for code in self.codes:
+            for node in ast.walk(code.tree):
+                if isinstance(node, Function) and node.name == name:
+                    yield node
+
+    def _reaches_backward(self, code: Code, scope: ast.AST, names: set[str]) -> bool:
+        names = _spread(scope, names)
+        for node in ast.walk(scope):
+            match node:
+                case ast.Call() if _is_read(node, names) and name_of_called(node) in _DIFFERENTIATES:
+                    return True
+                case ast.Call() if any(_is_read(each, names) for each in arguments_in(node)):
+                    functions = self._functions_named(name_of_called(node))
+                    if any(self._calls(each, _DIFFERENTIATES) for each in functions):
+                        return True
+                case ast.Return(value=ast.expr() as value) if _is_read(value, names):
+                    if self._is_result_differentiated(getattr(code.scope(node), "name", "")):
+                        return True
+                case ast.Yield() | ast.YieldFrom() if _is_read(node, names):
+                    return True
+        return False
+
+    def _is_result_differentiated(self, function: str) -> bool:
+        """Return whether the running caller of a function may pass its result to backward; True for a caller out of sight."""
+        inner = next((at for at, site in enumerate(self._frames) if site.function == function), 0)
+        code = code_of_site(self._frames[inner - 1]) if inner else None
+        if code is None:
+            return True
+        result = {f"{function}()"}
+        for statement in code.statements(self._frames[inner - 1].line):
+            if function in map(name_of_called, _calls_in(statement)):
+                return self._reaches_backward(code, code.scope(statement), result)
+        return True
+
+
+def _calls_in(part: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(part) if isinstance(node, ast.Call))
+
+
+def _spread(scope: ast.AST, names: set[str]) -> set[str]:
+    """Return these variables and all that get values computed from them."""
+    found, count = set(names), 0
+    while count < len(found):
+        count = len(found)
+        for node in ast.walk(scope):
+            match node:
+                case ast.Assign(value=value) | ast.AugAssign(value=value) if _is_read(value, found):
+                    found |= {_owner_text(target) for target in targets_of(node)}
+                case ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values):
+                    found |= {_owner_text(target)} if _is_read(values, found) else set()
+                case ast.Call(func=ast.Attribute(value=owner, attr=method), args=values) if method in _GROWS:
+                    found |= {_owner_text(owner)} if any(_is_read(each, found) for each in values) else set()
+    return found - {""}
+
+
+def _owner_text(target: ast.expr) -> str:
+    """Return `losses` for `losses` and `losses[0]`."""
+    while isinstance(target, ast.Subscript | ast.Starred):
+        target = target.value
+    if isinstance(target, ast.Name | ast.Attribute) and is_shallow(target):
+        return ast.unparse(target)
+    return ""
+
+
+def _is_read(node: ast.AST, names: set[str]) -> bool:
+    """Return whether a part of the program reads one of these variables, or results such as `validate()`, with its graph."""
+    todo: list[ast.AST] = [node]
+    while todo:
+        part = todo.pop()
+        match part:
+            case ast.Call() if f"{name_of_called(part)}()" in names:
+                return True
+            case ast.Call() if part is not node and name_of_called(part) in _WITHOUT_GRAPH:
+                continue
+            case ast.Name() | ast.Attribute() if _owner_text(part) in names:
+                return True
+        todo += ast.iter_child_nodes(part)
+    return False

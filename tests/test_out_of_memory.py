@@ -1,0 +1,257 @@
+"""Who holds the memory of a full device: `explain` and `memory_holders` name the holder, its line, and what frees it."""
+
+from __future__ import annotations
+
+import gc
+import linecache
+
+import pytest
+import torch
+
+import devwidget
+from devwidget.fix_writer import apply_to_text
+
+HEAD = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 4)).cuda()
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+loss_fn = nn.MSELoss()
+
+def batches(count, size=64):
+    for _ in range(count):
+        yield torch.rand(size, 64).cuda(), torch.rand(size, 4).cuda()
+"""
+SUM = """
+def evaluate():
+    total = 0
+    for x, y in batches(60):
+        total += loss_fn(net(x), y)
+    return total / 60
+
+print(evaluate().item())
+"""
+SUM_IN_CLASS = """
+class Runner:
+    def __init__(self):
+        self.total = 0.0
+
+    def check(self):
+        net.eval()
+        for inputs, labels in batches(60):
+            error = loss_fn(net(inputs), labels)
+            self.total = self.total + error
+
+runner = Runner()
+runner.check()
+"""
+LOSSES = """
+def evaluate():
+    losses = []
+    for x, y in batches(60):
+        losses.append(loss_fn(net(x), y))
+    return float(sum(losses))
+
+evaluate()
+"""
+OUTPUTS_OF_TRAINING = """
+outputs = []
+def train():
+    for x, y in batches(80):
+        opt.zero_grad()
+        hidden = net[:3](x)
+        out = net[3:](hidden)
+        loss_fn(out, y).backward()
+        opt.step()
+        outputs.append(hidden)
+
+train()
+"""
+HISTORY = """
+class Trainer:
+    def __init__(self):
+        self.history = []
+
+    def step(self, x, y):
+        out = net(x)
+        self.history.append(out)
+
+trainer = Trainer()
+for x, y in batches(60):
+    trainer.step(x, y)
+"""
+BY_KEY = """
+def predict():
+    found = {}
+    for at, (x, y) in enumerate(batches(60)):
+        found[at] = net(x)
+    return {key: value.argmax() for key, value in found.items()}
+
+predict()
+"""
+LARGE_BATCH = """
+def train():
+    losses = []
+    for x, y in batches(4, size=900):
+        opt.zero_grad()
+        loss = loss_fn(net(x), y)
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+
+train()
+"""
+SUM_FOR_BACKWARD = """
+def train():
+    loss = 0
+    for x, y in batches(60):
+        loss += loss_fn(net(x), y)
+    loss.backward()
+
+train()
+"""
+RETURNED_FOR_BACKWARD = """
+def compute():
+    losses = []
+    for x, y in batches(60):
+        losses.append(loss_fn(net(x), y))
+    return torch.stack(losses).mean()
+
+def train():
+    opt.zero_grad()
+    loss = compute()
+    loss.backward()
+
+train()
+"""
+IN_FORWARD = """
+class Unrolled(nn.Module):
+    def forward(self, parts):
+        out = 0
+        for x, y in parts:
+            out = out + loss_fn(net(x), y)
+        return out
+
+Unrolled()(batches(60)).backward()
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run_program(source, edited=None):
+        file = tmp_path / "train.py"
+        file.write_text(HEAD + source if edited is None else edited)
+        linecache.checkcache(str(file))
+        try:
+            with devwidget.simulate(gpus=1, memory="8MiB"):
+                try:
+                    exec(compile(file.read_text(), str(file), "exec", dont_inherit=True), {"__name__": "train"})
+                except torch.OutOfMemoryError as error:
+                    return devwidget.explain(error)
+        finally:
+            gc.collect()
+        return None
+
+    return run_program
+
+
+def apply_fix(finding, at=0):
+    edits = finding.fixes[at].edits
+    text = "".join(linecache.getlines(edits[0].file))
+    return apply_to_text(edits[0].file, edits) if edits else text
+
+
+@pytest.mark.parametrize("source", [SUM, LOSSES, BY_KEY, SUM_IN_CLASS])
+def test_a_loop_without_backward_is_put_under_no_grad(run, source):
+    (found,) = run(source).findings
+    assert found.kind == "kept-memory"
+    assert "with torch.no_grad():" in found.fixes[0].edits[0].text
+    assert run("", edited=apply_fix(found)) is None
+
+
+@pytest.mark.parametrize(("source", "line"), [(SUM, "total += "), (LOSSES, "losses.append("), (HISTORY, "self.history.append("),
+                                              (BY_KEY, "found[at] ="), (OUTPUTS_OF_TRAINING, "outputs.append(")])  # fmt: skip
+def test_the_line_that_keeps_it_is_named(run, source, line):
+    (found,) = run(source).findings
+    assert found.fault.text.startswith(line)
+
+
+@pytest.mark.parametrize("source", [SUM, LOSSES, HISTORY, OUTPUTS_OF_TRAINING])
+def test_the_last_fix_lets_the_program_run(run, source):
+    (found,) = run(source).findings
+    assert run("", edited=apply_fix(found, at=-1)) is None
+
+
+def test_outputs_of_a_training_loop_go_to_host_memory(run):
+    (found,) = run(OUTPUTS_OF_TRAINING).findings
+    assert found.fixes[0].edits[0].text.strip() == "outputs.append(hidden.detach().cpu())"
+
+
+@pytest.mark.parametrize("source", [LARGE_BATCH, SUM_FOR_BACKWARD, RETURNED_FOR_BACKWARD, IN_FORWARD])
+def test_what_backward_needs_is_not_called_needless(run, source):
+    told = run(source)
+    assert told.findings == ()
+    assert "tensors of the failed step" in told.verdict
+
+
+def test_the_bytes_of_all_holders_are_those_of_the_allocator(run):
+    (device,) = run(SUM).memory.devices
+    assert sum(each.bytes for each in device.holders) == device.allocated
+
+
+def make_tensors():
+    return [torch.rand(1024, device="cuda") for _ in range(3)]
+
+
+def find_holder(name):
+    (device,) = devwidget.memory_holders().devices
+    return next(each for each in device.holders if each.name == name)
+
+
+def test_del_is_said_to_free_what_it_frees():
+    with devwidget.simulate(gpus=1):
+        tensors = make_tensors()
+        before = torch.cuda.memory_allocated()
+        held = find_holder("tensors")
+        del tensors
+        assert held.frees == "del tensors"
+        assert before - torch.cuda.memory_allocated() == held.freed == held.bytes
+
+
+def test_del_is_not_said_to_free_what_another_variable_keeps():
+    with devwidget.simulate(gpus=1):
+        tensors = make_tensors()
+        other = tensors[1:]
+        assert find_holder("tensors").freed == 4096
+        assert other[0] is tensors[1]
+
+
+def test_a_reference_out_of_sight_is_counted():
+    with devwidget.simulate(gpus=1):
+        tensors = make_tensors()
+        hidden = iter([tensors[0]]).__reduce__  # a bound method in C, which the search does not enter
+        kept = map(hidden, tensors)
+        assert find_holder("tensors").freed <= 2 * 4096
+        assert kept is not None
+
+
+def test_a_model_that_only_its_optimizer_keeps():
+    with devwidget.simulate(gpus=1):
+        net = torch.nn.Linear(32, 32).cuda()
+        optimizer = torch.optim.Adam(net.parameters())
+        net(torch.rand(2, 32).cuda()).sum().backward()
+        optimizer.step()
+        net = torch.nn.Linear(8, 8).cuda()
+        held = find_holder("optimizer")
+        assert held.parameters == 4096 + 512
+        assert held.gradients == 4096 + 512
+        assert held.optimizer == 2 * (4096 + 512)
+        assert net is not None
+
+
+def test_the_report_names_holder_and_line(run):
+    text = str(run(SUM))
+    assert "error[kept-memory] `total` keeps the graphs of all its terms" in text
+    assert "memory of cuda:0 when it failed" in text
