@@ -41,12 +41,14 @@ class WrongDtype(OneOf):
     Attributes:
         autocast: the region that made an operand low precision, or one around the call that is for another device.
         backward: the hand-written `backward` that failed, whose gradients have the dtype of the outputs.
+        has_gradient: an index carries a gradient, which a cast would drop.
     """
 
     wanted: str
     is_constant: bool = False
     autocast: AutocastRegion | None = None
     backward: Site | None = None
+    has_gradient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from typing import TypeGuard
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, parsed_expression
-from devwidget.records.trace import Fault
+from devwidget.records.syntax import arguments_in, name_of_called, parsed_expression
+from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at, code_of_site, has_torch, names_in, own_lines
 
@@ -48,6 +48,33 @@ def with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix 
 
 def _is_backward(node: ast.AST, line: int) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name == "backward" and line in own_lines(node)
+
+
+def cast_argument(fault: Fault, stray: Operand, cast: str, summary: str) -> Fix | None:
+    """Cast the argument of the failing call, or the index, that is an operand or is computed from it: `(1 - mask).bool()`."""
+    at = code_at(fault.site, fault.expression)
+    if at is None:
+        return None
+    code, statement = at
+    draft = Draft(code)
+    for node in code.alike(statement, fault.expression):
+        match node:
+            case ast.Call():
+                parts = arguments_in(node)
+            case ast.Subscript(slice=ast.Tuple(elts=parts)):
+                pass
+            case ast.Subscript(slice=part):
+                parts = [part]
+            case _:
+                parts = []
+        texts = (stray.source, stray.expression)
+        named = [part for part in parts if ast.unparse(part) in texts]
+        holding = [
+            part for part in parts if any(ast.unparse(each) in texts for each in ast.walk(part) if isinstance(each, ast.expr))
+        ]
+        for part in named or holding[:1]:
+            draft.append(part, cast)
+    return fix(summary, draft)
 
 
 def float_parameters(optimizer: Site | None, summary: str) -> Fix | None:

@@ -15,6 +15,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import own_parameters, walk_modules
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_around, region_before, region_of_line
+from devwidget.capture.precision.indices import is_about_indices
 from devwidget.capture.precision.kernels import LOW
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
@@ -33,7 +34,7 @@ def handle_failure(call: FailedCall) -> Any:
     floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
     if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
-    if len(set(_dtypes(floats))) < 2 or not _DTYPE_WORDS.search(message(call.error)):
+    if len(set(_dtypes(floats))) < 2 or not is_about_dtypes(message(call.error)):
         return NOT_OURS
     wanted = _wanted(call, floats)
     strays = [tensor for tensor in floats if tensor.dtype != wanted]
@@ -47,6 +48,11 @@ def handle_failure(call: FailedCall) -> Any:
     )
     call.report("dtype", strays, target, out, detail)
     return out
+
+
+def is_about_dtypes(text: str) -> bool:
+    """Return whether the message of an exception is about dtypes that differ."""
+    return _DTYPE_WORDS.search(text) is not None and not is_about_indices(text)
 
 
 def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameType | None) -> AutocastRegion | None:

@@ -9,6 +9,7 @@ import torch
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
+from devwidget.capture.precision.indices import is_about_indices
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.tensors import replace_tensors
 from devwidget.records.errors import message
@@ -28,7 +29,7 @@ _OTHER_NAMES = {"Byte": torch.uint8, "Char": torch.int8, "ComplexFloat": torch.c
 def handle_failure(call: FailedCall) -> Any:
     """Repair by running on the CPU in full precision and moving the results back."""
     text = message(call.error)
-    if not _NO_KERNEL.search(text):
+    if not _NO_KERNEL.search(text) or is_about_indices(text):
         return NOT_OURS
     lacking = _find_dtype(call, text)
     tensors = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]

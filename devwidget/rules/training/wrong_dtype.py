@@ -17,13 +17,22 @@ from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.dtype_edits import LOW, autocast_for, float_parameters, loss_of_logits, with_autocast_in_backward
+from devwidget.rules.dtype_edits import (
+    LOW,
+    autocast_for,
+    cast_argument,
+    float_parameters,
+    loss_of_logits,
+    with_autocast_in_backward,
+)
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import name_of, path_of, strays_in
+
+_CASTS = {"float32": ".float()", "int64": ".long()", "bool": ".bool()"}
 
 
 @rule(
@@ -76,6 +85,42 @@ def _constant(fault: Fault, stray: Operand) -> Found:
     )
 
 
+def _index(fault: Fault, stray: Operand, detail: WrongDtype) -> Found:
+    facts = {"call": fault.call, "dtype": stray.dtype, "name": name_of(fault, stray), "wanted": detail.wanted}
+    if detail.wanted == "bool":
+        headline, why = (
+            Message("`{call}` got a mask of {dtype}", **facts),
+            Message("a mask of another dtype than bool is not cast"),
+        )
+    else:
+        headline, why = Message("`{call}` got indices of {dtype}", **facts), Message("indices and class targets must be int64")
+    return Found(
+        fault,
+        headline,
+        why=why,
+        birth=stray.birth,
+        fixes=() if detail.has_gradient else _list_index_fixes(fault, stray),
+        notes=(Message("{name} is {dtype}", **facts),),
+    )
+
+
+def _list_index_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+    wanted = _wanted_by(fault)
+    if stray.birth_direct:
+        yield _fix_where_made(stray, wanted, _CASTS[wanted])
+    words = Message("cast it to {wanted} where it is used", wanted=wanted)
+    yield cast_argument(fault, stray, _CASTS[wanted], words)
+    yield Fix(words, f"{stray.expression or stray.source}{_CASTS[wanted]}")
+
+
+def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
+    return mended(
+        stray.birth,
+        Message("make it {wanted}", wanted=wanted),
+        lambda draft, statement: _cast_where_made(draft, statement, stray, wanted, cast),
+    )
+
+
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
     keep = Message("keep the trained parameters in float32; autocast casts them in forward")
     wrap = Message("keep the parameters in float32 and run forward in `torch.autocast`")
@@ -119,6 +164,8 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
             return _half_gradients(fault, stray, detail)
         case UnsafeLoss() as detail:
             return _unsafe_loss(fault, detail)
+        case WrongDtype(wanted="int64" | "bool") as detail:
+            return _index(fault, stray, detail)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
     return Found(
         fault,
@@ -192,13 +239,9 @@ def _fix_autocast(fault: Fault) -> Fix | None:
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = _wanted_by(fault)
     yield _fix_autocast(fault)
-    cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
+    cast = _CASTS.get(wanted, f".to(torch.{wanted})")
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
-        yield mended(
-            stray.birth,
-            Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _cast_where_made(draft, statement, stray, wanted, cast),
-        )
+        yield _fix_where_made(stray, wanted, cast)
     elif stray.held is not None and stray.held.how == "buffer":
         yield mended(
             stray.birth,
