@@ -215,7 +215,7 @@ def record_step(
         if kept is not None and source is not None:
             kept.add_roots(batch=source)
         with interruptible():
-            inputs = inputs_of()
+            inputs = recording._recorder.take_batch(inputs_of)
         if kept is not None:
             kept.add_roots(batch=(inputs.args, inputs.kwargs), target=inputs.target)
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)

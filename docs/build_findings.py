@@ -39,15 +39,15 @@ An `info` is a hint. Only the headline of each report is shown. For a full repor
 """
 ABOUT = {
     "devwidget.rules.placement": "a tensor or module is where the step cannot use it",
-    "devwidget.rules.transfers": "transfers that cost time or arrive too late",
+    "devwidget.rules.transfers": "transfers and waits that cost time; transfers that arrive too late",
     "devwidget.rules.training": "training goes wrong without an error",
     "devwidget.rules.replicas": "`nn.DataParallel`",
     "devwidget.extras.ranks.rules.waiting": "ranks that wait for others",
     "devwidget.extras.ranks.rules": "ranks that differ",
 }
 """Folder of rules -> what its kinds have in common."""
-OF_BROKEN_HARDWARE = {"corrupted-copy"}
-"""Kinds that no program can show on a healthy machine."""
+NOT_RUN = {"corrupted-copy", "slow-loader"}
+"""Kinds that no program can show on a healthy machine, or with the same figures twice: the page has the text of their test."""
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def section(rule: AnyRule, shown: str) -> str:
 
 def report(rule: Rule) -> str:
     """The headline of the finding of the program for one kind, once its first fix has been seen to work."""
-    if rule.kind in OF_BROKEN_HARDWARE:
+    if rule.kind in NOT_RUN:
         golden = DOCS.parent / "tests" / "rules" / "golden" / f"{rule.kind}.txt"
         return headline(golden.read_text(encoding="utf-8"))
     program = EXAMPLES / f"{rule.kind}.py"

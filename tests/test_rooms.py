@@ -14,8 +14,8 @@ from tests.test_imports import PACKAGE, extra_of
 FLOORS = {
     "capture": """
         torch_internals object_fields process_rank interrupts undo devices patching tensors modules walk restore validation
-        source_code other_threads step snapshot recording faults precision data_parallel patches modes memory
-        background_births explain recorder
+        source_code stack_sampler other_threads step snapshot recording faults precision data_parallel patches modes
+        memory background_births explain recorder
     """.split(),
     "records": """
     schema errors syntax runs site device memory held_memory fault_details finding parallel explanation snapshot trace

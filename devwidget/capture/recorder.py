@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import nn
@@ -35,6 +35,7 @@ from devwidget.capture.patches.warning_lines import show_lines_of_callers
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import leave_modes
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.recorded_threads import watch_threads
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 
 EVERY_SECONDS = 0.2
+Taken = TypeVar("Taken")
 
 
 class Progress:
@@ -158,6 +160,16 @@ class Recorder:
         birth = self._state.births.find_birth(original)
         if birth is not None:
             self._state.births.put_birth(tensor, birth)
+
+    def take_batch(self, take: Callable[[], Taken]) -> Taken:
+        """Return the batch of the step, and measure how long its loader takes for it."""
+        thread = threading.get_ident()
+        with Undo() as undo:
+            if batches := torch_internals.BatchIterator:
+                undo.add_step(self._state.loader_clock.end)
+                clock = self._state.loader_clock.time_first
+                listen(lambda: threading.get_ident() == thread, batches, "__next__", clock, undo)
+            return take()
 
     def add_note(self, text: str) -> None:
         """Add a note on something that the trace cannot show."""

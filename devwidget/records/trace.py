@@ -399,6 +399,37 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class LoaderTime:
+    """How long a line that takes batches waits for them. The first batches of a pass over a loader are left out.
+
+    Attributes:
+        site: the line that takes the batches.
+        loader: the line that created the loader; None if it is not known.
+        workers: number of worker processes; 0 if the loop itself makes the batches.
+        batches: number of batches.
+        seconds: time in `next(loader)`.
+        loop_seconds: time from each batch to the next one, `next(loader)` included.
+        longest: longest time of a batch in `next(loader)`.
+        line: the line at which most of it is spent; None if too little was seen.
+        share: share of `seconds` that is spent there, from 0 to 1.
+        work: functions that the workers run.
+        uses_gpu: its batches have tensors on a GPU.
+    """
+
+    site: Site | None
+    loader: Site | None
+    workers: Size
+    batches: Size
+    seconds: Duration
+    loop_seconds: Duration
+    longest: Duration = 0.0
+    line: Site | None = None
+    share: float = 0.0
+    work: tuple[Site, ...] = ()
+    uses_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceComparison:
     """A comparison in the program that gives the same result for every device.
 
@@ -543,6 +574,7 @@ class Trace(Record):
         comparisons: comparisons of devices that always give the same result.
         phases: parts of the step that ran, including those without an operator; () in files of older versions.
         noticed: side effects of the trials outside of the step, if they were requested anyway.
+        loaders: how long loops over loaders wait for batches.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -571,3 +603,4 @@ class Trace(Record):
     steps: Size = 0
     comparisons: tuple[DeviceComparison, ...] = ()
     phases: tuple[Phase, ...] = ()
+    loaders: tuple[LoaderTime, ...] = ()

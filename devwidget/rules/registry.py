@@ -45,7 +45,7 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks"]
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks", "loaders"]
 
 
 def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
@@ -64,6 +64,7 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "backward": (Message("no backward pass"), _has_phase("backward")),
     "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
     "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
+    "loaders": (Message("no loop over a loader"), lambda trace: bool(trace.loaders)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
 }
 """Need -> its name in messages, and a check whether a trace has it."""

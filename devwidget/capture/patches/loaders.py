@@ -23,6 +23,7 @@ def watch_loaders(state: RecordingState, undo: Undo) -> None:
     listen(state.is_here, DataLoader, "__iter__", functools.partial(_note_iterator, state), undo)
     if batches := torch_internals.BatchIterator:
         listen(state.is_here, batches, "__next__", functools.partial(_note_batch, state), undo)
+        undo.add_step(state.loader_clock.end)
 
 
 def _find_loader(state: RecordingState, source: Any) -> RawSite | None:
@@ -42,7 +43,8 @@ def _note_iterator(state: RecordingState, original: Callable[..., Any], self: An
 
 
 def _note_batch(state: RecordingState, original: Callable[..., Any], self: Any) -> Any:
-    batch = original(self)
+    loader = _find_loader(state, self)
+    batch = state.loader_clock.time_batch(original, self, loader)
     for tensor in tensors_in(batch):
-        state.loaded[tensor] = _find_loader(state, self)
+        state.loaded[tensor] = loader
     return batch

@@ -16,6 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births, TensorKeyRef
 from devwidget.capture.recording.event_log import Log
+from devwidget.capture.recording.loader_clock import LoaderClock
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.observer import Observer
 from devwidget.capture.recording.parallel_calls import ParallelCalls
@@ -33,6 +34,8 @@ class _RecordedThread(threading.local):
 
 
 _thread = _RecordedThread()
+_SECONDS_PER_OPERATOR = 0.0002
+"""What a recorded operator takes longer, at most, also on virtual GPUs."""
 
 
 class RecordingState:
@@ -47,6 +50,7 @@ class RecordingState:
         saved: which line created a state dict.
         loaders: which line created a `DataLoader`, also by its iterator.
         loaded: the same for each tensor that a loader returned.
+        loader_clock: how long the program waits for batches.
         observers: features of this recording, including features of extras.
         watching: creates new modes for another thread; set by the recorder.
 
@@ -114,6 +118,7 @@ class RecordingState:
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaders: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaded: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
+        self.loader_clock = LoaderClock(self._estimate_overhead)
         self.tracker = ModuleTracker()
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
@@ -124,9 +129,12 @@ class RecordingState:
         self.parallel = ParallelCalls()
         self.comparisons = DeviceComparisons()
 
+    def _estimate_overhead(self) -> float:
+        return _SECONDS_PER_OPERATOR * sum(entry.count for entry in self.log.ops.values())
+
     def list_facts(self) -> dict[str, Any]:
         """Return fields of the trace that the parts of this recording know."""
-        facts: dict[str, Any] = {}
+        facts: dict[str, Any] = {"loaders": self.loader_clock.list_times()}
         parts: tuple[Any, ...] = (self.log, self.parallel, self.transfers, self.waits, self.comparisons, *self.observers)
         for part in parts:
             facts |= part.list_facts()

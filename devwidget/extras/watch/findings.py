@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.capture.memory.holders import Holder
+from devwidget.capture.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
 from devwidget.extras.watch.judgements import SLOW, Growth, Jump, Slowdown
-from devwidget.extras.watch.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import Holding

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 import torch
 
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.capture.undo import Undo
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, SEGMENT, WAITED, PaceJudge, Slowdown, Window
 from devwidget.extras.watch.recorded_steps import WARM_UP
-from devwidget.extras.watch.records.run import FIRST
+from devwidget.extras.watch.records.run import FIRST, LineTime
 from devwidget.extras.watch.run_log import RunLog
-from devwidget.extras.watch.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.extras.watch.step_hooks import StepHooks
 from devwidget.recording import virtual_gpus
 from devwidget.records.schema.message import Message
@@ -38,12 +38,15 @@ class SlowSteps:
         log: Receives the findings.
         changes: Possible causes.
         ask_for: Called when a step is worth recording.
+
+    Attributes:
+        is_of_host: Whether the code between the steps has become slow.
     """
 
     def __init__(self, hooks: StepHooks, log: RunLog, changes: RunChanges, ask_for: Callable[[Message], None]) -> None:
         self._hooks, self._log, self._changes, self._ask_for = hooks, log, changes, ask_for
         self._window, self._pace, self._clock = Window(), PaceJudge(), WaitingClock()
-        self._is_over = False
+        self._is_over = self.is_of_host = False
         self._slow: Slowdown | None = None
 
     def begin(self, undo: Undo) -> None:
@@ -76,7 +79,7 @@ class SlowSteps:
             slow = None
         # What virtual GPUs compute takes says nothing of a GPU.
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
-            self._is_over, self._slow = True, slow
+            self._is_over, self._slow, self.is_of_host = True, slow, slow.part == _HOSTS
             self._ask_for(Message("steps have become slow"))
             self._begin_sampler(slow.part)
 
@@ -99,7 +102,7 @@ class SlowSteps:
             return
         self._stop_sampler()
         self._slow = None
-        self._log.set_lines(sampler.list_lines())
+        self._log.set_lines(LineTime(*each) for each in sampler.list_lines())
         if sampler.trouble:
             self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=sampler.trouble))
         if slow is not None and not (virtual_gpus() and _is_computed(sampler, slow.part)):

@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -17,15 +18,18 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
+from devwidget.capture.memory.limits import is_limited, is_result
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import class_name, dict_of
+from devwidget.capture.patching.registry import listen
+from devwidget.capture.recording.loader_clock import LoaderClock
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.capture.source_code.removals import is_limited, is_result
 from devwidget.capture.source_code.statements import last_assignment
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -45,6 +49,7 @@ from devwidget.records.finding import Finding
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait
+from devwidget.rules.registry import all_rules, judge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +64,8 @@ _LEAST_LATER = 4
 """The same if the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, beyond which growth is not reported."""
+LOADED = 48
+"""Steps after which loaders are judged for the first time."""
 LONG = 512
 """Steps of unbroken growth that count if it is slight, such as 512 bytes per step."""
 _SEEN = 0.01
@@ -129,6 +136,7 @@ class Watch:
         self._living: tuple[int, LivingBytes | None] | None = None
         self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
+        self._loader_clock = LoaderClock(counts=lambda: self._recorded is None)
         self._lengths = GrowthJudge(ELEMENTS)
         self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
@@ -224,6 +232,13 @@ class Watch:
         _logs[model] = self.log
         self.hooks.put_in(self._undo, on_model=self.is_called)
         self._slow_steps.begin(self._undo)
+        self._time_loaders()
+
+    def _time_loaders(self) -> None:
+        thread, batches = threading.get_ident(), torch_internals.BatchIterator
+        if batches is not None:
+            self._undo.add_step(self._loader_clock.end)
+            listen(lambda: threading.get_ident() == thread, batches, "__next__", self._loader_clock.time_batch, self._undo)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with uninterrupted(), Undo() as last:
@@ -246,6 +261,7 @@ class Watch:
             self._note_end(error)
         self._tell_growth(self._number - 1)
         self._tell_slight_growth()
+        self._judge_loaders()
         self._slow_steps.tell_lines()
         self.log.write_part(ends=True, error=self.log.error)
 
@@ -289,6 +305,8 @@ class Watch:
         self._follow_growth(number)
         if self._window.add_row(row | {ELEMENTS: self._changes.elements}):
             self._judge_segment(number, figures)
+        if number == LOADED:
+            self._judge_loaders()
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
         if self.listener is not None:
@@ -338,6 +356,13 @@ class Watch:
                 self._judge_growth(number, device, name)
                 self._judge_jump(device, name)
         self._judge_lengths(number, figures)
+
+    def _judge_loaders(self) -> None:
+        """Report loaders that take most of each step. One that becomes slow is another finding."""
+        times = self._loader_clock.list_times(computes=not virtual_gpus())
+        if times and not self._slow_steps.is_of_host:
+            rules = [each for each in all_rules() if each.kind == "slow-loader"]
+            self.log.add_findings(0, judge(Trace(loaders=times), rules).findings)
 
     def _judge_growth(self, number: int, device: str, name: str) -> None:
         if device in self._creeping:

@@ -16,7 +16,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, field_of, find_class_attribute, is_a, module_name
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, to_site
 from devwidget.capture.source_code.stack import Owner, is_users_code, stack
-from devwidget.extras.watch.records.run import LineTime
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 
@@ -39,6 +38,14 @@ class LoaderWorkers(NamedTuple):
 
     processes: int
     functions: tuple[tuple[str, Site], ...]
+
+
+class SampledLine(NamedTuple):
+    """A line of a part of the step, with its mean time per step."""
+
+    part: str
+    site: Site
+    seconds: float
 
 
 class _Standpoint(NamedTuple):
@@ -135,13 +142,14 @@ class StackSampler:
 
     def _look(self) -> _Standpoint | None:
         # No frame is held when this returns: what its variables refer to would live on.
-        user, library, computes, waits = None, None, False, False
+        user, library, computes, waits, loads = None, None, False, False, False
         for owner, frame in stack(sys._current_frames().get(self._thread)):
             if owner is Owner.USER:
                 user = frame
                 break
             library = frame if owner is Owner.LIBRARY and library is None else library
-            computes = computes or owner is Owner.OURS or owner is Owner.STEP
+            computes = computes or (not loads and (owner is Owner.OURS or owner is Owner.STEP))
+            loads = loads or frame.f_code.co_filename == _LOADER_FILE  # what calls the loader does not compute
             waits = waits or (frame.f_code.co_filename == _LOADER_FILE and self._meet_loader(frame))
         if user is not None or library is not None:
             return self._stand(user, library, computes, waits)
@@ -196,6 +204,11 @@ class StackSampler:
             self.begin()
 
     @property
+    def looks(self) -> int:
+        """Return the number of samples of the part of interest."""
+        return self._looks
+
+    @property
     def has_enough(self) -> bool:
         """Return whether more samples would add nothing."""
         return self._count >= MOST_STEPS or (self._count >= FEWEST_STEPS and self._looks >= ENOUGH)
@@ -221,13 +234,13 @@ class StackSampler:
             return SampledPart(told, waiting / whole, computing / whole)
         return SampledPart()
 
-    def list_lines(self) -> Iterator[LineTime]:
+    def list_lines(self) -> Iterator[SampledLine]:
         """Return the lines that were seen often enough, with their time per step."""
         for part in self._parts:
             mean = self._microseconds[part] / 1e6 / max(1, self._count)
             for site, share, seen in self.sum_part(part).lines:
                 if seen >= LEAST_LOOKS:
-                    yield LineTime(part, site, share * mean)
+                    yield SampledLine(part, site, share * mean)
 
 
 def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:

@@ -1,0 +1,105 @@
+"""slow-loader: the loop waits for its loader for most of each step.
+
+Why: while `next(loader)` runs, the model gets no work; worker processes make batches during the step before.
+Bad: `DataLoader(data, 64)` with a `__getitem__` that decodes a file.
+Good: `DataLoader(data, 64, num_workers=4)`; or decode all files once, before training.
+Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.syntax import name_of_called
+from devwidget.records.trace import LoaderTime, Trace
+from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.found import Found
+from devwidget.rules.registry import rule
+
+LEAST_SHARE = 0.5
+"""Share of a step."""
+LEAST_SECONDS = 0.005
+"""Seconds for a batch; smaller figures come from other work of the machine."""
+LEAST_FIRST_SECONDS = 0.05
+"""The same for the only batch of a traced step."""
+LEAST_BATCHES = 3
+"""Batches measured. The longest does not count: a file may be opened with the first item, or a cache be filled."""
+
+_WORKERS = 4
+
+
+@rule(
+    "slow-loader",
+    "warning",
+    needs=("loaders",),
+    on_request=True,
+    why=Message("the model gets no work while the program waits for a batch"),
+)
+def check(trace: Trace) -> Iterator[Found]:
+    """One finding for each line that waits for its batches for most of a step."""
+    for each in trace.loaders:
+        if _is_slow(each) and _is_measurable(trace):
+            yield _make_finding(each)
+
+
+def _is_slow(time: LoaderTime) -> bool:
+    if time.batches == 1:
+        return time.seconds >= max(LEAST_FIRST_SECONDS, LEAST_SHARE * time.loop_seconds)
+    if time.batches < LEAST_BATCHES:
+        return False
+    seconds, whole = time.seconds - time.longest, time.loop_seconds - time.longest
+    return seconds >= max(LEAST_SECONDS * (time.batches - 1), LEAST_SHARE * whole)
+
+
+def _is_measurable(trace: Trace) -> bool:
+    """Whether the loop waits for its GPU, which else may take longer than the loader without the host noticing."""
+    has_gpu = any(curve.device.kind != "cpu" for curve in trace.memory)
+    return bool(trace.virtual_gpus) or not has_gpu or any(2 * wait.turns >= trace.steps for wait in trace.waits)
+
+
+def _make_finding(time: LoaderTime) -> Found:
+    facts = {
+        "share": f"{time.seconds / time.loop_seconds:.0%}",
+        "wait": f"{1000 * time.seconds / time.batches:.0f}",
+        "step": f"{1000 * time.loop_seconds / time.batches:.0f}",
+    }
+    headline = Message("{share} of the time of each step passed in next(loader): {wait} of {step} ms", **facts)
+    if time.batches == 1:
+        headline = Message("{share} of the time of this step passed in next(loader): {wait} of {step} ms", **facts)
+    return Found(
+        time.line or time.site,
+        headline,
+        notes=tuple(_list_notes(time)),
+        fixes=tuple(_list_fixes(time)),
+        cause=str(time.site),
+    )
+
+
+def _list_notes(time: LoaderTime) -> Iterator[Message]:
+    if time.line is not None and time.line != time.site:
+        yield Message("{share} of the time in next(loader) was spent at this line", share=f"{time.share:.0%}")
+        if time.site is not None:
+            yield Message("the loop takes its batches at {place}", place=time.site)
+    if time.work:
+        functions = ", ".join(f"`{each.function}` ({each})" for each in time.work)
+        yield Message("the {count} workers of the loader run {functions}", count=time.workers, functions=functions)
+    if time.loader is not None:
+        yield Message("the loader is created at {place}", place=time.loader)
+
+
+def _list_fixes(time: LoaderTime) -> Iterator[Fix | None]:
+    if time.workers:
+        yield Fix(Message("use more workers than {count}, or do less for each sample", count=time.workers), "", "likely")
+    elif not time.uses_gpu:  # a process that is forked cannot use the GPU of its parent
+        words = Message("make the batches in worker processes, while the model computes")
+        yield mended(time.loader, words, _add_workers) or Fix(words, f"DataLoader(..., num_workers={_WORKERS})", "likely")
+    yield Fix(Message("compute once, before training, what is the same for a sample in every epoch"), "", "choice")
+
+
+def _add_workers(draft: Draft, statement: ast.stmt) -> None:
+    for call in draft.code.parts(statement):
+        if isinstance(call, ast.Call) and name_of_called(call) == "DataLoader":
+            draft.keyword(call, "num_workers", str(_WORKERS))
