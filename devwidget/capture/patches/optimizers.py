@@ -33,7 +33,7 @@ from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import user_frame, user_frames
 from devwidget.capture.source_code.statements import assignment, statement_text
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import gradient_of, is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import MissingParameters, MissingReason, StateHistory, StrayState
@@ -200,6 +200,9 @@ class _OptimizerWatch:
             if (is_frozen or _is_younger(state, parameter, built.number)) and built.would_give(parameter):
                 late.append((name, parameter))
                 reason = "frozen" if is_frozen or reason == "frozen" else "younger"
+        if not late:
+            late = _list_replaced(state, optimizer, _list_lacking(state, mine))
+            reason = "younger" if late else "loss"
         lacking = [*late, *_list_of_loss(state, mine)]
         if lacking:
             self._add_missing(optimizer, lacking, reason, to_site(built.site), frame)
@@ -214,11 +217,14 @@ class _OptimizerWatch:
         if not lacking and not of_loss:
             return
         self._older[optimizer] = True  # much is looked at: once is enough
-        site = find_construction(user_frames(frame), optimizer) if mark_reachable(frame, self.missing) else None
-        if site is None:
+        if not mark_reachable(frame, self.missing):
             return
-        given = _list_given_whole(frame, site) if untrained.trains_model(self._state, optimizer) else []
-        late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
+        site, late = find_construction(user_frames(frame), optimizer), _list_replaced(self._state, optimizer, lacking)
+        if site is None:
+            of_loss = []
+        elif not late and untrained.trains_model(self._state, optimizer):
+            given = _list_given_whole(frame, site)
+            late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
         if late or of_loss:
             self._add_missing(optimizer, [*late, *of_loss], "younger" if late else "loss", site, frame)
 
@@ -306,6 +312,26 @@ def _list_lacking(state: RecordingState, mine: set[int]) -> _NamedParameters:
             if parameter.grad is not None and id(parameter) not in mine:
                 lacking.append((f"{path}.{name}".strip("."), parameter))
     return lacking
+
+
+def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lacking: _NamedParameters) -> _NamedParameters:
+    """Return the parameters of a model that took the place of those in an optimizer, which got no gradient.
+
+    `model.fc = nn.Linear(512, 10)` leaves a weight and a bias in the optimizer that no module has. The new ones have as many
+    axes, and differ at most in the length of the first.
+    """
+    registered = {
+        id(each) for _, module in state.tracker.list_modules() for _, each in registered_entries(module, "_parameters")
+    }
+    tensors = [each for each in parameters_of(optimizer) if is_tensor(each)]
+    lost = [each for each in tensors if id(each) not in registered and gradient_of(each) is None]
+    if len(lost) == len(tensors) or [_form(each) for each in lost] != [_form(each) for _, each in lacking]:
+        return []
+    return lacking
+
+
+def _form(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
+    return tensor.dim(), tuple(tensor.shape[1:])
 
 
 def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:

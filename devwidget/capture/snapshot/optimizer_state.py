@@ -25,7 +25,7 @@ def read_optimizer(
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str]) -> Iterator[Found]:
     """Yield the state tensors themselves."""
     search = AttributeSearch(is_registered=lambda value: False, most=sys.maxsize)
-    inner = _find_innermost(optimizer)
+    inner = innermost_optimizer(optimizer)
     states = {id(parameter): state for parameter, state in items_of(dict_of(inner).get("state")) or ()}
     for at, group in enumerate(groups_of(inner)):
         for number, parameter in enumerate(parts_of(group.get("params"))):
@@ -53,10 +53,10 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """Yield the parameters of an optimizer."""
-    return (parameter for group in groups_of(_find_innermost(optimizer)) for parameter in parts_of(group.get("params")))
+    return (parameter for group in groups_of(innermost_optimizer(optimizer)) for parameter in parts_of(group.get("params")))
 
 
-def _find_innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def innermost_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return the optimizer with the state, inside wrappers of accelerate and of torch's sharded optimizers."""
     while True:
         fields = dict_of(optimizer)

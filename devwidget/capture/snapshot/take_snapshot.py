@@ -10,11 +10,13 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
-from devwidget.capture.modules import ModuleTree
+from devwidget.capture.modules import ModuleTree, named_tensors
+from devwidget.capture.object_fields import class_name, module_name
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.module_reader import ModuleReader
-from devwidget.capture.snapshot.optimizer_state import read_optimizer
+from devwidget.capture.snapshot.optimizer_state import parameters_of, read_optimizer
 from devwidget.capture.snapshot.tensor_reader import join_notes
+from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.undo import paused_gc
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message
@@ -54,4 +56,23 @@ def _read_snapshot(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snaps
         unread = Message("gradients were not read, because thread `{thread}` may be using them", thread=busy)
         facts = (replace(facts[0], note=join_notes(facts[0].note, unread)), *facts[1:])
     states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
+    if optimizer is not None and _is_of_another_model(optimizer, model):
+        unowned = Message(
+            "`{optimizer}` has none of its parameters: build the optimizer after the model",
+            optimizer=class_name(type(optimizer)),
+        )
+        facts = (replace(facts[0], note=join_notes(facts[0].note, unowned)), *facts[1:])
     return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)
+
+
+def _is_of_another_model(optimizer: torch.optim.Optimizer, model: nn.Module) -> bool:
+    """Return whether an optimizer of torch has no parameter of a model that is not frozen.
+
+    An optimizer may keep float32 copies of half precision parameters, so the dtypes must be the same.
+    """
+    own = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
+    given = [each for each in parameters_of(optimizer) if is_tensor(each)]
+    ids = {id(parameter) for parameter in own}
+    is_torch = module_name(type(optimizer)).startswith("torch.optim.") and all(map(is_parameter, given))
+    dtypes = {each.dtype for each in given}
+    return is_torch and bool(given) and dtypes == {each.dtype for each in own} and not any(id(each) in ids for each in given)

@@ -12,7 +12,7 @@ import torch
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name, is_among
-from devwidget.capture.source_code import statements
+from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, factory_of, is_of_torch
@@ -104,11 +104,17 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
 
 
 def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
-    """Return the line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
+    """Return the line that built an object: it assigns a call of its class to the variable or to the attribute of `self` that
+    holds it.
+    """
     for frame in frames:
-        name = path_of(name_in(frame, made))[0]
-        site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
-        if site is not None and statements.assigned_call(site.text)[1] == class_name(type(made)):
+        text = name_in(frame, made)
+        name = path_of(text)[0]
+        if text.startswith("self."):
+            site = classes.deciding_assignment(type(locals_of(frame).get("self")), text.removeprefix("self."))
+        else:
+            site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
+        if site is not None and statements.calls_function(site.text, class_name(type(made))):
             return site
     return None
 

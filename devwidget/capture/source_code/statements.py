@@ -153,6 +153,14 @@ def assigned_call(statement: str) -> tuple[str, str]:
     return ast.get_source_segment(statement, node) or "", name_of_called(node)
 
 
+def calls_function(statement: str, name: str) -> bool:
+    """Return whether a call of a function decides the value of an assignment: `x = f(...)`, also `x = f(...).cuda()`."""
+    node = getattr(parsed_statement(statement), "value", None)
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
+        node = node.func.value
+    return isinstance(node, ast.Call) and name_of_called(node) == name
+
+
 def first_parameter(filename: str, line: int) -> str:
     """Return the first parameter after `self` or `ctx` of the function around a line."""
     for function in read_file(filename).functions_around(line)[:1]:

@@ -1,0 +1,179 @@
+"""An optimizer that lost parameters of its model, and a scheduler of another optimizer; programs that only look alike."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    LinearLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+
+import devwidget
+
+pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step:UserWarning")
+BATCH = torch.rand(6, 4)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.fc(torch.relu(self.body(x)))
+
+
+def train(model, *optimizers, schedulers=(), steps=2):
+    """The findings on optimizers of some steps."""
+    with devwidget.record() as recording:
+        for _ in range(steps):
+            for each in optimizers:
+                each.zero_grad()
+            model(BATCH).sum().backward()
+            for each in optimizers:
+                each.step()
+            for each in schedulers:
+                each.step(*([1.0] if isinstance(each, ReduceLROnPlateau) else []))
+    return [found for found in recording.trace.findings if found.kind == "optimizer-misplaced"]
+
+
+# -- parameters that took the place of those in the optimizer
+
+
+@pytest.mark.parametrize("classes", [3, 5])
+def test_a_layer_replaced_after_the_optimizer_is_not_trained(classes):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.fc = nn.Linear(8, classes)
+    (found,) = train(model, optimizer)
+    assert found.headline == "`SGD` has no parameter group with `fc.weight, fc.bias`, which received gradients"
+    assert found.birth.text == "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+    assert found.fixes[0].summary == "build the optimizer after adding the last layer"
+
+
+def test_a_parameter_replaced_after_the_optimizer_is_not_trained():
+    with devwidget.record() as recording:
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        model.fc.weight = nn.Parameter(model.fc.weight.detach() * 2)
+        model(BATCH).sum().backward()
+        optimizer.step()
+    (found,) = [each for each in recording.trace.findings if each.kind == "optimizer-misplaced"]
+    assert "`fc.weight`" in found.headline
+    assert found.why.startswith("the parameters were created after the optimizer")
+
+
+class Trainer:
+    def __init__(self):
+        self.model = Net()
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.scheduler = StepLR(self.optimizer, 1)
+
+    def run(self):
+        return train(self.model, self.optimizer, schedulers=[self.scheduler])
+
+
+def test_a_trainer_whose_model_gets_another_head_is_found_with_the_line_of_its_optimizer():
+    trainer = Trainer()
+    assert trainer.run() == []
+    trainer.model.fc = nn.Linear(8, 3)
+    (found,) = trainer.run()
+    assert found.birth.text == "self.optimizer = torch.optim.AdamW(self.model.parameters())"
+
+
+def test_data_replaced_and_layers_trained_elsewhere_or_on_purpose_not_at_all_are_silent():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for parameter in model.parameters():
+        parameter.data = parameter.data * 2
+    assert train(model, optimizer) == []
+    model.fc = nn.Linear(8, 3)
+    second = torch.optim.SGD(model.fc.parameters(), lr=0.1)
+    assert train(model, optimizer, second) == []
+    optimizer.add_param_group({"params": model.fc.parameters()})
+    assert train(model, optimizer) == []
+    other = Net()
+    both_heads = torch.optim.SGD([*model.fc.parameters(), *other.fc.parameters()], lr=0.1)
+    del optimizer, second
+    assert train(model, both_heads) == []
+
+
+# -- schedulers
+
+
+def test_a_scheduler_of_an_earlier_optimizer_of_the_same_parameters_is_found():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = StepLR(optimizer, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    (found,) = train(model, optimizer, schedulers=[scheduler])
+    assert found.headline == "`StepLR` changes the learning rate of an `Adam` that does not step, while an `SGD` does"
+    assert found.birth.text == "scheduler = StepLR(optimizer, 1)"
+    assert any("created at" in note and "torch.optim.SGD" in note for note in found.notes)
+    moved = [edit.text.strip() for edit in found.fixes[0].edits]
+    assert "scheduler = StepLR(optimizer, 1)" in moved
+
+
+def test_a_model_and_its_optimizer_made_again_leave_their_scheduler_behind():
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    scheduler = ReduceLROnPlateau(optimizer)
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters())
+    (found,) = train(model, optimizer, schedulers=[scheduler])
+    assert found.headline.startswith("`ReduceLROnPlateau` changes the learning rate of an `Adam` that does not step")
+
+
+def test_schedulers_of_optimizers_that_step_are_silent():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    second = torch.optim.Adam(model.parameters())
+    chain = SequentialLR(optimizer, [LinearLR(optimizer), CosineAnnealingLR(optimizer, 10)], [2])
+    others = [ReduceLROnPlateau(optimizer), CosineAnnealingWarmRestarts(second, 2), StepLR(second, 1)]
+    assert train(model, optimizer, second, schedulers=[chain, *others]) == []
+
+
+def test_a_scheduler_that_is_built_for_later_is_silent():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with devwidget.record() as recording:
+        model(BATCH).sum().backward()
+        optimizer.step()
+        StepLR(torch.optim.Adam(model.parameters()), 1)
+    assert recording.trace.findings == ()
+
+
+def test_a_scheduler_of_a_model_that_is_not_trained_now_is_silent():
+    model, twin, other = Net(), Net(), nn.Linear(3, 1)
+    optimizers = [torch.optim.Adam(each.parameters()) for each in (model, twin, other)]
+    schedulers = [StepLR(each, 1) for each in optimizers]
+    assert train(model, optimizers[0], schedulers=schedulers) == []
+
+
+# -- snapshots
+
+
+def test_a_snapshot_says_that_the_optimizer_is_of_another_model():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert devwidget.snapshot(model, optimizer=optimizer).modules[0].note == ""
+    again = devwidget.snapshot(Net(), optimizer=optimizer)
+    assert again.modules[0].note == "`SGD` has none of its parameters: build the optimizer after the model"
+    assert "none of its parameters" in str(again)
+
+
+def test_a_snapshot_is_silent_on_copies_parts_and_frozen_models():
+    model = Net().half()
+    masters = [nn.Parameter(each.detach().float()) for each in model.parameters()]
+    assert devwidget.snapshot(model, optimizer=torch.optim.SGD(masters, lr=0.1)).modules[0].note == ""
+    assert devwidget.snapshot(model, optimizer=torch.optim.SGD(model.fc.parameters(), lr=0.1)).modules[0].note == ""
+    frozen = copy.deepcopy(model).float().requires_grad_(False)
+    prompt = nn.Parameter(torch.zeros(2, 4))
+    assert devwidget.snapshot(frozen, optimizer=torch.optim.SGD([prompt], lr=0.1)).modules[0].note == ""
