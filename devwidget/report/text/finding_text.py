@@ -20,6 +20,7 @@ from devwidget.report.style.words import (
     mentions_place,
     module_words,
     row_words,
+    shorten_text,
     site_words,
     tensor_words,
     translate_finding,
@@ -28,6 +29,9 @@ from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.memory_text import list_holders
 
 _MOST_PATHS = 3
+_MOST_OPERANDS = 5
+_MOST_LETTERS = 120
+"""Of an operand and its shape, or of a statement, on one line."""
 _CONFIDENCE = {"likely": Message("likely"), "choice": Message("choice")}
 
 
@@ -42,7 +46,10 @@ def where_words(finding: Finding, class_name: str = "") -> str:
         return ""
     known = f" ({class_name})" if class_name and finding.module is not None else ""
     place = row_words((module_words(finding.module) + known, site_words(finding.fault)))
-    detail = "  |  ".join(finding.operands) or first_line(finding.fault)
+    operands = [shorten_text(each, _MOST_LETTERS) for each in finding.operands[:_MOST_OPERANDS]]
+    if len(finding.operands) > _MOST_OPERANDS:
+        operands.append(say("and {count} more", count=len(finding.operands) - _MOST_OPERANDS))
+    detail = "  |  ".join(operands) or shorten_text(first_line(finding.fault), _MOST_LETTERS)
     if detail:
         return f"{place}      {detail}"
     return place
