@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 import sysconfig
 from collections.abc import Iterator
 from enum import Enum, auto
@@ -43,6 +44,8 @@ _PYTHON_FOLDERS = tuple(
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _GENERATED = ("<frozen", "<eval_with_key", "<__")
+_IS_COMMAND = "-c" in sys.orig_argv
+"""The program is a text of `python -c`, whose name is `<string>` as that of code that a library wrote."""
 _STEP = _PACKAGE + "capture/step/step.py"
 _ENGINE = str(pathlib.Path(torch.autograd.graph.__file__))
 _TORCH = str(pathlib.Path(torch.__file__).parent) + "/"
@@ -58,7 +61,7 @@ def _find_owner(filename: str) -> Owner:
         return Owner.OURS
     if filename.startswith(_TORCH):
         return Owner.TORCH
-    if filename.startswith(_GENERATED):
+    if filename.startswith(_GENERATED) or (filename == "<string>" and not _IS_COMMAND):
         return Owner.PYTHON
     if any(mark in filename for mark in _LIBRARY_MARKS):
         return Owner.LIBRARY
