@@ -93,12 +93,12 @@ def error_text(error: BaseException) -> str:
 
 
 def of_worker(text: str) -> tuple[str, str]:
-    """Return `ErrorType: message` of an error that DataParallel re-raised from a worker, and where it was raised.
+    """Return `ErrorType: message` of an error that a worker of DataParallel or a loader raised, and where it was raised.
 
     `("ValueError: too few rows", "in replica 1 on device 1")`; for another error the text itself, and "".
     """
     place, told, trace = text.partition("Original Traceback (most recent call last):")
-    caught = re.search(r"Caught \w+ (in replica \d+ on device \d+)", place)
+    caught = re.search(r"Caught \w+ (in (?:replica \d+ on device|DataLoader worker process) \d+)", place)
     if not told or caught is None:
         return text, ""
     rows = trace.strip("\n").split("\n")

@@ -19,6 +19,14 @@ class Compared(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class HookBypassed(OneOf):
+    """A method of this class ran without `forward`, so that accelerate's hook did not move its inputs."""
+
+    owner: str
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoKernel(OneOf):
     """There is no kernel for this dtype; for a Fourier transform in float16, none for these sizes."""
 
@@ -80,6 +88,13 @@ class NotVisible(OneOf):
     """Torch supports the device and finds none; the setting that hides all, such as `CUDA_VISIBLE_DEVICES=-1`, or ""."""
 
     hidden_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class InWorker(OneOf):
+    """A forked worker of a `DataLoader` uses an accelerator; the line of the loop over the loader."""
+
+    loop: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +265,14 @@ class WrongPrefix(OneOf):
 
 FaultDetail = (
     Compared
+    | HookBypassed
     | NoKernel
     | WrongDtype
     | HalfGradients
     | UnsafeLoss
     | NotBuilt
     | NotVisible
+    | InWorker
     | WrappedElsewhere
     | LostWrite
     | NoParameters

@@ -13,16 +13,16 @@ from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at
+from devwidget.capture.explain.traceback_frames import FRAME_IN_TEXT, site_in_worker
+from devwidget.capture.explain.unwatched_calls import IN_LOADER
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
-from devwidget.capture.source_code.stack import is_library, is_users_code
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.errors import message
 from devwidget.records.fault_details import NoParameters
 from devwidget.records.site import Site
 
 CAUGHT = re.compile(r"Caught (\w+) in replica (\d+) on device \d+")
-_FRAME = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 
 
 def is_from_replica(context: ErrorContext) -> bool:
@@ -55,7 +55,7 @@ def _blame_stored(context: ErrorContext, wrapper: nn.DataParallel[Any], failed: 
     text = message(context.raised)
     if "same device" not in text or failed.site is None:
         return False
-    line, places = failed.site.text, [(file, name, int(line)) for file, line, name in _FRAME.findall(text)]
+    line, places = failed.site.text, [(file, name, int(line)) for file, line, name in FRAME_IN_TEXT.findall(text)]
 
     def runs(code: CodeType, attribute: str) -> bool:
         is_meant = is_users_code(code) or f"self.{attribute}" in line  # each layer of torch runs the same code
@@ -97,15 +97,13 @@ def mark_replica(context: ErrorContext) -> None:
 
 def worker_site(context: ErrorContext) -> Site | None:
     """Return the user's innermost line in the worker."""
-    for file, line, name in reversed(_FRAME.findall(message(context.raised))):
-        if not is_library(file):
-            return Site(file, int(line), statements.statement_text(file, int(line)), name)
-    return None
+    return site_in_worker(message(context.raised))
 
 
 def failure_site(context: ErrorContext) -> Site | None:
     """Return where the program failed; in the worker if that is where it was raised."""
-    worker = worker_site(context) if is_from_replica(context) else None
+    is_from_worker = is_from_replica(context) or IN_LOADER.search(message(context.raised)) is not None
+    worker = worker_site(context) if is_from_worker else None
     if worker is not None or context.user is None:
         return worker
     return to_site(site_of(context.user))

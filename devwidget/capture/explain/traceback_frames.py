@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
@@ -9,7 +10,10 @@ from typing import Any, cast
 
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.stack import is_library, is_own, is_users_code, steps_down
+from devwidget.capture.source_code.statements import statement_text
 from devwidget.records.site import Site
+
+FRAME_IN_TEXT = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE)
 
 
 @dataclass(slots=True, eq=False)
@@ -66,6 +70,14 @@ def traceback_frames(trace: TracebackType | None, above: Sequence[TracebackType]
         past = TracebackFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
         found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
     return found
+
+
+def site_in_worker(text: str) -> Site | None:
+    """Return the user's innermost line in the traceback that the exception of a worker contains as text."""
+    for file, line, name in reversed(FRAME_IN_TEXT.findall(text)):
+        if not is_library(file):
+            return Site(file, int(line), statement_text(file, int(line)), name)
+    return None
 
 
 def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:

@@ -13,16 +13,22 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
+from devwidget.capture.devices import list_devices
+from devwidget.capture.explain.traceback_frames import innermost_user, site_in_worker, traceback_frames
 from devwidget.capture.faults import devices
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import locals_of, raw_site
+from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.expressions import failing_call
-from devwidget.records.device import CURRENT_SETTERS
+from devwidget.records.device import CUDA, CURRENT_SETTERS
 from devwidget.records.errors import error_text, message
+from devwidget.records.fault_details import InWorker
 
 _READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(?: (\d+))?")
+
+IN_LOADER = re.compile(r"Caught \w+ in DataLoader worker process")
+_FORKED = "Cannot re-initialize CUDA in forked subprocess"
 
 
 def meet_unwatched(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
@@ -38,10 +44,30 @@ def meet_unwatched(state: RecordingState, error: BaseException, frames: Sequence
     if found is not None:
         requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
         devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
+    _meet_worker(state, error, user)
     for func, args in _requests(user, frames[-1]):
         devices.handle_failure(FailedCall(state, func, args, {}, error, user))
     if message(error).startswith("RNG state must be"):
         _meet_state_on_gpu(state, error, frames[frames.index(user) :])
+
+
+def _meet_worker(state: RecordingState, error: Exception, loop: FrameType) -> None:
+    """Report a forked worker of a `DataLoader` that uses CUDA. Its variables are lost, but not the text of its traceback."""
+    words = message(error)
+    site = site_in_worker(words) if IN_LOADER.search(words) and _FORKED in words else None
+    if site is None:
+        return
+    fault = fault_at(
+        state.tracker,
+        "device",
+        site.function,
+        site,
+        requested=CUDA.type,
+        error=error_text(error),
+        available=list_devices(),
+        detail=InWorker(to_site(raw_site(loop))),
+    )
+    state.log.log_fault(fault)
 
 
 def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:

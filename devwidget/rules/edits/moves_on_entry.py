@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
+from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Given, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -261,3 +264,56 @@ def _stores(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a statement gives a variable of its own function a value."""
     stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == name)
     return any(isinstance(node.ctx, ast.Store) and code.scope(node) is code.scope(statement) for node in stored)
+
+
+def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:
+    """Leave out the devices in the function of the worker, and move the variables of the loop in its first lines.
+
+    Args:
+        created: a line of the function that runs in the worker.
+        loop: the line of the loop over the loader.
+    """
+    there, here = code_at(created), code_at(loop)
+    if there is None or here is None or there[0].file != here[0].file or not isinstance(here[1], ast.For):
+        return None
+    code, statement = there
+    function, draft = code.scope(statement), Draft(code)
+    if not isinstance(function, Function):
+        return None
+    devices = {text for node in ast.walk(function) if isinstance(node, ast.Call) for text in _leave_out_device(draft, node)}
+    taken = _names_taken(here[1])
+    if len(devices) != 1 or not isinstance(here[1].target, ast.Tuple):
+        return None
+    device = devices.pop()
+    moved = ", ".join(f"{name}.to({device})" for name in taken)
+    draft.insert_above(here[1].body[0], f"{', '.join(taken)} = {moved}")
+    return fix(Message("create the tensors on the CPU, and move each batch in the loop"), draft)
+
+
+def _leave_out_device(draft: Draft, call: ast.Call) -> list[str]:
+    """Remove the device of a call; return its source."""
+    for keyword in call.keywords:
+        if keyword.arg == "device":
+            rest = [each for each in call.keywords if each is not keyword]
+            draft.replace(call, ast.unparse(ast.Call(call.func, call.args, rest)))
+            return [ast.unparse(keyword.value)]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
+        draft.drop_method(call)
+        if call.func.attr == "to":
+            return [ast.unparse(argument) for argument in call.args[:1]]
+        return [repr(call.func.attr)]
+    return []
+
+
+def load_in_this_process(loop: Site | None) -> Fix | None:
+    """`num_workers=0`, if the file has one loader with workers."""
+    at = code_at(loop)
+    if at is None:
+        return None
+    loaders = [node for node in ast.walk(at[0].tree) if isinstance(node, ast.Call) and name_of_called(node) == "DataLoader"]
+    draft = Draft(at[0])
+    for keyword in [each for loader in loaders for each in loader.keywords if each.arg == "num_workers"]:
+        draft.replace(keyword.value, "0")
+    if len(loaders) != 1:
+        return None
+    return fix(Message("load the batches in this process"), draft, "choice")

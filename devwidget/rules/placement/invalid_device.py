@@ -12,12 +12,13 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, CURRENT_SETTERS, HOST_CONSTRUCTORS, KINDS, PLACING_METHODS, AcceleratorKind
-from devwidget.records.fault_details import NotBuilt, NotVisible
+from devwidget.records.fault_details import InWorker, NotBuilt, NotVisible
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended, read_to
+from devwidget.rules.edits.moves_on_entry import load_in_this_process, move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -34,6 +35,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 
 def _make_finding(fault: Fault) -> Found:
+    if isinstance(fault.detail, InWorker):
+        return _find_in_worker(fault, fault.detail)
     has_kind = _has_kind(fault)
     kind = _kind(fault)
     notes = []
@@ -61,6 +64,22 @@ def _make_finding(fault: Fault) -> Found:
         fixes=fixes,
         notes=notes,
         cause=fault.requested,
+        operands=(),
+    )
+
+
+def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
+    facts = {"function": fault.call, "device": fault.requested}
+    return Found(
+        fault,
+        Message("`{function}` uses {device} in a DataLoader worker, which is a forked process", **facts),
+        why=Message("CUDA cannot be used in a process that is forked after CUDA was initialized"),
+        birth=fault.site,
+        fixes=(
+            move_in_the_loop(fault.site, detail.loop),
+            load_in_this_process(detail.loop),
+            Fix(Message("create tensors on the CPU in `{function}`, and move each batch in the loop", function=fault.call)),
+        ),
         operands=(),
     )
 

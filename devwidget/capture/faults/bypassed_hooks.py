@@ -1,0 +1,50 @@
+"""Find a hook of accelerate that did not run, because a method of its module was called without `forward`."""
+
+from __future__ import annotations
+
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import class_name, dict_of, is_exactly
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import stack
+from devwidget.capture.tensors import DEVICE
+from devwidget.records.fault_details import HookBypassed
+
+_RUN_HOOKS = frozenset({"_call_impl", "new_forward", "forward"})
+"""Functions of torch and accelerate that run a hook, and what they call."""
+
+
+def find_bypassed_hook(frame: FrameType, target: torch.device) -> HookBypassed | None:
+    """Return the method that runs without its module's hook, which would have moved the inputs to a device.
+
+    Source: `accelerate.hooks.AlignDevicesHook`, which `add_hook_to_module` keeps in `_hf_hook` and calls in `forward`.
+    """
+    frames = [each for _, each in stack(frame)]
+    for each in frames:
+        module = _first_argument(each)
+        if is_module(module) and _moves_inputs(dict_of(module).get("_hf_hook"), target):
+            names = {other.f_code.co_name for other in frames if _first_argument(other) is module}
+            if not names & _RUN_HOOKS:
+                return HookBypassed(class_name(type(module)), each.f_code.co_name)
+    return None
+
+
+def _first_argument(frame: FrameType) -> Any:
+    code = frame.f_code
+    if code.co_argcount:
+        return locals_of(frame).get(code.co_varnames[0])
+    return None
+
+
+def _moves_inputs(hook: object, target: torch.device) -> bool:
+    """Return whether a hook, or one of a `SequentialHook`, moves inputs to a device."""
+    fields = dict_of(hook)
+    device = fields.get("execution_device")
+    if device is not None and is_exactly(device, (int, str, DEVICE)):
+        return str(device) in (str(target), target.type, str(target.index))
+    hooks = fields.get("hooks")
+    return type(hooks) is tuple and any(_moves_inputs(each, target) for each in hooks)
