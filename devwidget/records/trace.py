@@ -121,6 +121,7 @@ class Operand:
         from_move: True if it was moved there (`.to`, `.cpu`), not created.
         ineffective: the user's line that requested a move and discarded its result.
         listed: the user's line that appended it to a list, for an item of one.
+        forgotten: the line of its object's own `to` that moved another tensor of the object, but not this one.
         requires_grad: it requires grad.
         ineffective_method: `Graph.to` if this line moves an object that has the tensor; "" if it moves the tensor.
         source: its expression in the failing call, which may compute it: `x[0] + 1`; "".
@@ -151,6 +152,7 @@ class Operand:
     promotion: Promotion | None = None
     ineffective_method: str = ""
     listed: Site | None = None
+    forgotten: Site | None = None
     requires_grad: bool = False
 
     @property
@@ -189,12 +191,14 @@ class Nearby:
         lists: names of lists whose items are arguments of the call.
         at_hand: variables of the failing line that are on the right device.
         taken: variables that got the misplaced tensor from a loader or similar.
+        alike: further variables of the statement that are misplaced like it: tensors of the same module, or views of them.
     """
 
     tuples: tuple[tuple[str, Size], ...] = ()
     lists: tuple[str, ...] = ()
     at_hand: tuple[str, ...] = ()
     taken: Taken | None = None
+    alike: tuple[str, ...] = ()
 
 
 NOTHING_NEARBY = Nearby()

@@ -17,7 +17,6 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
-from devwidget.capture.source_code.discarded_moves import DiscardedMove, find_discarded_move
 from devwidget.capture.source_code.expressions import (
     UNKNOWN,
     Scope,
@@ -30,12 +29,15 @@ from devwidget.capture.source_code.expressions import (
 )
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.written_moves import DiscardedMove, find_discarded_move
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
 from devwidget.records.syntax import names_in, parsed_statement
 from devwidget.records.trace import Operand
 
+_ALLOWED = re.compile(r"either on (cpu|the CPU) or", re.IGNORECASE)
+"""The message on an index names the CPU as a device that would be right."""
 _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
 
 
@@ -99,7 +101,7 @@ def _report_unmoved(
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
     """Return the devices in the message, and the accelerator that the call belongs on."""
-    text = message(context.error)
+    text = _ALLOWED.sub("either", message(context.error))
     named = list(map(torch.device, dict.fromkeys(DEVICE_NAME.findall(text))))
     for device in (*map(torch.device, _MOST.findall(text)), *named):
         if is_accelerator(device):
@@ -159,10 +161,12 @@ class _FailingLine:
             return []
         scope = Scope(self.user)
         unknown = [node for node in self.lost if next(scope.leaves(node), None) is None]
+        moved = [device_requested(each, scope) for node in unknown for each in ast.walk(node)]
+        wrong = self.wrong or [device for device in moved if device is not None and device != self.target]
         homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
-        if len(unknown) != 1 or len(self.wrong) != 1 or homes != {self.target}:
+        if len(unknown) != 1 or len(wrong) != 1 or homes != {self.target}:
             return []
-        return [_stray(unknown[0], self.wrong[0])]
+        return [_stray(unknown[0], wrong[0])]
 
     def _operands_at_home(self) -> list[Operand]:
         """Return the operands that still exist and are on the right device."""

@@ -36,7 +36,7 @@ from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.source_code.source_files import is_outdated
-from devwidget.capture.source_code.stack import steps_down
+from devwidget.capture.source_code.stack import is_users_code, steps_down
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CUDA, KINDS
 from devwidget.records.errors import error_text, message
@@ -210,7 +210,8 @@ def _call_of(frame: FrameType) -> Call:
         del variables[name]
     tensors = {name: value for name, value in variables.items() if is_tensor(value)}
     name = code.co_name
-    function = SimpleNamespace(__name__="operation" if name.startswith("<") else name)
+    is_of_library = name.startswith("<") or (name.startswith("_") and not is_users_code(code))
+    function = SimpleNamespace(__name__="operation" if is_of_library else name)
     return Call(function, (), tensors)
 
 

@@ -51,8 +51,8 @@ class FailedCall:
 
     @property
     def name(self) -> str:
-        """Return the torch function's name."""
-        return getattr(self.func, "__name__", str(self.func))
+        """Return the torch function's name: `linear` for the operator `linear.default`, too."""
+        return str(getattr(self.func, "__name__", self.func)).partition(".")[0] or "operation"
 
     def tensors(self) -> list[torch.Tensor]:
         """Return every tensor among the arguments."""
@@ -124,6 +124,7 @@ class FailedCall:
             tuples=names.tuples_of(operands),
             lists=names.lists_of(operands),
             at_hand=names.tensors_at_hand(text, target),
+            alike=() if self.state.heal else names.others_of_module(operands),  # healed, each of them has its own fault
         )
         fault = fault_at(
             self.state.tracker,

@@ -19,14 +19,14 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import where_given
 from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
-from devwidget.capture.source_code.discarded_moves import DiscardedMove, find_discarded_move
 from devwidget.capture.source_code.filled_lists import find_append
 from devwidget.capture.source_code.frames import lookup, name_in, path_of
 from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
-from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.capture.source_code.written_moves import DiscardedMove, find_discarded_move, find_forgetful_move
+from devwidget.capture.tensors import DEVICE, is_tensor, viewed_base
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, names_in, parsed_expression
+from devwidget.records.syntax import arguments_in, names_in, parsed_expression, parsed_statement
 from devwidget.records.trace import Operand, Taken
 
 
@@ -70,6 +70,7 @@ class Names:
             ineffective=discarded.site if discarded is not None else None,
             ineffective_method=discarded.method if discarded is not None else "",
             listed=find_append(self._frames, tensor),
+            forgotten=self._find_forgetful_move(tensor, target),
             field=self._find_field(family),
             given=None if of_dtype else where_given(self._at_work, family, target),
         )
@@ -140,6 +141,22 @@ class Names:
                 found.append(name)
         return tuple(found)
 
+    def others_of_module(self, operands: Sequence[Operand]) -> tuple[str, ...]:
+        """Return the variables of the failing statement that are tensors of the misplaced module, or views of them."""
+        stray = next((each for each in operands if each.stray and each.held and each.held.left_behind), None)
+        site, modules = to_site(self._site), dict(self._state.tracker.list_modules())
+        statement = parsed_statement(site.text) if site is not None else None
+        if stray is None or stray.held is None or statement is None or stray.held.module not in modules:
+            return ()
+        own, found = list(own_tensors(modules[stray.held.module]).values()), []
+        for name in dict.fromkeys(names_in(statement)):
+            value = self._value_of(name)
+            if not is_tensor(value) or device_id(value.device) != stray.device or name == stray.expression:
+                continue
+            if any(is_among(each, own) for each in (value, *viewed_base(value))):
+                found.append(name)
+        return tuple(found)
+
     def _value_of(self, name: str) -> Any:
         if self._frame is None:
             return None
@@ -158,6 +175,13 @@ class Names:
                 found = find_discarded_move(frame, name) if name else None
                 if found is not None:
                     return found
+        return None
+
+    def _find_forgetful_move(self, tensor: torch.Tensor, target: torch.device) -> Site | None:
+        for frame in self._frames:
+            name = name_in(frame, tensor)
+            if name:
+                return find_forgetful_move(frame, name, target)
         return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:

@@ -22,9 +22,9 @@ from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope, means
 from devwidget.capture.source_code.frames import deep_tensors
-from devwidget.capture.source_code.module_moves import find_module_moves
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_origin
 from devwidget.capture.source_code.source_files import is_outdated
+from devwidget.capture.source_code.written_moves import find_module_moves
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression

@@ -296,10 +296,10 @@ def _attribute(owner: Any, name: str) -> Any:
     """Return an attribute that can be read without running user code."""
     if owner is UNKNOWN:
         return UNKNOWN
+    if is_tensor(owner) and name in _READABLE:
+        return read_attribute(owner, name)
     if is_tensor(owner):
-        if name in _READABLE:
-            return read_attribute(owner, name)
-        return UNKNOWN
+        return dict_of(owner).get(name, UNKNOWN)
     if type(owner) is DEVICE and name in ("type", "index"):
         return getattr(owner, name)
     if is_a(owner, tuple):

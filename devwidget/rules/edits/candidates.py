@@ -7,16 +7,18 @@ A candidate is a function of a case that returns a fix, or None if it does not a
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, mended, read_to
 from devwidget.rules.edits.lists import collect_on_host
-from devwidget.rules.edits.modules import build_owner_there, build_there
+from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_on_entry, move_to_called_module, move_what_was_handed_out
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_at_once, move_value
@@ -44,6 +46,18 @@ def _has_common_loop(one: Site | None, other: Site | None) -> bool:
     places = [code_at(one), code_at(other)]
     loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
     return len(loops) == 2 and any(each in loops[1] for each in loops[0])
+
+
+def move_with_its_object(case: Case) -> Fix | None:
+    """The method `to` of an object moves one of its tensors, and by a line like that one the misplaced tensor, too."""
+    site, name = case.stray.forgotten, case.stray.expression.rpartition(".")[2]
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        (target, *_) = targets_of(statement)
+        if isinstance(target, ast.Attribute):
+            draft.insert_below(statement, re.sub(rf"\b{target.attr}\b", name, draft.code.text(statement)))
+
+    return mended(site, Message("move it with the other tensors of its object"), change)
 
 
 def create_unless_placed(case: Case) -> Fix | None:
@@ -79,6 +93,8 @@ def read_there(case: Case) -> Fix | None:
 TENSOR: tuple[Candidate, ...] = (
     stay_there,
     collect_on_host,
+    move_with_its_object,
+    pass_device,
     build_owner_there,
     move_in_loop,
     move_what_was_handed_out,

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Sequence
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import targets_of
+from devwidget.records.site import cell_label, cells
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, code_at, code_of
+from devwidget.rules.edits.source_file import Code, Function, code_at, code_of
 
 
 def build_there(case: Case, held: Held) -> Iterator[Fix | None]:
@@ -215,3 +216,51 @@ def _imports(code: Code) -> Iterator[tuple[str, ast.alias]]:
     for node in ast.walk(code.tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             yield (f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name), alias
+
+
+def pass_device(case: Case) -> Fix | None:
+    """`Window(8)` becomes `Window(8, device="cuda:0")`, if it is the one call that omits the device."""
+    at, birth, site = code_at(case.stray.birth), case.stray.birth, case.fault.site
+    if at is None or birth is None or site is None or not case.literal:
+        return None
+    code, statement = at
+    function = code.scope(statement)
+    owner = code.owner(statement)
+    parameter = _defaulted_device(function, statement) if isinstance(function, Function) else ""
+    if not parameter or not isinstance(function, Function):
+        return None
+    name = function.name
+    if owner is not None and name == "__init__":
+        name = owner.name
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args) if argument.arg != "self"]
+    most = names.index(parameter) if parameter in names else len(names)
+    files = dict.fromkeys([birth.file, site.file, *(cells() if cell_label(birth.file) else ())])
+    calls = [(each, call) for file in files for each, call in _calls_of(file, name) if len(call.args) <= most]
+    left = [(each, call) for each, call in calls if not {parameter, None} & {keyword.arg for keyword in call.keywords}]
+    if len(left) != 1:
+        return None
+    where, call = left[0]
+    called_in = where.statement_of(call)
+    draft = Draft(where)
+    if called_in is not None:
+        draft.keyword(call, parameter, written_device(where, called_in, case.fault.target))
+    return fix(Message("pass the device where it is called"), draft)
+
+
+def _defaulted_device(function: Function, statement: ast.stmt) -> str:
+    """Return the parameter that a call of the statement takes its device from, if its default is None or the CPU."""
+    asked = [node.value for node in ast.walk(statement) if isinstance(node, ast.keyword) and node.arg == "device"]
+    plain = [*function.args.posonlyargs, *function.args.args]
+    last_ones = zip(plain[::-1], function.args.defaults[::-1], strict=False)
+    for argument, default in (*last_ones, *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)):
+        is_host = default is not None and ast.unparse(default) in ("None", "'cpu'", "torch.device('cpu')")
+        if is_host and any(ast.unparse(each) == argument.arg for each in asked):
+            return argument.arg
+    return ""
+
+
+def _calls_of(file: str, name: str) -> Iterator[tuple[Code, ast.Call]]:
+    code = code_of(file, tuple(linecache.getlines(file)))
+    for node in ast.walk(code.tree) if code is not None else ():
+        if code is not None and isinstance(node, ast.Call) and name_of_called(node) == name:
+            yield code, node

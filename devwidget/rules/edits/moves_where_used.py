@@ -36,6 +36,8 @@ def move_where_used(case: Case) -> Fix | None:
     for stray in strays:
         if not _move_operand(draft, statement, fault, stray, move) and not _move_in_place(draft, statement, fault, stray, move):
             return None
+    for name in fault.nearby.alike:
+        draft.insert_above(statement, f"{name} = {name}{move}")
     if draft.inserted:
         return fix(Message("move it before it is used"), draft)
     if isinstance(statement, ast.Assert):
@@ -102,7 +104,7 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
 
 
 def _inner_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
-    """The variable of a comprehension that the stray meets: on another turn it may be on another device."""
+    """The variable of a comprehension that the misplaced tensor meets: on another turn it may be on another device."""
     inner = _inner_names(code, statement)
     if not code.alike(statement, fault.expression):
         return ""

@@ -22,6 +22,7 @@ from devwidget.rules.edits.attributes import is_taken, register_attribute
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import code_at, root_of
@@ -191,6 +192,8 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
     if fault.what == "operands" and _is_undecided(stray, held):
         yield move_where_used(case)  # right, whichever line has set it
+    if fault.what == "operands" and fault.target not in held.model_devices:
+        yield pass_device(case)  # no move of the module would have taken a buffer along
     made = create_there(case) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it was created after the model's move, which a buffer would have missed too

@@ -12,7 +12,7 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.fault_details import Compared
+from devwidget.records.fault_details import Compared, HookBypassed
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -66,6 +66,12 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) 
 
 def _notes(fault: Fault, stray: Operand) -> Iterator[Message]:
     yield _whereabouts(fault, stray)
+    if isinstance(fault.detail, HookBypassed):
+        facts = {"owner": fault.detail.owner, "method": fault.detail.method}
+        yield Message("accelerate's hook moves only the inputs of `{owner}.forward`; `{method}` ran without it", **facts)
+    if stray.forgotten is not None:
+        facts = {"method": stray.forgotten.function, "place": str(stray.forgotten), "name": name_of(fault, stray)}
+        yield Message("`{method}` of its object, at {place}, does not move {name}", **facts)
     if stray.listed is not None:
         yield Message("appended at {place}: {text}", place=str(stray.listed), text=stray.listed.text)
 
