@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from types import FrameType
+from typing import NamedTuple
 
 from devwidget import gpus
 from devwidget.capture.devices import read_memory
@@ -129,29 +130,44 @@ def explain(error: object | None) -> Explanation:
     with sources_at_hand(found):
         reading = read_error(found)
         judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
-        findings, full, held = judged.findings, None, None
-        cause = next((each for each in chain_of(found) if _FULL.search(error_text(each)) is not None), None)
-        if cause is not None:
-            held = _read_holders(cause)
-            full = find_full_device(held, error_text(cause))
-        if cause is not None and full is not None and not reading.outdated:
-            findings += find_kept_memory(full, list_user_sites(cause))
+        full = read_full_memory(found, sys._getframe(1))
+    findings = judged.findings if reading.outdated else judged.findings + full.findings
     return Explanation(
         error=reading.error,
-        verdict=_verdict(found, reading, findings, full),
+        verdict=_verdict(found, reading, findings, full.device),
         findings=findings,
         site=reading.site,
         module=reading.module,
         values=tuple(Value(v.expression, v.shape, v.dtype, v.device) for v in reading.values),
         notes=tuple(_notes(reading, judged.findings)),
-        memory=held,
+        memory=full.held,
     )
 
 
-def _read_holders(error: BaseException) -> HeldMemory:
+class FullMemory(NamedTuple):
+    """Who kept memory in use when a device was full, the device, and what was kept needlessly; nothing after another error."""
+
+    held: HeldMemory | None = None
+    device: DeviceHolders | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def read_full_memory(error: BaseException, frame: FrameType) -> FullMemory:
+    """Read who keeps memory in use after an out-of-memory error.
+
+    Args:
+        error: the exception, or one that another raised again.
+        frame: innermost running frame of the user.
+    """
+    cause = next((each for each in chain_of(error) if _FULL.search(error_text(each)) is not None), None)
+    if cause is None:
+        return FullMemory()
     machine = gpus.active()
-    memory = read_memory(machine.gpus if machine is not None else 0)
-    return find_memory_holders(memory, error=error, frame=sys._getframe(2))
+    held = find_memory_holders(read_memory(machine.gpus if machine is not None else 0), error=cause, frame=frame)
+    device = find_full_device(held, error_text(cause))
+    if device is None:
+        return FullMemory(held)
+    return FullMemory(held, device, find_kept_memory(device, list_user_sites(cause)))
 
 
 def last_error() -> BaseException | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
@@ -147,6 +148,8 @@ class Recording:
             self._is_open = False
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
+            if isinstance(error, torch.OutOfMemoryError):
+                self._add_kept_memory(error, sys._getframe(1))
             self._offer_trials(error)
             remember_findings(self._trace.findings)
             if self._written is not None:
@@ -155,6 +158,15 @@ class Recording:
         if swallowed:
             return True
         return None
+
+    def _add_kept_memory(self, error: BaseException, frame: FrameType) -> None:
+        """Add what was kept needlessly when a device was full."""
+        from devwidget.post_mortem import read_full_memory
+
+        kept, trouble = rules.run_rule("kept-memory", lambda each: read_full_memory(each, frame).findings, error)
+        found = self.trace
+        not_checked = found.not_checked if trouble is None else (*found.not_checked, trouble)
+        self._trace = dataclasses.replace(found, findings=(*kept, *found.findings), not_checked=not_checked)
 
     def _offer_trials(self, error: BaseException | None) -> None:
         """Offer to verify edits on the recorded calls, while your code keeps their inputs alive."""

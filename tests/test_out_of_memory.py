@@ -201,6 +201,15 @@ def test_the_bytes_of_all_holders_are_those_of_the_allocator(run):
     assert sum(each.bytes for each in device.holders) == device.allocated
 
 
+def test_a_recorded_loop_has_the_same_finding(tmp_path):
+    file = tmp_path / "loop.py"
+    file.write_text(HEAD + SUM)
+    with devwidget.simulate(gpus=1, memory="8MiB"), pytest.raises(torch.OutOfMemoryError), devwidget.record() as recording:
+        exec(compile(file.read_text(), str(file), "exec", dont_inherit=True), {"__name__": "train"})
+    assert [each.kind for each in recording.trace.findings] == ["kept-memory"]
+    assert "The batch and the tensors computed from it" not in str(recording.trace)
+
+
 def make_tensors():
     return [torch.rand(1024, device="cuda") for _ in range(3)]
 

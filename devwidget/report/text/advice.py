@@ -201,6 +201,7 @@ class _Full:
         replicas: which share it.
         devices: how many there are.
         card: how much each has, for `plan`.
+        batches: calls of the model before.
     """
 
     refused: Refusal
@@ -211,6 +212,7 @@ class _Full:
     replicas: int
     devices: int
     card: str
+    batches: int
 
     @property
     def fixed(self) -> int:
@@ -249,7 +251,7 @@ def memory_advice(trace: Trace) -> tuple[Advice, ...]:
     full = [
         _describe_full(curve, refused, trace) for curve in trace.memory for refused in curve.refused if refused.live is not None
     ]
-    if not full:
+    if not full or any(finding.kind == "kept-memory" for finding in trace.findings):  # which has the cause and its edit
         return ()
     worst = min(full, key=lambda each: each.fitting)
     return tuple(each for look in _FULL_LOOKS for each in look(worst))
@@ -258,8 +260,9 @@ def memory_advice(trace: Trace) -> tuple[Advice, ...]:
 def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
     assert refused.live is not None
     cut = len({replica.number for replica in trace.replicas}) or 1
+    batches = max((event.calls for event in trace.modules if event.path == "" and event.replica < 0), default=1)
     room, card = curve.total - curve.end.others, format_bytes(curve.total).replace(" ", "")
-    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card)
+    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card, batches)
 
 
 def _left_gradients(full: _Full) -> Iterator[Advice]:
@@ -276,11 +279,14 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
 def _smaller_batch(full: _Full) -> Iterator[Advice]:
     if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
         return
+    facts = {"took": format_bytes(full.growing), "asked": format_bytes(full.refused.bytes)}
     takes = say(
-        "The batch and the tensors computed from it took {took}; the failed allocation requested {asked} more.",
-        took=format_bytes(full.growing),
-        asked=format_bytes(full.refused.bytes),
+        "The batch and the tensors computed from it took {took}; the failed allocation requested {asked} more.", **facts
     )
+    if full.batches > 1:
+        takes = say(
+            "Batches and the tensors computed from them took {took}; the failed allocation requested {asked} more.", **facts
+        )
     if (full.fitting_samples if full.samples else full.fitting) <= 0:
         none = say("No batch is small enough: {size} do not depend on the batch size.", size=format_bytes(full.fixed))
         yield Advice("batch", say("{first} {second}", first=takes, second=none))
