@@ -14,7 +14,7 @@ from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
 from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
-from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders
+from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders, read_allocated
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.records.device import KINDS, PLACING_METHODS
@@ -39,6 +39,9 @@ _PARAMETERS = Message("parameters")
 _GRADIENTS = Message("gradients")
 _STATE = Message("optimizer state")
 _OTHERS = Message("other tensors")
+_FREED = Message("values that the failed call did not keep in variables")
+_LEAST_PART = 0.01
+"""Share of the memory in use below which a part is not named."""
 _PLACING = "|".join(sorted(PLACING_METHODS))
 _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
@@ -167,7 +170,9 @@ def read_full_memory(error: BaseException, frame: FrameType) -> FullMemory:
     device = find_full_device(held, error_text(cause))
     if device is None:
         return FullMemory(held)
-    return FullMemory(held, device, find_kept_memory(device, list_user_sites(cause)))
+    sites = list_user_sites(cause)
+    found, _ = rules.run_rule("kept-memory", lambda each: find_kept_memory(each, sites), device)
+    return FullMemory(held, device, tuple(found))
 
 
 def last_error() -> BaseException | None:
@@ -212,7 +217,7 @@ def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...], ful
     if findings:
         return Message("likely cause, read from the frames of the exception:")
     if full is not None:
-        return _describe_full(full)
+        return _describe_full(full, read_allocated(words))
     if _FULL.search(words) is not None:  # of the host
         return Message(
             "the device was out of memory: devwidget.trace shows what was allocated at that line, devwidget.plan what would fit"
@@ -227,8 +232,13 @@ def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...], ful
     return ""
 
 
-def _describe_full(full: DeviceHolders) -> Message:
-    """Say what a full device holds, if nothing is kept needlessly."""
+def _describe_full(full: DeviceHolders, allocated: int) -> Message:
+    """Say what a full device held, if nothing was kept needlessly.
+
+    Args:
+        full: what it holds now.
+        allocated: bytes in use when it failed; 0 if unknown.
+    """
     holders = full.holders
     rest = [(each.place, each.bytes - each.parameters - each.gradients - each.optimizer) for each in holders]
     sizes = {
@@ -238,13 +248,17 @@ def _describe_full(full: DeviceHolders) -> Message:
         _STATE: sum(each.optimizer for each in holders),
     }
     sizes[_OTHERS] = full.allocated - sum(sizes.values())
+    sizes[_FREED] = allocated - full.allocated
     most = sorted(sizes, key=lambda words: -sizes[words])
-    parts = [Message("{size} of {part}", size=format_bytes(sizes[each]), part=each) for each in most if sizes[each] > 0]
+    least = _LEAST_PART * full.allocated
+    parts = [Message("{size} of {part}", size=format_bytes(sizes[each]), part=each) for each in most if sizes[each] > least]
     facts = {"device": full.device, "parts": in_row(parts)}
-    if most[0] is _STEP:
+    if most[0] in (_STEP, _FREED):
         return Message(
             "{device} was full: {parts}; a smaller batch, `torch.utils.checkpoint` or `torch.autocast` needs less", **facts
         )
+    if most[0] is _OTHERS:
+        return Message("{device} was full: {parts}", **facts)
     return Message("{device} was full: {parts}; devwidget.plan shows what fits", **facts)
 
 

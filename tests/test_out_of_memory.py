@@ -137,6 +137,48 @@ class Unrolled(nn.Module):
 Unrolled()(batches(60)).backward()
 """
 
+LIST_FOR_BACKWARD_IN_ANOTHER_FUNCTION = """
+def episode(policy):
+    log_probs, rewards = [], []
+    for x, _ in batches(100):
+        log_probs.append(policy(x).log_softmax(1)[:, 0])
+        rewards.append(1.0)
+    return log_probs, rewards
+
+def update(log_probs, rewards):
+    loss = -sum(each.mean() * reward for each, reward in zip(log_probs, rewards))
+    loss.backward()
+
+log_probs, rewards = episode(net)
+update(log_probs, rewards)
+"""
+MODELS = """
+models = []
+def search():
+    for _ in range(20):
+        model = nn.Linear(512, 512).cuda()
+        models.append(model)
+
+search()
+"""
+HOOK = """
+features = {}
+def keep(name):
+    def hook(module, args, out):
+        features.setdefault(name, []).append(out)
+    return hook
+
+net[2].register_forward_hook(keep("hidden"))
+for x, y in batches(100):
+    net(x)
+"""
+COMPREHENSION = """
+def collect():
+    return torch.cat([net(x) for x, _ in batches(100)])
+
+collect()
+"""
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -189,11 +231,27 @@ def test_outputs_of_a_training_loop_go_to_host_memory(run):
     assert found.fixes[0].edits[0].text.strip() == "outputs.append(hidden.detach().cpu())"
 
 
-@pytest.mark.parametrize("source", [LARGE_BATCH, SUM_FOR_BACKWARD, RETURNED_FOR_BACKWARD, IN_FORWARD])
+@pytest.mark.parametrize("source", [LARGE_BATCH, SUM_FOR_BACKWARD, RETURNED_FOR_BACKWARD, IN_FORWARD,
+                                    LIST_FOR_BACKWARD_IN_ANOTHER_FUNCTION])  # fmt: skip
 def test_what_backward_needs_is_not_called_needless(run, source):
     told = run(source)
     assert told.findings == ()
     assert "tensors of the failed step" in told.verdict
+
+
+def test_models_in_a_list_get_no_edit(run):
+    (found,) = run(MODELS).findings
+    assert [each.edits for each in found.fixes] == [()]
+
+
+def test_the_line_of_a_hook_is_named(run):
+    (device,) = run(HOOK).memory.devices
+    assert device.holders[0].name == "features['hidden']"
+    assert device.holders[0].site.text == "features.setdefault(name, []).append(out)"
+
+
+def test_values_that_no_variable_had_are_not_left_out(run):
+    assert "values that the failed call did not keep in variables" in run(COMPREHENSION).verdict
 
 
 def test_the_bytes_of_all_holders_are_those_of_the_allocator(run):
@@ -263,4 +321,4 @@ def test_a_model_that_only_its_optimizer_keeps():
 def test_the_report_names_holder_and_line(run):
     text = str(run(SUM))
     assert "error[kept-memory] `total` keeps the graphs of all its terms" in text
-    assert "memory of cuda:0 when it failed" in text
+    assert "memory of cuda:0 after the error" in text

@@ -32,7 +32,7 @@ class MemoryHolder:
         frees: code that frees some; "" for none.
         freed: bytes that it frees.
         also: what else keeps some of the bytes.
-        is_scalar: whether its tensors have one element each.
+        has_tensors: whether it is a tensor, or each of its items that has some of the bytes is one.
         site: the line that keeps it.
     """
 
@@ -49,7 +49,7 @@ class MemoryHolder:
     frees: str = ""
     freed: Size = 0
     also: tuple[str, ...] = ()
-    is_scalar: bool = False
+    has_tensors: bool = False
     site: Site | None = None
 
 

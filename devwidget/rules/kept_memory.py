@@ -55,19 +55,19 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
     loop = _loop_around(code, statement)
     name = _find_kept(statement)
     added = _find_added(statement, name)
-    grows = loop is not None or "." in holder.name
+    scope = code.scope(statement)
+    is_outer = isinstance(scope, Function) and name not in _own_names(scope)
+    grows = loop is not None or is_outer
     is_graph = holder.graph > holder.bytes // 2
     if added is None or not grows or (holder.items < 2 and not is_graph):
         return None
     flow = _Flow(code, frames)
-    if is_graph and flow.is_differentiated(code, code.scope(statement), name):
+    if holder.graph and flow.is_differentiated(code, scope, name):
         return None
     fixes: list[Fix | None] = []
     if is_graph and loop is not None and not flow.trains(loop):
         fixes.append(_run_without_gradients(code, loop, flow.codes))
-    draft = Draft(code)
-    draft.append(added, ".detach()" if is_graph else ".detach().cpu()")
-    fixes.append(fix(_DETACH if is_graph else _CPU, draft, "choice"))
+    fixes.append(_keep_values(code, added, holder, is_graph=is_graph))
     return Finding(
         kind=KIND,
         severity="error",
@@ -77,6 +77,21 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
         fault=site,
         fixes=tuple(each for each in fixes if each is not None),
     )
+
+
+def _keep_values(code: Code, added: ast.expr, holder: MemoryHolder, *, is_graph: bool) -> Fix | None:
+    """Return the edit of what is added: without its graph, or in host memory; words if tensors are inside of it."""
+    summary = _DETACH if is_graph else _CPU
+    if not holder.has_tensors or isinstance(added, ast.Tuple | ast.List | ast.Dict):
+        return Fix(summary, confidence="choice")
+    draft = Draft(code)
+    if is_graph:
+        draft.append(added, ".detach()")
+    elif isinstance(added, ast.Call) and name_of_called(added) in ("cuda", "to"):
+        draft.drop_method(added)
+    else:
+        draft.append(added, ".detach().cpu()")
+    return fix(summary, draft, "choice")
 
 
 def _headline(held: DeviceHolders, holder: MemoryHolder, *, is_graph: bool) -> Message:
@@ -158,7 +173,7 @@ def _find_added(statement: ast.stmt, name: str) -> ast.expr | None:
         case ast.Assign(targets=[ast.Subscript()], value=value):
             return value
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append" | "appendleft" | "add"), args=[value])):
-            return None if isinstance(value, ast.Tuple | ast.List | ast.Dict) else value
+            return value
     return None
 
 
@@ -195,6 +210,7 @@ class _Flow:
 
     def __init__(self, code: Code, frames: Sequence[Site]) -> None:
         self._frames = frames
+        self._followed: set[str] = set()
         others = [code_of(file, tuple(linecache.getlines(file))) for file in cells() if file != code.file]
         others += [code_of_site(site) for site in frames]
         known = {each.file: each for each in others if each is not None}
@@ -202,7 +218,9 @@ class _Flow:
 
     def is_differentiated(self, code: Code, scope: ast.AST, name: str) -> bool:
         """Return whether backward may get a value of a variable, or the function that returns it is called out of sight."""
-        if isinstance(scope, Function) and "." not in name:
+        if isinstance(scope, Function) and name in _parameters(scope):
+            return True
+        if isinstance(scope, Function) and name in _own_names(scope):
             return self._reaches_backward(code, scope, {name})
         return any(self._reaches_backward(each, each.tree, {name}) for each in self.codes)
 
@@ -225,7 +243,7 @@ class _Flow:
 
     def _reaches_backward(self, code: Code, scope: ast.AST, names: set[str]) -> bool:
         names = _spread(scope, names)
-        for node in ast.walk(scope):
+        for node in _nodes_of(scope, names):
             match node:
                 case ast.Call() if _is_read(node, names) and name_of_called(node) in _DIFFERENTIATES:
                     return True
@@ -242,6 +260,9 @@ class _Flow:
 
     def _is_result_differentiated(self, function: str) -> bool:
         """Return whether the running caller of a function may pass its result to backward; True for a caller out of sight."""
+        if function in self._followed:
+            return True
+        self._followed.add(function)
         inner = next((at for at, site in enumerate(self._frames) if site.function == function), 0)
         code = code_of_site(self._frames[inner - 1]) if inner else None
         if code is None:
@@ -257,12 +278,37 @@ def _calls_in(part: ast.AST) -> Iterator[ast.Call]:
     return (node for node in ast.walk(part) if isinstance(node, ast.Call))
 
 
+def _nodes_of(scope: ast.AST, names: set[str]) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope, without inner functions that have a variable of their own of one of these names."""
+    todo = [scope]
+    while todo:
+        node = todo.pop()
+        yield node
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, Function) or not names & _own_names(child):
+                todo.append(child)
+
+
+def _parameters(function: Function) -> set[str]:
+    return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+
+
+def _own_names(function: Function) -> set[str]:
+    assigned = {_owner_text(target) for node in ast.walk(function) for target in _assigned(node)}
+    return _parameters(function) | assigned
+
+
+def _assigned(node: ast.AST) -> list[ast.expr]:
+    """Return the variables that a statement binds: not `cache` in `cache[key] = value`."""
+    return [target for target in targets_of(node) if isinstance(target, ast.Name)]
+
+
 def _spread(scope: ast.AST, names: set[str]) -> set[str]:
     """Return these variables and all that get values computed from them."""
     found, count = set(names), 0
     while count < len(found):
         count = len(found)
-        for node in ast.walk(scope):
+        for node in _nodes_of(scope, found):
             match node:
                 case ast.Assign(value=value) | ast.AugAssign(value=value) if _is_read(value, found):
                     found |= {_owner_text(target) for target in targets_of(node)}

@@ -68,6 +68,19 @@ def find_full_device(held: HeldMemory, words: str) -> DeviceHolders | None:
     return max(held.devices, key=lambda each: each.allocated, default=None)
 
 
+_IN_USE = re.compile(r"([\d.]+) (bytes|KiB|MiB|GiB) is allocated by PyTorch")
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+
+
+def read_allocated(words: str) -> int:
+    """Return the bytes in use by the text of an out-of-memory error; 0 if it has none."""
+    told = _IN_USE.search(words)
+    if told is None:
+        return 0
+    unit: int = 1024 ** _UNITS.index(told[2])
+    return round(float(told[1]) * unit)
+
+
 def find_memory_holders(
     memory: Iterable[DeviceMemory], *, error: BaseException | None = None, frame: FrameType | None = None
 ) -> HeldMemory:
@@ -181,7 +194,7 @@ class _Search:
             frees,
             freed,
             tuple(dict.fromkeys(self._list_others(row))),
-            all(is_tensor(each) and each.numel() == 1 for each in tensors),
+            all(map(is_tensor, tensors)),
             _find_line(root, name),
         )
 

@@ -125,11 +125,23 @@ def _accumulates(node: ast.stmt, names: set[str]) -> bool:
 
 def _grows(node: ast.stmt, names: set[str]) -> bool:
     """Return whether a statement adds to a container: `losses.append(loss)`, `cache[key] = value`."""
-    match node:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr=method))) if method in _GROWING:
-            return is_shallow(owner) and ast.unparse(owner) in names
-    owners = [target.value for target in targets_of(node) if isinstance(target, ast.Subscript)]
-    return any(is_shallow(owner) and ast.unparse(owner) in names for owner in owners)
+    if isinstance(node, ast.Expr):
+        for part in ast.walk(node):
+            match part:
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in _GROWING:
+                    if _owner_text(owner) in names:
+                        return True
+    return any(isinstance(target, ast.Subscript) and _owner_text(target) in names for target in targets_of(node))
+
+
+def _owner_text(owner: ast.expr) -> str:
+    """Return `cache` for `cache`, `cache[key]` and `cache.setdefault(key, [])`."""
+    while True:
+        match owner:
+            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                owner = inner
+            case _:
+                return ast.unparse(owner) if is_shallow(owner) else ""
 
 
 def _assigns(node: ast.stmt, names: set[str]) -> bool:

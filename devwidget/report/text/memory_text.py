@@ -45,7 +45,7 @@ def list_holders(held: HeldMemory, *, is_failed: bool = False) -> Iterator[Part]
     for device in held.devices:
         facts = {"device": device.device, "used": format_bytes(device.allocated), "total": format_bytes(device.total)}
         if is_failed:
-            title = say("memory of {device} when it failed: {used} of {total} in use", **facts)
+            title = say("memory of {device} after the error: {used} of {total} in use", **facts)
         else:
             title = say("memory of {device}: {used} of {total} in use", **facts)
         shown = [each for each in device.holders if each.bytes >= _LEAST_SHARE * device.allocated]
