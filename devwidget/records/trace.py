@@ -128,6 +128,7 @@ class Operand:
         given: where it, or a tensor that it was computed from, came in as an argument.
         field: `batch` or `target` of `devwidget.trace` or the panel, if it is part of it or was computed from it; "".
         promotion: the promotion that changed its dtype, if any.
+        computed: it was computed from the tensor that the line of birth placed.
     """
 
     argument: str
@@ -154,6 +155,7 @@ class Operand:
     listed: Site | None = None
     forgotten: Site | None = None
     requires_grad: bool = False
+    computed: bool = False
 
     @property
     def name(self) -> str:

@@ -71,7 +71,8 @@ def add_story(operand: Operand, asked: Asked) -> Operand:
         promotion = _promotion_at(root) if asked.aspect == "dtype" else None
     if held is not None and asked.aspect == "device":
         origin, held = _moved_away(asked, origin, held)
-    return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion)
+    computed = birth is not None and root is not birth
+    return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion, computed=computed)
 
 
 def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:

@@ -62,9 +62,34 @@ def move_with_its_object(case: Case) -> Fix | None:
 
 def create_unless_placed(case: Case) -> Fix | None:
     """Do not create a tensor on the host for one call, nor again where code names its GPU."""
+    made = _create_unless_placed(case)
+    if made is None or _is_far_from_use(case, made):
+        return None
+    return made
+
+
+def create_far_from_use(case: Case) -> Fix | None:
+    """Create what the tensor is computed from where it is used, in a function that knows no tensor there."""
+    made = _create_unless_placed(case)
+    if made is not None and _is_far_from_use(case, made):
+        return made
+    return None
+
+
+def _create_unless_placed(case: Case) -> Fix | None:
     if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
         return None
     return create_there(case)
+
+
+def _is_far_from_use(case: Case, made: Fix) -> bool:
+    """Whether a function on the way may compute with other tensors of the host."""
+    birth, site = case.stray.birth, case.fault.site
+    names_device = repr(str(case.fault.target)) in made.code
+    if birth is None or site is None or not names_device or not case.stray.computed:
+        return False
+    is_in_function = birth.function not in ("", "<module>")
+    return is_in_function and (birth.file, birth.function) != (site.file, site.function)
 
 
 def move_new_module(case: Case) -> Fix | None:
@@ -104,6 +129,7 @@ TENSOR: tuple[Candidate, ...] = (
     move_to_called_module,
     move_where_used,
     move_on_entry,
+    create_far_from_use,
     create_in_helper,
     move_value,
 )

@@ -8,7 +8,10 @@ from typing import Any
 
 from devwidget.extras.plan.evidence.compared import Fit, judge_room, name_fit
 from devwidget.records.device import DeviceId
+from devwidget.records.loading.consistency import Wrong
+from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.fields import Length, ProcessLocal, Size, process_local
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 
 
@@ -480,3 +483,9 @@ def group_answers(answers: Sequence[object]) -> Answered:
     kinds = Changes, LargestBatch, Fitted, OnCards, Generation
     groups: list[Any] = [tuple(each for each in answers if isinstance(each, kind)) for kind in kinds]
     return Answered(*groups)
+
+
+@register_check(Layout)
+def _check_devices(layout: Layout) -> Wrong:
+    if not layout.devices:
+        yield "devices", Message("one GPU or more")

@@ -19,6 +19,8 @@ from devwidget.extras.plan.records.answers import (
 )
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.loading.consistency import Wrong
+from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
@@ -325,3 +327,9 @@ def may_be_asked(plan: Plan, questions: Any) -> Plan:
 def questions_of(plan: Plan) -> Any:
     """The `WhatIf` of a plan in this process; None for one that was loaded."""
     return plan._questions.value
+
+
+@register_check(Plan)
+def _check_devices(plan: Plan) -> Wrong:
+    if not plan.devices:
+        yield "devices", Message("one GPU or more")
