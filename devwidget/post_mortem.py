@@ -92,6 +92,14 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
         Message("MPS has no float64: cast to float32 before the move, as in `x.float().to('mps')`"),
     ),
     (
+        re.compile(r"cannot assign '[\w.]+' as parameter '(?P<name>\w+)'"),
+        Message(
+            "`{name}` is a parameter and takes no plain tensor: assign `nn.Parameter(tensor)`, on the device of the module, "
+            "or copy the values into it with `module.{name}.data.copy_(tensor)`",
+            name="",
+        ),
+    ),
+    (
         re.compile(r"in DataLoader worker process|DataLoader worker \(pid"),
         Message(
             "a DataLoader worker raised it, and its variables are lost: set `num_workers=0` to raise it in this "

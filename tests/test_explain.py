@@ -166,6 +166,8 @@ ABOUT = {
     "Caught RuntimeError in replica 0 on device 0.\nRuntimeError: Expected hidden size (2, 4, 8), got [2, 8, 8]":
         "each replica gets a part of the batch",
     "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.": "MPS has no float64",
+    "cannot assign 'torch.cuda.FloatTensor' as parameter 'weight' (torch.nn.Parameter or None expected)":
+        "`module.weight.data.copy_(tensor)`",
     "Cannot re-initialize CUDA in forked subprocess.": "spawn",
     "Caught KeyError in DataLoader worker process 0.\nKeyError: 3": "num_workers=0",
     "Cannot access accelerator device when none is available.": "this machine has none",

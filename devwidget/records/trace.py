@@ -185,6 +185,15 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOutDevice:
+    """A call of a library function without its argument `device`: the user's line, the function, and its default."""
+
+    site: Site
+    function: str
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
 class Nearby:
     """Variables of the function that failed.
 
@@ -194,6 +203,7 @@ class Nearby:
         at_hand: variables of the failing line that are on the right device.
         taken: variables that got the misplaced tensor from a loader or similar.
         alike: further variables of the statement that are misplaced like it: tensors of the same module, or views of them.
+        library: the call of a library that chose the device of the other tensors by default.
     """
 
     tuples: tuple[tuple[str, Size], ...] = ()
@@ -201,6 +211,7 @@ class Nearby:
     at_hand: tuple[str, ...] = ()
     taken: Taken | None = None
     alike: tuple[str, ...] = ()
+    library: LeftOutDevice | None = None
 
 
 NOTHING_NEARBY = Nearby()

@@ -19,6 +19,7 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.arguments import where_library_decides
 from devwidget.capture.source_code.call_sites import call_text, locals_of, raw_site
 from devwidget.capture.source_code.stack import caller, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
@@ -125,6 +126,7 @@ class FailedCall:
             lists=names.lists_of(operands),
             at_hand=names.tensors_at_hand(text, target),
             alike=() if self.state.heal else names.others_of_module(operands),  # healed, each of them has its own fault
+            library=where_library_decides(self.frame, target),
         )
         fault = fault_at(
             self.state.tracker,

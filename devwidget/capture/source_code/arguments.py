@@ -14,10 +14,10 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
-from devwidget.capture.source_code.stack import user_frame
+from devwidget.capture.source_code.stack import Owner, stack, user_frame
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.syntax import arguments_in
-from devwidget.records.trace import Given
+from devwidget.records.syntax import arguments_in, name_of_called
+from devwidget.records.trace import Given, LeftOutDevice
 
 
 def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
@@ -76,6 +76,24 @@ def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
             yield site_of(above)
             return
         inner, node = above, written[node.id]
+
+
+def where_library_decides(frame: FrameType | None, device: torch.device) -> LeftOutDevice | None:
+    """Return the user's call of a library function whose default for `device`, left out there, is a device of this type."""
+    for owner, each in stack(frame):
+        value = locals_of(each).get("device") if owner is Owner.LIBRARY and "device" in _parameters(each.f_code) else None
+        if value is None or str(value).partition(":")[0] != device.type:
+            continue
+        above = user_frame(each.f_back)
+        call = running_node(above)
+        names = each.f_code.co_varnames[: each.f_code.co_argcount]
+        if not isinstance(call, ast.Call) or _has_stars(call) or name_of_called(call) != each.f_code.co_name:
+            continue
+        written = {*names[: len(call.args)], *(keyword.arg for keyword in call.keywords)}
+        site = to_site(site_of(above)) if above is not None else None
+        if "device" not in written and site is not None:
+            return LeftOutDevice(site, each.f_code.co_name, str(value))
+    return None
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:

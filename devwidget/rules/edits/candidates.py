@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, mended, read_to
@@ -115,6 +115,20 @@ def read_there(case: Case) -> Fix | None:
     return mended(stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, target)))
 
 
+def name_device_for_library(case: Case) -> Fix | None:
+    """`summary(model, size)` gets the `device=` of the model, where the library would choose another one."""
+    left_out = case.fault.nearby.library
+    if left_out is None:
+        return None
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Call) and name_of_called(node) == left_out.function:
+                draft.keyword(node, "device", repr(str(case.stray.device)))
+
+    return mended(left_out.site, Message("name the device of the model in the call"), change)
+
+
 TENSOR: tuple[Candidate, ...] = (
     stay_there,
     collect_on_host,
@@ -148,6 +162,7 @@ def tensor_candidates(case: Case) -> Iterator[Fix | None]:
 def parameter_candidates(case: Case) -> Iterator[Fix | None]:
     """The edits for a parameter or a buffer: its module, or the whole model, is not where its inputs are."""
     held = case.stray.held
+    yield name_device_for_library(case)
     yield read_there(case)
     if held is not None and held.left_behind is None and case.stray.birth_op != "load":
         yield from _alone_candidates(case, is_parameter=held.how == "parameter")

@@ -72,6 +72,10 @@ def _notes(fault: Fault, stray: Operand) -> Iterator[Message]:
     if stray.forgotten is not None:
         facts = {"method": stray.forgotten.function, "place": str(stray.forgotten), "name": name_of(fault, stray)}
         yield Message("`{method}` of its object, at {place}, does not move {name}", **facts)
+    library = fault.nearby.library
+    if library is not None:
+        facts = {"function": library.function, "place": str(library.site), "device": library.default}
+        yield Message("`{function}`, called at {place}, uses its default device, {device}", **facts)
     if stray.listed is not None:
         yield Message("appended at {place}: {text}", place=str(stray.listed), text=stray.listed.text)
 

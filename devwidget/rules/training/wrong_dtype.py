@@ -146,7 +146,7 @@ def _unsafe_loss(fault: Fault, detail: UnsafeLoss) -> Found:
     logits = Message("return logits, without the sigmoid, and take the loss that has the sigmoid in it")
     notes = []
     if detail.autocast is not None:
-        notes.append(Message("autocast begins at {place}", place=detail.autocast.site))
+        notes.append(Message("autocast begins at {place}", place=str(detail.autocast.site)))
     return Found(
         fault,
         Message("`{call}` runs in an autocast region", call=fault.call),
@@ -206,16 +206,16 @@ def _notes_on_autocast(fault: Fault) -> Iterator[Message]:
     if _is_for_another_device(fault, region):
         yield Message(
             "the autocast region at {place} casts only on {device}; these tensors are on {target}",
-            place=region.site,
+            place=str(region.site),
             device=region.device,
-            target=fault.target,
+            target=str(fault.target),
         )
         return
     low = next((operand for operand in fault.operands if operand.dtype in LOW), None)
     if detail.backward is not None:
-        yield Message("autocast at {place} casts in forward; backward runs without it", place=region.site)
+        yield Message("autocast at {place} casts in forward; backward runs without it", place=str(region.site))
     elif low is not None:
-        facts = {"place": region.site, "name": name_of(fault, low), "dtype": low.dtype}
+        facts = {"place": str(region.site), "name": name_of(fault, low), "dtype": low.dtype}
         yield Message("autocast at {place} made {name} {dtype}", **facts)
 
 
