@@ -10,7 +10,7 @@ from devwidget.records.schema.fields import OneOf, Size
 from devwidget.records.site import Site
 
 StateHistory = Literal["", "moved", "put"]
-MissingReason = Literal["", "frozen", "younger", "loss", "another model"]
+MissingReason = Literal["", "frozen", "younger", "frozen or younger", "loss", "another model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +154,11 @@ class ScalarOutputs(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class WrongAxis(OneOf):
-    """Inputs are split along the wrong axis, and the axis that is as long as the batch."""
+    """Inputs are split along the wrong axis, the axis that is as long as the batch, and how many samples reach no replica."""
 
     batch: Size
     dim: int
+    lost: Size = 0
 
 
 @dataclass(frozen=True, slots=True)

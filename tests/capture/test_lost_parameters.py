@@ -70,6 +70,42 @@ def test_a_parameter_replaced_after_the_optimizer_is_not_trained():
     assert found.why.startswith("the parameters were created after the optimizer")
 
 
+def test_parameters_that_a_list_left_out_while_they_were_frozen_are_not_trained():
+    model = Net()
+    model.body.requires_grad_(False)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    model.body.requires_grad_(True)
+    with devwidget.record() as recording:
+        model(BATCH).sum().backward()
+        optimizer.step()
+    (found,) = recording.trace.findings
+    assert "`body.weight, body.bias`" in found.headline
+    assert found.why.startswith("the parameters were frozen or did not exist")
+    assert found.fixes[0].summary == "build the optimizer after the last change of the model"
+
+
+def test_parameters_that_a_filter_left_out_while_they_were_frozen_are_not_trained():
+    model = Net()
+    model.body.requires_grad_(False)
+    optimizer = torch.optim.SGD(filter(lambda p: p.requires_grad, model.parameters()), lr=0.1)
+    with devwidget.record() as before:
+        model(BATCH).sum().backward()
+        optimizer.step()
+    model.body.requires_grad_(True)
+    with devwidget.record() as after:
+        model(BATCH).sum().backward()
+        optimizer.step()
+    assert [len(each.trace.findings) for each in (before, after)] == [0, 1]
+
+
+def test_parameters_chosen_by_name_are_left_out_on_purpose():
+    model = Net()
+    optimizer = torch.optim.SGD([p for n, p in model.named_parameters() if n.startswith("fc")], lr=0.1)
+    assert train(model, optimizer) == []
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.dim() > 1], lr=0.1)
+    assert train(model, optimizer) == []
+
+
 class Trainer:
     def __init__(self):
         self.model = Net()

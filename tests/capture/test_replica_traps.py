@@ -166,6 +166,24 @@ def test_a_state_passed_by_name_is_split_along_its_layers(tmp_path):
     assert [each.headline for each in record(tmp_path, text)] == [found.headline]
 
 
+SCALED = """    def forward(self, x, scale):
+        return self.layer(x) * scale
+model = nn.DataParallel(Net().cuda())
+out = model(torch.randn(8, 6).cuda(), {scale})
+assert len(out) == 8
+"""
+
+
+def test_a_short_input_that_drops_samples_is_named(tmp_path):
+    text = written(HEAD + SCALED.format(scale="torch.ones(1).cuda()"))
+    (found,) = record(tmp_path, text)
+    assert found.headline == "an input of shape [1] is split along dimension 0, where the batch has size 8"
+    assert "4 of 8 samples reach no replica" in found.notes
+    assert found.fault.line == line(text, "out = model(")
+    assert record(tmp_path, written(HEAD + SCALED.format(scale="2.0"))) == []
+    assert record(tmp_path, written(HEAD + SCALED.format(scale="torch.ones(8, 1).cuda()"))) == []
+
+
 def test_a_wrong_size_of_the_model_is_not_blamed_on_the_split(tmp_path):
     body = """        self.head = torch.ones(7, 2).cuda()
     def forward(self, x):

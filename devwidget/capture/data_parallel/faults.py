@@ -108,6 +108,11 @@ class ScatterOffsets:
         stop = self._ends[name] = start + self.measure_length(part)
         return Piece(name, tuple(part.shape), format_dtype(part.dtype), bytes_of(part), start, stop, device_id(source))
 
+    def count_lost(self, whole: Named) -> int:
+        """Return how many entries along the split axis reach no replica; the most that a tensor loses."""
+        cut = {name: tensor for name, tensor in whole.items() if tensor.dim() > self._dim and name in self._ends}
+        return max((tensor.shape[self._dim] - self._ends[name] for name, tensor in cut.items()), default=0)
+
     def measure_length(self, part: torch.Tensor) -> int:
         """Return the length of a part along the split axis. A scalar is joined as a vector of one."""
         if -part.dim() <= self._dim < part.dim():
@@ -300,6 +305,17 @@ def check_outputs(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: 
     if detail is not None:
         site = classes.return_of(kind, "forward")
         write_fault(state, "io", state.tracker.path_of(wrapper.module), site, "", detail)
+
+
+def check_split(
+    state: RecordingState, wrapper: nn.DataParallel[Any], whole: Named, lost: int, site: Site | None, caller: FrameType | None
+) -> None:
+    """Report inputs that are shorter than the batch. torch splits all as often as the shortest one, and drops the rest."""
+    odd, batch = _odd_lengths(list(whole.values()), wrapper.dim)
+    if lost > 0 and odd and find_class_attribute(type(wrapper), "scatter") is nn.DataParallel.scatter:
+        operands = tuple(_describe_input(state, tensor, caller) for tensor in odd)
+        detail = WrongAxis(batch, wrapper.dim, lost)
+        write_fault(state, "io", state.tracker.path_of(wrapper.module), site, "", detail, operands)
 
 
 def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:

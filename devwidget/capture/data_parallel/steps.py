@@ -199,6 +199,8 @@ class WrapperWatch:
             run.inputs, run.samples = tuple(pieces), next(map(cut.measure_length, chunks.values()), 0)
             self._mark_nodes(CALL, self.call, chunks.values())
         self._log_step("scatter", "scatter", crossings)
+        site, caller = to_site(self.call.site), self.call.caller
+        faults.check_split(self._state, self._wrapper, whole, cut.count_lost(whole), site, caller)
         return parts
 
     def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:

@@ -94,10 +94,21 @@ def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
         if isinstance(call, ast.Call):
             params = [keyword.value for keyword in call.keywords if keyword.arg == "params"]
             for given in (*call.args[:1], *params):
-                owner = _module_asked(given, scope)
+                owner = _module_asked(_without_filter(given), scope)
                 if owner is not None:
                     found += [tensor for _, tensor in named_tensors(owner, "_parameters")]
     return found
+
+
+def _without_filter(given: ast.expr) -> ast.expr:
+    """Return the parameters behind `[p for p in ... if p.requires_grad]` and `filter(lambda p: p.requires_grad, ...)`."""
+    match given:
+        case ast.ListComp(generators=[only]) | ast.GeneratorExp(generators=[only]):
+            if [getattr(test, "attr", "") for test in only.ifs] in ([], ["requires_grad"]):
+                return only.iter
+        case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=ast.Attribute(attr="requires_grad")), source]):
+            return source
+    return given
 
 
 def _has_variables_of(frame: FrameType, site: Site) -> bool:
@@ -220,13 +231,15 @@ class _OptimizerWatch:
         if not mark_reachable(frame, self.missing):
             return
         site, late = find_construction(user_frames(frame), optimizer), _list_replaced(self._state, optimizer, lacking)
+        reason: MissingReason = "younger"
         if site is None:
             of_loss = []
         elif not late and untrained.trains_model(self._state, optimizer):
             given = _list_given_whole(frame, site)
             late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
+            reason = "frozen or younger" if "requires_grad" in site.text else "younger"
         if late or of_loss:
-            self._add_missing(optimizer, [*late, *of_loss], "younger" if late else "loss", site, frame)
+            self._add_missing(optimizer, [*late, *of_loss], reason if late else "loss", site, frame)
 
     def _add_missing(
         self,

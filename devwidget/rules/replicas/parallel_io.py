@@ -9,6 +9,7 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.htm
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator
 
 from devwidget.records.fault_details import KeptWhole, NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
@@ -57,7 +58,9 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
                 replicas=replicas,
             )
             return Found(fault, words, birth=birth, fixes=_reduced(fault, fault.detail.backward), notes=notes)
-        case WrongAxis(batch, dim):
+        case WrongAxis(batch, dim, lost):
+            if lost:
+                notes.append(Message("{lost} of {batch} samples reach no replica", lost=lost, batch=batch))
             words = Message(
                 "an input of shape {shape} is split along dimension {dim}, where the batch has size {batch}",
                 shape=list(fault.operands[0].shape) if fault.operands else [],
@@ -99,7 +102,9 @@ def _make_finding(fault: Fault, birth: Site | None) -> Found:
 
 def _name_unjoined(detail: NotJoined) -> Message:
     facts = {"first": detail.first, "other": detail.other}
-    names = listed(f"`{name}`" for name in detail.names)
+    names = listed(f"`{name}`" for name in detail.names[:_MOST_NAMES])
+    if len(detail.names) > _MOST_NAMES:
+        names = Message("`{first}` and {count} more", first=detail.names[0], count=len(detail.names) - 1)
     match detail.problem:
         case "class" if len(detail.names) == 1:
             return Message(
@@ -120,6 +125,8 @@ def _name_unjoined(detail: NotJoined) -> Message:
             return Message("{names} has the shape {first} in one replica and {other} in another", names=names, **facts)
 
 
+_MOST_NAMES = 4
+"""Names of outputs in a headline, at most."""
 _NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` must change together")
 
 
@@ -133,6 +140,9 @@ def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
 
 
 def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[Fix | None]:
+    if fault.operands and math.prod(fault.operands[0].shape) == 1:
+        yield Fix(Message("pass it as a Python number, which every replica gets, or expand it to the batch"), "", "likely")
+        return
     yield _batch_first(fault, birth, batch)
     yield Fix(Message("create the state in forward, with the batch size of the replica's chunk"), "", "likely")
     yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), "", "choice")

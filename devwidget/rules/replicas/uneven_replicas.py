@@ -18,13 +18,14 @@ _LEAST_SHARE = 0.1
 
 def find_uneven(trace: Trace) -> Iterator[Found]:
     """Yield hints on wrappers, each from its last call. A short last batch among others says nothing."""
+    is_odd = any(fault.what == "io" for fault in trace.faults)
     last = {call.wrapper: call for call in trace.parallel}
     for wrapper, call in last.items():
         replicas = [each for each in trace.replicas if each.call == call.number]
         reached = max(_count_reached(trace, each) for each in trace.parallel if each.wrapper == wrapper)
         samples = sum(each.samples for each in replicas)
         is_full = call.with_grad and trace.error.startswith("OutOfMemoryError")
-        if samples and reached < len(call.device_ids) and not trace.error:
+        if samples and reached < len(call.device_ids) and not trace.error and not is_odd:
             yield _idle(call, samples, reached)
         elif replicas and (call.backward or is_full):
             yield from _gathered(trace, call, replicas)

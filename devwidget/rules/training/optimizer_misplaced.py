@@ -159,6 +159,9 @@ _WHY_IT_LACKS = {
     "frozen": Message(
         "the parameters were frozen when the optimizer was built, and it updates only the parameters it was built with"
     ),
+    "frozen or younger": Message(
+        "the parameters were frozen or did not exist when the optimizer was built, and it updates only those it was built with"
+    ),
     "loss": Message(
         "the parameters belong to the loss, not to the model, and the optimizer updates only the parameters it was built with"
     ),
@@ -227,6 +230,8 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     if reason == "frozen":
         when = Message("after unfreezing the parameters")
+    elif reason == "frozen or younger":
+        when = Message("after the last change of the model")
     else:
         when = Message("after adding the last layer")
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
