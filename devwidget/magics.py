@@ -123,6 +123,7 @@ _SUMMARY = Message("Open the panel of a model, explain an exception, apply fixes
 OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
 OFFER_TENSOR = Message("devwidget: `%devwidget why` names the tensor")
 OFFER_LINE = Message("devwidget: `%devwidget why` names the line")
+OFFER_HOLDERS = Message("devwidget: `%devwidget why` names what keeps the memory")
 OFFER_VALUES = Message("devwidget: `%devwidget why` shows the devices and dtypes on the line that failed")
 _SIMULATE = "%devwidget simulate 2 16GiB"
 
@@ -179,6 +180,8 @@ def _offer_explanation(result: Any) -> None:
 
 def _what_is_known(explanation: Explanation) -> str:
     """Return the line that announces what `%devwidget why` will show; "" if it shows nothing."""
+    if explanation.memory is not None:
+        return OFFER_HOLDERS
     if not explanation.findings:
         if explanation.values:
             return OFFER_VALUES

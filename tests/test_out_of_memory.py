@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import devwidget
+from devwidget import magics
 from devwidget.fix_writer import apply_to_text
+from tests.cells import ipython
 
 HEAD = """
 import torch
@@ -316,6 +318,54 @@ def test_a_model_that_only_its_optimizer_keeps():
         assert held.gradients == 4096 + 512
         assert held.optimizer == 2 * (4096 + 512)
         assert net is not None
+
+
+@pytest.fixture
+def shell():
+    with devwidget.simulate(gpus=1, memory="1MiB"), ipython(colors="nocolor") as found:
+        magics.load_ipython_extension(found)
+        yield found
+        magics.unload_ipython_extension(found)
+
+
+def run_cells(shell, *cells):
+    for cell in cells:
+        shell.run_cell(cell, store_history=True)
+
+
+def test_displayed_results_are_freed_as_it_is_said(shell):
+    run_cells(shell, "import torch; x = torch.rand(1024, device='cuda'); x", "del x")
+    held = find_holder("Out[1]")
+    run_cells(shell, "0", "0", "0", "%reset -f out")
+    assert (held.frees, held.freed) == ("%reset -f out", 4096)
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_a_result_that_reset_leaves_has_its_own_del(shell):
+    run_cells(shell, "import torch; x = torch.rand(1024, device='cuda'); x", "del x", "%reset -f out")
+    held = find_holder("get_ipython().user_ns_hidden['_']")
+    run_cells(shell, held.frees)
+    assert held.freed == 4096
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_the_frames_of_an_error_go_with_the_next_error(shell):
+    run_cells(shell, "import torch\ndef f():\n    big = torch.rand(1024, device='cuda')\n    1/0\nf()")
+    assert find_holder("big").freed == 4096
+    run_cells(shell, "1/0", "import gc; gc.collect();")
+    assert torch.cuda.memory_allocated() == 0
+
+
+def test_the_magic_says_what_was_freed_since(shell, capsys):
+    run_cells(shell, "import torch; x = torch.rand(1024, device='cuda');", "%devwidget memory", "del x", "%devwidget memory")
+    shown = capsys.readouterr().out
+    assert "`del x` frees 4 KiB" in shown
+    assert "cuda:0: 4 KiB freed since the last `%devwidget memory`" in shown
+
+
+def test_a_cell_that_fills_the_gpu_is_announced(shell, capsys):
+    run_cells(shell, "import torch; x = [torch.rand(1024, device='cuda') for _ in range(1000)]")
+    assert capsys.readouterr().out.splitlines()[-1] == magics.OFFER_HOLDERS
 
 
 def test_the_report_names_holder_and_line(run):

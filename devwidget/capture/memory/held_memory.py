@@ -15,14 +15,14 @@ from devwidget.capture import torch_internals
 from devwidget.capture.memory.object_graph import ObjectGraph
 from devwidget.capture.memory.roots import LEFT, Root, Roots, last_errors
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of
+from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.reachable_objects import is_of_program
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import keeping_line
-from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor
+from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, read_attribute
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
@@ -293,12 +293,15 @@ def _path_to(number: int, before: dict[int, int]) -> list[int]:
 
 def _storage_of(value: Any) -> _Storage | None:
     """Return the storage of a tensor on an accelerator."""
-    if not is_tensor(value) or value.layout is not torch.strided:
+    if not is_tensor(value) or read_attribute(value, "layout") is not torch.strided:
         return None
     device = device_of(value)
     if device.type == CPU.kind:
         return None
-    storage = value.untyped_storage()
+    try:
+        storage = torch.Tensor.untyped_storage(value)
+    except (RuntimeError, NotImplementedError):  # of a class that wraps other tensors
+        return None
     return _Storage(int(storage._cdata), device_id(device), allocated_bytes(storage.nbytes(), device.type))
 
 
@@ -310,7 +313,7 @@ def _is_inner(around: list[Any], value: Any) -> bool:
 
 
 def _is_registry(module: Any, value: Any) -> bool:
-    return any(name.startswith("_") and part is value for name, part in list(dict_of(module).items()))
+    return any(name.startswith("_") and part is value for name, part in copy_items(dict_of(module)))
 
 
 def _count_items(value: Any) -> int:
