@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 
 import torch
@@ -29,7 +29,7 @@ from devwidget.capture.source_code.expressions import (
 )
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.source_code.written_moves import DiscardedMove, find_discarded_move
+from devwidget.capture.source_code.written_moves import find_discarded_move
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
@@ -58,9 +58,8 @@ def made_there(context: ErrorContext) -> None:
         target = next((tensor.device for _, tensor in tensors if is_accelerator(tensor.device)), None)
     if target is None:
         return
-    name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
     wrong = [device for device in named if device != target]
-    failing = _FailingLine(context, user, wrong, target, name, tensors, lost)
+    failing = _FailingLine(context, user, wrong, target, _name_of_call(user), tensors, lost)
     strays = failing.find_kept() or failing.find_factories() or failing.find_other_side()
     if strays:
         failing.write_fault(strays)
@@ -69,34 +68,25 @@ def made_there(context: ErrorContext) -> None:
 def unmoved_object(context: ErrorContext) -> None:
     """Report an object that a line asked to move, without the copy that this gave, if the message names both devices."""
     named, _ = devices_named(context)
-    for frame in filter(lambda frame: is_users_code(frame.f_code), reversed(context.frames)):
-        scope, running = Scope(frame), running_node(frame)
-        for name in dict.fromkeys(names_in(running) if running is not None and len(named) == 2 else ()):
-            found = find_discarded_move(frame, name)
-            if found is None or not found.method:
+    for frame in reversed(context.frames):
+        running = running_node(frame) if is_users_code(frame.f_code) and len(named) == 2 else None
+        for name in dict.fromkeys(names_in(running) if running is not None else ()):
+            move = find_discarded_move(frame, name)
+            if move is None or not move.method:
                 continue
-            requested = device_requested(getattr(parsed_statement(found.site.text), "value", None), scope)
-            there = [device for device in named if requested is not None and means(requested, device)]
-            if len(there) == 1:
-                _report_unmoved(context, frame, name, found, there[0], next(each for each in named if each != there[0]))
-                return
+            requested = device_requested(getattr(parsed_statement(move.site.text), "value", None), Scope(frame))
+            there, away = named if requested is not None and means(requested, named[0]) else named[::-1]
+            if requested is None or not means(requested, there) or means(requested, away):
+                continue
+            operand = lost_operand(device_id(away), name, name, stray=True)
+            operand = replace(operand, ineffective=move.site, ineffective_method=move.method)
+            _FailingLine(context, frame, [away], there, _name_of_call(frame), [], []).write_fault([operand])
+            return
 
 
-def _report_unmoved(
-    context: ErrorContext, frame: FrameType, name: str, move: DiscardedMove, target: torch.device, away: torch.device
-) -> None:
-    operand = lost_operand(device_id(away), name, name, stray=True, ineffective=move.site, ineffective_method=move.method)
+def _name_of_call(frame: FrameType) -> str:
     call = failing_call(frame)
-    fault = fault_at(
-        context.state.tracker,
-        "operands",
-        getattr(call.func, "__name__", "operation") if call is not None else "operation",
-        raw_site(frame),
-        error=context.error_text,
-        target=device_id(target),
-        operands=(operand,),
-    )
-    context.state.log.log_fault(fault)
+    return getattr(call.func, "__name__", "operation") if call is not None else "operation"
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:

@@ -70,7 +70,7 @@ class Names:
             ineffective=discarded.site if discarded is not None else None,
             ineffective_method=discarded.method if discarded is not None else "",
             listed=find_append(self._frames, tensor),
-            forgotten=self._find_forgetful_move(tensor, target),
+            forgotten=find_forgetful_move(self._frames, tensor, target),
             field=self._find_field(family),
             given=None if of_dtype else where_given(self._at_work, family, target),
         )
@@ -175,13 +175,6 @@ class Names:
                 found = find_discarded_move(frame, name) if name else None
                 if found is not None:
                     return found
-        return None
-
-    def _find_forgetful_move(self, tensor: torch.Tensor, target: torch.device) -> Site | None:
-        for frame in self._frames:
-            name = name_in(frame, tensor)
-            if name:
-                return find_forgetful_move(frame, name, target)
         return None
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:

@@ -18,7 +18,6 @@ from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, device_requested
 from devwidget.capture.source_code.frames import name_in
 from devwidget.capture.source_code.source_files import (
-    Function,
     definition_of,
     function_of,
     own_lines,
@@ -56,18 +55,26 @@ def find_discarded_move(frame: FrameType, text: str) -> DiscardedMove | None:
     return None
 
 
-def find_forgetful_move(frame: FrameType, text: str, target: torch.device) -> Site | None:
-    """Return the line of an object's own move method that moved another of its tensors, but not the one at an expression."""
-    node = parsed_expression(text)
-    owner = Scope(frame).value(node.value) if isinstance(node, ast.Attribute) else UNKNOWN
-    if not isinstance(node, ast.Attribute) or owner is UNKNOWN or is_module(owner):
+def find_forgetful_move(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device) -> Site | None:
+    """Return the line of an object's own move method that moved another of its tensors, but not this one."""
+    for frame in frames:
+        node = parsed_expression(name_in(frame, tensor))
+        if isinstance(node, ast.Attribute):
+            return _line_that_forgets(Scope(frame).value(node.value), node.attr, target)
+        if node is not None:
+            return None
+    return None
+
+
+def _line_that_forgets(owner: Any, forgotten: str, target: torch.device) -> Site | None:
+    if owner is UNKNOWN or is_module(owner):
         return None
     fields = dict_of(owner)
     for function in functions_of(type(owner)):
         definition = definition_of(function.__code__) if function.__name__ in PLACING_METHODS else None
         for statement in statements_of(definition) if definition is not None else ():
             moved = [name for name in fields if assigns_self_attribute(statement, name)]
-            if node.attr in moved:
+            if forgotten in moved:
                 return None
             if len(moved) == 1 and is_tensor(fields[moved[0]]) and fields[moved[0]].device == target:
                 return statements.site_at(function.__code__.co_filename, statement.lineno, function.__name__)
@@ -96,7 +103,7 @@ def returns_copy(value: Any, method: str, calls: int = MOST_CALLS) -> bool:
         case ast.Call():
             return True
         case ast.Name(id=name):
-            return name != own and not _is_other_name(node, name, own)
+            return name != own
     return False
 
 
@@ -108,15 +115,6 @@ def _changes(statement: ast.stmt, own: str) -> bool:
     match statement:
         case ast.Expr(value=ast.Call(func=function)):
             return _root(function) == own or ast.unparse(function) == "setattr"
-    return False
-
-
-def _is_other_name(node: Function, name: str, own: str) -> bool:
-    for statement in statements_of(node):
-        match statement:
-            case ast.Assign(value=ast.Name(id=value)) if value == own:
-                if name in map(ast.unparse, targets_of(statement)):
-                    return True
     return False
 
 

@@ -9,7 +9,6 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Given, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -303,17 +302,3 @@ def _leave_out_device(draft: Draft, call: ast.Call) -> list[str]:
             return [ast.unparse(argument) for argument in call.args[:1]]
         return [repr(call.func.attr)]
     return []
-
-
-def load_in_this_process(loop: Site | None) -> Fix | None:
-    """`num_workers=0`, if the file has one loader with workers."""
-    at = code_at(loop)
-    if at is None:
-        return None
-    loaders = [node for node in ast.walk(at[0].tree) if isinstance(node, ast.Call) and name_of_called(node) == "DataLoader"]
-    draft = Draft(at[0])
-    for keyword in [each for loader in loaders for each in loader.keywords if each.arg == "num_workers"]:
-        draft.replace(keyword.value, "0")
-    if len(loaders) != 1:
-        return None
-    return fix(Message("load the batches in this process"), draft, "choice")

@@ -18,7 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended, read_to
-from devwidget.rules.edits.moves_on_entry import load_in_this_process, move_in_the_loop
+from devwidget.rules.edits.moves_on_entry import move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -77,8 +77,8 @@ def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
         birth=fault.site,
         fixes=(
             move_in_the_loop(fault.site, detail.loop),
-            load_in_this_process(detail.loop),
             Fix(Message("create tensors on the CPU in `{function}`, and move each batch in the loop", function=fault.call)),
+            Fix(Message("load the batches in this process"), "DataLoader(..., num_workers=0)", "choice"),
         ),
         operands=(),
     )
