@@ -188,6 +188,11 @@ def test_a_worker_is_explained_by_its_own_line(tmp_path):
     assert f"another error: program.py:{line(written(LOADER), '.cuda(), labels')}" in text
 
 
+def test_a_tensor_in_the_place_of_a_parameter_is_answered(tmp_path):
+    explanation = run_failing(tmp_path, written("layer = nn.Linear(3, 2).cuda()\nlayer.weight = torch.rand(2, 3).cuda()"))
+    assert "nn.Parameter" in explanation.verdict
+
+
 class Coder(nn.Module):
     def __init__(self):
         super().__init__()
