@@ -59,7 +59,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
         ),
     ),
     (
-        re.compile("No inf checks were recorded"),
+        re.compile("No inf checks were recorded|Attempted step but _scale is None"),
         Message(
             "no parameter of this optimizer has a gradient: call `scaler.scale(loss).backward()` before "
             "`scaler.step`, and pass the optimizer the parameters of the model that computed the loss"
@@ -90,6 +90,14 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     (
         re.compile("MPS framework doesn't support float64"),
         Message("MPS has no float64: cast to float32 before the move, as in `x.float().to('mps')`"),
+    ),
+    (
+        re.compile(r"result type \w+ can't be cast to the desired output type"),
+        Message("an op in place keeps the dtype of its tensor: write `x = x + y`, or cast the tensor first"),
+    ),
+    (
+        re.compile("Only Tensors of floating point and complex dtype can require gradients"),
+        Message("integers have no gradient: cast to float32, or pass `requires_grad=False`"),
     ),
     (
         re.compile(r"cannot assign '[\w.]+' as parameter '(?P<name>\w+)'"),

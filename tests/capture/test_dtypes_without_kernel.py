@@ -107,3 +107,50 @@ def test_a_dtype_that_the_message_names_is_the_one_without_a_kernel():
     matrix = torch.ones(2, 2, device="cuda").half()
     found = explained(lambda: torch.linalg.inv(matrix))
     assert found.headline == "`linalg_inv` has no kernel for float16 on cuda:0"
+
+
+def test_numpy_has_no_bfloat16():
+    h = torch.ones(2).bfloat16()
+    found = explained(lambda: h.numpy())
+    assert found.headline == "NumPy has no bfloat16"
+    assert "h.float().numpy()" in found.fixes[1].code
+
+
+@BOTH
+def test_the_mean_of_integers_is_computed_in_floats(told):
+    ids = torch.arange(4, device="cuda")
+
+    def program():
+        return ids.mean()
+
+    found = told(program)
+    assert found.headline == "`mean` has no kernel for int64 on cuda:0"
+    assert found.fixes[0].code == "return ids.float().mean()"
+
+
+@BOTH
+def test_an_integer_among_floats_is_the_one_to_cast(told):
+    model, image = nn.Conv2d(1, 2, 3).cuda(), torch.zeros(1, 1, 4, 4, device="cuda").byte()
+
+    def program():
+        return model(image)
+
+    found = told(program)
+    assert (found.kind, found.headline) == ("wrong-dtype", "`conv2d` got float32 and uint8 tensors")
+    assert "image.float()" in found.fixes[0].code
+
+
+@BOTH
+def test_a_target_of_integers_becomes_floats(told):
+    logits, target = torch.zeros(2, device="cuda"), torch.ones(2, device="cuda").long()
+
+    def program():
+        return nn.functional.binary_cross_entropy_with_logits(logits, target)
+
+    assert "target.float()" in told(program).fixes[0].code
+
+
+def test_a_recurrent_layer_names_the_input_that_has_another_dtype():
+    layer, x = nn.LSTM(4, 4).cuda().half(), torch.ones(2, 1, 4, device="cuda")
+    found = explained(lambda: layer(x))
+    assert found.notes[0] == "`x` is float32; the others are float16"

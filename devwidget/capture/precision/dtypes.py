@@ -12,7 +12,7 @@ import torch
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.modules import own_parameters, walk_modules
+from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_around, region_before, region_of_line
 from devwidget.capture.precision.indices import is_about_indices
@@ -25,8 +25,13 @@ from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import is_parameter, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import AutocastRegion, WrongDtype
+from devwidget.records.syntax import is_inplace
 
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
+_INTEGER_WORDS = re.compile(
+    r"Input type .* and (weight|bias) type|result type \w+ can't be cast|not implemented for '(Long|Int|Short|Byte|Char|Bool)'"
+    r"|same dtype|scalar type"
+)
 
 
 def handle_failure(call: FailedCall) -> Any:
@@ -34,10 +39,15 @@ def handle_failure(call: FailedCall) -> Any:
     floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
     if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
-    if len(set(_dtypes(floats))) < 2 or not is_about_dtypes(message(call.error)):
+    floats += _weights_called(call)
+    integer = _find_integer(call, floats)
+    if integer is not None:
+        wanted, strays = floats[0].dtype, [integer]
+    elif len(set(_dtypes(floats))) > 1 and is_about_dtypes(message(call.error)):
+        wanted = _wanted(call, floats)
+        strays = [tensor for tensor in floats if tensor.dtype != wanted]
+    else:
         return NOT_OURS
-    wanted = _wanted(call, floats)
-    strays = [tensor for tensor in floats if tensor.dtype != wanted]
     out = call.again_changing(strays, lambda tensor: tensor.to(wanted))
     target = floats[0].device
     backward = _hand_written_backward(call.frame)
@@ -48,6 +58,21 @@ def handle_failure(call: FailedCall) -> Any:
     )
     call.report("dtype", strays, target, out, detail)
     return out
+
+
+def _weights_called(call: FailedCall) -> list[torch.Tensor]:
+    """Return the parameters of a layer that is the function of the call: a recurrent layer checks its input itself."""
+    if is_module(call.func):
+        return list(own_parameters(call.func).values())
+    return []
+
+
+def _find_integer(call: FailedCall, floats: list[torch.Tensor]) -> torch.Tensor | None:
+    """Return the one operand of integers or bools among floats of one dtype, where the message is about that."""
+    if len(set(_dtypes(floats))) != 1 or is_inplace(call.name) or not _INTEGER_WORDS.search(message(call.error)):
+        return None
+    others = [tensor for tensor in call.tensors() if not tensor.is_floating_point() and not tensor.is_complex()]
+    return others[0] if len(others) == 1 else None
 
 
 def is_about_dtypes(text: str) -> bool:

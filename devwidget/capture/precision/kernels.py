@@ -17,10 +17,13 @@ from devwidget.records.fault_details import NoKernel
 
 _NO_KERNEL = re.compile(
     r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on"
-    r"|Unsupported dtype \w+|cuFFT only supports dimensions|(?:inputs to be|only supported for) Half, Float (?:and|or) Double",
+    r"|Unsupported dtype \w+|unsupported ScalarType|Input dtype must be either a floating|cuFFT only supports dimensions"
+    r"|(?:inputs to be|only supported for) Half, Float (?:and|or) Double",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"(?:not implemented for '|Unsupported dtype |tensors? but got |of scalar type: )(\w+)")
+_NAMED = re.compile(
+    r"(?:not implemented for '|[Uu]nsupported (?:dtype|ScalarType) |tensors? but got |of scalar type: |Got: )(\w+)"
+)
 _SIZES = re.compile(r"got a signal size of *\[([\d, ]+)\]")
 LOW = torch.float16, torch.bfloat16
 _OTHER_NAMES = {"Byte": torch.uint8, "Char": torch.int8, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128}
@@ -32,6 +35,8 @@ def handle_failure(call: FailedCall) -> Any:
     if not _NO_KERNEL.search(text) or is_about_indices(text):
         return NOT_OURS
     lacking = _find_dtype(call, text)
+    if lacking is not None and not lacking.is_floating_point and any(tensor.is_floating_point() for tensor in call.tensors()):
+        return NOT_OURS  # dtypes that do not mix
     tensors = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
     with_it = [tensor for tensor in call.tensors() if tensor.dtype == lacking]
     tensors = with_it or tensors  # one that no longer exists was computed from those that do
@@ -73,9 +78,11 @@ def _read_sizes(text: str) -> tuple[int, ...]:
 
 
 def _widened(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
-    if tensor.dtype == lacking:
-        return tensor.float()
-    return tensor
+    if tensor.dtype != lacking:
+        return tensor
+    if tensor.dtype == torch.complex32:
+        return tensor.to(torch.complex64)
+    return tensor if tensor.is_complex() else tensor.float()
 
 
 def _narrowed(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:

@@ -30,6 +30,7 @@ _ALTERNATIVES = {
 }
 _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft|complex|polar|view_as_complex")
 """Functions whose results are complex."""
+_TO_NUMPY = "numpy", "__array__"
 _LOW = "float16", "bfloat16"
 
 
@@ -62,6 +63,8 @@ def _headline(fault: Fault, detail: NoKernel) -> Message:
     if detail.sizes:
         facts = {"call": fault.call, "sizes": " x ".join(map(str, detail.sizes)), "dtype": detail.dtype}
         return Message("`{call}` got a signal of size {sizes} in {dtype}", **facts)
+    if fault.call in _TO_NUMPY:
+        return Message("NumPy has no {dtype}", dtype=detail.dtype)
     place = str(fault.target)
     if detail.dtype:
         place = Message("{dtype} on {target}", dtype=detail.dtype, target=fault.target)
@@ -80,8 +83,9 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
     dtype = detail.dtype
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
-    if dtype and (dtype not in _LOW or _COMPLEX.fullmatch(fault.call)):  # casting back would lose what was computed
-        if "float" not in dtype or dtype in _LOW:
+    has_other_result = _COMPLEX.fullmatch(fault.call) or fault.call in _TO_NUMPY
+    if dtype and (dtype not in _LOW or has_other_result):  # casting back would lose what was computed
+        if dtype in _LOW or not dtype.startswith(("float", "complex")):
             yield without_cast(fault, Message("leave it in the dtype that it had"))
             yield mended(fault.site, Message("compute in float32"),
                          lambda draft, statement: _widen_all(draft, statement, fault))  # fmt: skip

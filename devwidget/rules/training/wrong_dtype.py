@@ -34,6 +34,8 @@ from devwidget.rules.wording import name_of, path_of, strays_in
 
 _CASTS = {"float32": ".float()", "int64": ".long()", "bool": ".bool()"}
 
+_CAST_METHODS = frozenset("byte char short int long half float double bfloat16 bool to type type_as".split())
+
 
 @rule(
     "wrong-dtype",
@@ -166,7 +168,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
             return _unsafe_loss(fault, detail)
         case WrongDtype(wanted="int64" | "bool") as detail:
             return _index(fault, stray, detail)
-    types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
+    types = tuple(sorted({o.dtype for o in fault.operands if o.stray or "float" in o.dtype} | {_wanted_by(fault)}))
     return Found(
         fault,
         Message("`{call}` got {types} tensors", call=fault.call, types=listed(types)),
@@ -258,10 +260,16 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
 def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
     for call in draft.code.alike(statement, stray.birth_call):
         if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
-            if _is_all(draft, statement, call, stray, wanted):
+            if not _is_cast_after(draft, call) and _is_all(draft, statement, call, stray, wanted):
                 draft.keyword(call, "dtype", f"torch.{wanted}")
         elif not stray.from_move:
             draft.append(call, cast)
+
+
+def _is_cast_after(draft: Draft, call: ast.Call) -> bool:
+    """Whether a method of the new tensor casts it: `torch.zeros(3).byte()`."""
+    method = draft.code.parents.get(call)
+    return isinstance(method, ast.Attribute) and method.attr in _CAST_METHODS
 
 
 def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
