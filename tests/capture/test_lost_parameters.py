@@ -176,6 +176,26 @@ def test_schedulers_of_optimizers_that_step_are_silent():
     assert train(model, optimizer, second, schedulers=[chain, *others]) == []
 
 
+def train_with(model, *, is_late):
+    """Step a scheduler before its optimizer, after another optimizer of the same parameters; all are gone afterwards."""
+    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
+    scheduler = StepLR(second, 1)
+    model(BATCH).sum().backward()
+    first.step()
+    scheduler.step()
+    if is_late:
+        second.step()
+
+
+def test_a_scheduler_is_judged_at_the_end_though_all_of_its_objects_are_gone():
+    counts = []
+    for is_late in (False, True):
+        with devwidget.record() as recording:
+            train_with(Net(), is_late=is_late)
+        counts.append(len(recording.trace.findings))
+    assert counts == [1, 0]
+
+
 def test_a_scheduler_that_is_built_for_later_is_silent():
     model = Net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -34,6 +34,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import names_in
 
 _DEEPEST = 4
+_MOST_OBJECTS = 10_000
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
 
@@ -63,22 +64,23 @@ def find_stored(root: nn.Module, runs: Callable[[CodeType, str], bool]) -> Store
         for name, value in copy_items(own(part)):
             if name in _REGISTERED or is_scalar(value):
                 continue
-            codes = _codes_back(value, parts, _DEEPEST)
+            codes = _codes_back(value, parts, _DEEPEST, set())
             if any(runs(code, name) for code in codes):
                 return Stored(part, name, codes[0])
     return None
 
 
-def _codes_back(value: Any, parts: list[nn.Module], depth: int) -> list[CodeType]:
+def _codes_back(value: Any, parts: list[nn.Module], depth: int, seen: set[int]) -> list[CodeType]:
     """Return the functions through which a value leads to one of these modules, the outermost first; [] if it does not."""
-    if not depth or is_tensor(value) or is_scalar(value):
+    if not depth or is_tensor(value) or is_scalar(value) or id(value) in seen or len(seen) > _MOST_OBJECTS:
         return []
+    seen.add(id(value))
     if is_module(value):
         forward = find_class_attribute(type(value), "forward")
         return _code_of(forward) if is_among(value, parts) else []
     if type(value) is MethodType and is_among(value.__self__, parts):
         return _code_of(value.__func__)
-    inner = [code for each in _held_by(value) for code in _codes_back(each, parts, depth - 1)]
+    inner = [code for each in _held_by(value) for code in _codes_back(each, parts, depth - 1, seen)]
     if inner and type(value) is FunctionType:
         return [value.__code__, *inner]
     return inner

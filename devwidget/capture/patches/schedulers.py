@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, MutableMapping
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.optim import lr_scheduler
+from torch.utils.weak import WeakIdKeyDictionary
 
-from devwidget.capture.object_fields import class_name, dict_of, is_a, is_among, names_of
+from devwidget.capture.object_fields import class_name, dict_of, is_a, names_of
 from devwidget.capture.patches.untrained import make_fault
 from devwidget.capture.patching.global_hooks import STEP_BEGINS
 from devwidget.capture.patching.registry import listen
@@ -34,12 +36,13 @@ class _Schedulers:
 
     def __init__(self, state: RecordingState) -> None:
         self._state = state
-        self._stepped: list[torch.optim.Optimizer] = []
-        self._idle: list[tuple[torch.optim.Optimizer, Fault]] = []
+        self._stepped: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
+        self._idle: dict[int, tuple[weakref.ref[torch.optim.Optimizer], Fault]] = {}
 
     def note_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._state.is_elsewhere() and not is_among(optimizer, self._stepped):
-            self._stepped.append(optimizer)
+        if not self._state.is_elsewhere():
+            self._stepped[optimizer] = True
+            self._idle = {key: pair for key, pair in self._idle.items() if pair[0]() is not optimizer}
 
     def step(self, original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(1)
@@ -49,9 +52,9 @@ class _Schedulers:
         return original(scheduler, *args, **kwargs)
 
     def _check(self, scheduler: Any, scheduled: torch.optim.Optimizer, frame: FrameType) -> None:
-        if is_among(scheduled, [*self._stepped, *(each for each, _ in self._idle)]):
+        if scheduled in self._stepped or id(scheduler) in self._idle:
             return
-        for optimizer in self._stepped:
+        for optimizer in list(self._stepped):
             if _share(scheduled, optimizer) or (_look_alike(scheduled, optimizer) and not _is_named(frame, scheduled)):
                 frames = list(user_frames(frame))
                 detail = OtherSchedule(
@@ -61,16 +64,14 @@ class _Schedulers:
                     find_construction(frames, optimizer),
                 )
                 built = find_construction(frames, scheduler)
-                self._idle.append((scheduled, make_fault(self._state, frame, "optimizer", "", (), detail, built)))
+                fault = make_fault(self._state, frame, "optimizer", "", (), detail, built)
+                self._idle[id(scheduler)] = weakref.ref(scheduled), fault
                 return
 
     def end(self) -> None:
         """At the end of the recording, report schedulers whose optimizer never stepped."""
-        for optimizer, fault in self._idle:
-            if not is_among(optimizer, self._stepped):
-                self._state.log.log_fault(fault)
-        self._stepped.clear()
-        self._idle.clear()
+        for _, fault in self._idle.values():
+            self._state.log.log_fault(fault)
 
 
 def watch_schedulers(state: RecordingState, undo: Undo) -> None:
