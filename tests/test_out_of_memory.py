@@ -154,6 +154,61 @@ def update(log_probs, rewards):
 log_probs, rewards = episode(net)
 update(log_probs, rewards)
 """
+CAT = """
+def predict():
+    found = torch.zeros(0, 4, device="cuda")
+    for x, _ in batches(100):
+        found = torch.cat((found, net(x)))
+    return found.argmax(1)
+
+predict()
+"""
+STATE = """
+cell = nn.LSTMCell(64, 256).cuda()
+def evaluate():
+    h = c = torch.zeros(64, 256, device="cuda")
+    for x, _ in batches(100):
+        h, c = cell(x, (h, c))
+    return h.sum().item()
+
+evaluate()
+"""
+GIVEN = """
+kept = []
+def keep(outputs):
+    for out in outputs:
+        kept.append(out)
+
+for x, _ in batches(100):
+    keep([net(x)])
+"""
+FEATURES_FOR_BACKWARD = """
+features = {}
+def hook(module, args, out):
+    features.setdefault("hidden", []).append(out)
+
+def content_loss():
+    return sum(each.pow(2).mean() for each in features["hidden"])
+
+net[2].register_forward_hook(hook)
+for x, _ in batches(100):
+    net(x)
+content_loss().backward()
+"""
+BACKWARD_OF_ANOTHER = """
+class Engine:
+    def optimize(self, loss):
+        loss.backward()
+
+engine = Engine()
+def train():
+    total = 0
+    for x, y in batches(100):
+        total += loss_fn(net(x), y)
+    engine.optimize(total)
+
+train()
+"""
 MODELS = """
 models = []
 def search():
@@ -207,7 +262,7 @@ def apply_fix(finding, at=0):
     return apply_to_text(edits[0].file, edits) if edits else text
 
 
-@pytest.mark.parametrize("source", [SUM, LOSSES, BY_KEY, SUM_IN_CLASS])
+@pytest.mark.parametrize("source", [SUM, LOSSES, BY_KEY, SUM_IN_CLASS, CAT, STATE])
 def test_a_loop_without_backward_is_put_under_no_grad(run, source):
     (found,) = run(source).findings
     assert found.kind == "kept-memory"
@@ -234,11 +289,21 @@ def test_outputs_of_a_training_loop_go_to_host_memory(run):
 
 
 @pytest.mark.parametrize("source", [LARGE_BATCH, SUM_FOR_BACKWARD, RETURNED_FOR_BACKWARD, IN_FORWARD,
-                                    LIST_FOR_BACKWARD_IN_ANOTHER_FUNCTION])  # fmt: skip
+                                    LIST_FOR_BACKWARD_IN_ANOTHER_FUNCTION, FEATURES_FOR_BACKWARD,
+                                    BACKWARD_OF_ANOTHER])  # fmt: skip
 def test_what_backward_needs_is_not_called_needless(run, source):
     told = run(source)
     assert told.findings == ()
-    assert "tensors of the failed step" in told.verdict
+    assert told.verdict.startswith("cuda:0 was full: ")
+
+
+def test_a_large_batch_is_told_by_its_parts(run):
+    assert "tensors of the failed step" in run(LARGE_BATCH).verdict
+
+
+def test_a_loop_over_results_is_not_put_under_no_grad(run):
+    (found,) = run(GIVEN).findings
+    assert [each.edits[0].text.strip() for each in found.fixes] == ["kept.append(out.detach())"]
 
 
 def test_models_in_a_list_get_no_edit(run):

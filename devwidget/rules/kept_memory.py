@@ -59,15 +59,17 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
     is_outer = isinstance(scope, Function) and name not in _own_names(scope)
     grows = loop is not None or is_outer
     is_graph = holder.graph > holder.bytes // 2
-    if added is None or not grows or (holder.items < 2 and not is_graph):
+    is_added = added is not None or _is_carried(statement, name)
+    if not is_added or not grows or (holder.items < 2 and not is_graph):
         return None
     flow = _Flow(code, frames)
     if holder.graph and flow.is_differentiated(code, scope, name):
         return None
     fixes: list[Fix | None] = []
-    if is_graph and loop is not None and not flow.trains(loop):
+    if is_graph and loop is not None and not flow.trains(loop) and _is_computed(loop, added):
         fixes.append(_run_without_gradients(code, loop, flow.codes))
-    fixes.append(_keep_values(code, added, holder, is_graph=is_graph))
+    if added is not None:
+        fixes.append(_keep_values(code, added, holder, is_graph=is_graph))
     return Finding(
         kind=KIND,
         severity="error",
@@ -154,27 +156,41 @@ def _loop_around(code: Code, statement: ast.stmt) -> ast.stmt | None:
 
 
 def _find_kept(statement: ast.stmt) -> str:
-    """Return `losses` for `losses.append(loss)`, `total` for `total += loss`."""
+    """Return `losses` for `losses.append(loss)`, `total` for `total += loss`, `state` for `out, state = cell(x, state)`."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))):
             return _owner_text(owner)
-    return next(map(_owner_text, targets_of(statement)), "")
+    names = [_owner_text(target) for target in targets_of(statement)]
+    return next((name for name in names if _is_carried(statement, name)), next(iter(names), ""))
+
+
+def _is_carried(statement: ast.stmt, name: str) -> bool:
+    """Return whether a statement computes a new value of a variable from the old one."""
+    return isinstance(statement, ast.Assign) and _is_read(statement.value, {name})
 
 
 def _find_added(statement: ast.stmt, name: str) -> ast.expr | None:
     """Return what a statement adds to a sum or a container; None for other statements and several values."""
     match statement:
-        case ast.AugAssign(op=ast.Add(), value=value) if not isinstance(value, ast.List | ast.Tuple):
+        case ast.AugAssign(op=ast.Add(), value=value) | ast.Assign(targets=[ast.Subscript()], value=value):
             return value
         case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)) if is_shallow(statement):
             if ast.unparse(left) == name:
                 return right
             return left if ast.unparse(right) == name else None
-        case ast.Assign(targets=[ast.Subscript()], value=value):
+        case ast.Assign(targets=[ast.Name() | ast.Attribute()], value=value) if _is_carried(statement, name):
             return value
         case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append" | "appendleft" | "add"), args=[value])):
             return value
     return None
+
+
+def _is_computed(loop: ast.stmt, added: ast.expr | None) -> bool:
+    """Return whether a loop computes what it adds; without one assignment it is an item that the loop iterates over."""
+    if not isinstance(added, ast.Name):
+        return True
+    targets = [target for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in targets_of(node)]
+    return added.id in map(_owner_text, targets)
 
 
 def _run_without_gradients(code: Code, loop: ast.stmt, codes: Iterable[Code]) -> Fix | None:
@@ -320,9 +336,13 @@ def _spread(scope: ast.AST, names: set[str]) -> set[str]:
 
 
 def _owner_text(target: ast.expr) -> str:
-    """Return `losses` for `losses` and `losses[0]`."""
-    while isinstance(target, ast.Subscript | ast.Starred):
-        target = target.value
+    """Return `losses` for `losses`, `losses[0]` and `losses.setdefault(key, [])`."""
+    while True:
+        match target:
+            case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                target = inner
+            case _:
+                break
     if isinstance(target, ast.Name | ast.Attribute) and is_shallow(target):
         return ast.unparse(target)
     return ""
