@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType, FunctionType
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from devwidget.capture.object_fields import (
     module_name,
 )
 from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.reachable_objects import is_users, variables
 from devwidget.capture.tensors import device_of, is_tensor, node_of
 from devwidget.capture.walk import Place, TooManyObjects, walk
@@ -54,6 +55,7 @@ class Holder(NamedTuple):
         has_graph: one of the tensors has a graph.
         most_items: maximum number of items; 0 if unbounded.
         files: files of the function, and of the classes through which the name leads.
+        numbers: whole numbers in variables of the function, and in fields of the object that has it.
     """
 
     number: int
@@ -68,6 +70,7 @@ class Holder(NamedTuple):
     has_graph: bool
     most_items: int
     files: tuple[str, ...]
+    numbers: Mapping[str, int]
 
 
 def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) -> list[Holder]:
@@ -158,7 +161,13 @@ def _make_holder(place: Place, frame: FrameType, owned: int, needed: int, *, has
         has_graph,
         place.value.maxlen or 0 if type(place.value) is deque else 0,
         tuple(dict.fromkeys([code.co_filename, *_list_files(place)])),
+        _read_numbers(place, frame),
     )
+
+
+def _read_numbers(place: Place, frame: FrameType) -> dict[str, int]:
+    fields = dict_of(place.before.value) if place.before is not None else {}
+    return {name: value for name, value in (locals_of(frame) | fields).items() if type(value) is int}
 
 
 def _list_files(place: Place) -> Iterator[str]:

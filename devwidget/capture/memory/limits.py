@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.records.syntax import targets_of
@@ -19,6 +19,24 @@ def is_limited(filenames: Iterable[str], expression: str) -> bool:
     """
     _, dot, name = expression.rpartition(".")
     return any(_limits(tree, dot + name) for tree in (read_file(each).tree for each in filenames))
+
+
+def find_limit(filenames: Iterable[str], expression: str, numbers: Mapping[str, int]) -> int:
+    """Return the number that one of these files compares the length of a container with; 0 if none is known.
+
+    Args:
+        numbers: values of fields and variables, such as that of `capacity` in `len(self.items) < self.capacity`.
+    """
+    _, dot, name = expression.rpartition(".")
+    for node in (node for each in filenames for node in ast.walk(read_file(each).tree)):
+        if isinstance(node, ast.Compare) and _is_limit(node, dot + name, in_loop=False):
+            for side in (node.left, *node.comparators):
+                match side:
+                    case ast.Constant(value=int(number)):
+                        return number
+                    case ast.Attribute(attr=field) | ast.Name(id=field) if field in numbers:
+                        return numbers[field]
+    return 0
 
 
 def is_result(filename: str, line: int, name: str) -> bool:

@@ -23,7 +23,7 @@ from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
-from devwidget.capture.memory.limits import is_limited, is_result
+from devwidget.capture.memory.limits import find_limit, is_limited, is_result
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import class_name, dict_of
@@ -450,7 +450,7 @@ class Watch:
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
         if self._lengthens and holder is None:
             return  # more is kept between steps because the inputs grow, which has its own finding
-        if holder is not None and _is_bounded(holder, free):
+        if holder is not None and _is_bounded(holder, growth.bytes_per_step * (ended - growth.since), free):
             return
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, 0 if is_slight else free)
         if not is_slight:
@@ -511,10 +511,10 @@ def _matters(growth: Growth, number: int, device: str) -> bool:
     return left < MOST_LEFT and number - growth.since >= _SEEN * left
 
 
-def _is_bounded(holder: Holder, free: int) -> bool:
-    """Return whether a queue of fixed length, which fits on the device, causes the growth."""
-    left = holder.most_items - holder.items
-    return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
+def _is_bounded(holder: Holder, grown: float, free: int) -> bool:
+    """Return whether a container of limited length, whose items take the bytes `grown`, fits on the device when it is full."""
+    most = holder.most_items or find_limit(holder.files, holder.name, holder.numbers)
+    return most > holder.items and (most - holder.items) * grown / max(1, holder.items) < free
 
 
 def _is_meant(holder: Holder) -> bool:

@@ -109,6 +109,26 @@ def test_where_more_is_kept_for_a_while_than_grows_no_line_is_blamed():
     assert len(growth.notes) == 4
 
 
+class Buffer:
+    def __init__(self, capacity):
+        self.capacity, self.rows = capacity, []
+
+    def push(self, row):
+        if len(self.rows) < self.capacity:
+            self.rows.append(row)
+
+
+@pytest.mark.parametrize(("capacity", "kinds"), [(400, []), (5000, ["memory-growth"])])
+def test_a_buffer_with_a_limit_is_silent_if_it_fits_on_the_device(capacity, kinds):
+    loop, buffer = Loop(steps=170), Buffer(capacity)
+
+    def turn(step):
+        buffer.push(torch.ones(1024, device="cuda"))
+        loop.go_back(loop.model(loop.draw_batch()))
+
+    assert [each.kind for each in loop.run(turn).findings] == kinds
+
+
 def test_a_batch_that_comes_from_the_host_later_is_a_late_hop():
     loop = Loop(every=25)
 
