@@ -92,8 +92,8 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
         Message("MPS has no float64: cast to float32 before the move, as in `x.float().to('mps')`"),
     ),
     (
-        re.compile(r"result type \w+ can't be cast to the desired output type"),
-        Message("an op in place keeps the dtype of its tensor: write `x = x + y`, or cast the tensor first"),
+        re.compile(r"result type (?P<result>\w+) can't be cast to the desired output type (?P<into>\w+)"),
+        Message("a {result} result cannot be written into a {into} tensor: cast that tensor first", result="", into=""),
     ),
     (
         re.compile("Only Tensors of floating point and complex dtype can require gradients"),

@@ -168,7 +168,7 @@ ABOUT = {
     "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.": "MPS has no float64",
     "cannot assign 'torch.cuda.FloatTensor' as parameter 'weight' (torch.nn.Parameter or None expected)":
         "`module.weight.data.copy_(tensor)`",
-    "result type Float can't be cast to the desired output type Long": "keeps the dtype of its tensor",
+    "result type Float can't be cast to the desired output type Long": "cannot be written into a Long tensor",
     "Only Tensors of floating point and complex dtype can require gradients": "integers have no gradient",
     "Cannot re-initialize CUDA in forked subprocess.": "spawn",
     "Caught KeyError in DataLoader worker process 0.\nKeyError: 3": "num_workers=0",

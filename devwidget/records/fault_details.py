@@ -28,10 +28,16 @@ class HookBypassed(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class NoKernel(OneOf):
-    """There is no kernel for this dtype; for a Fourier transform in float16, none for these sizes."""
+    """There is no kernel for this dtype.
+
+    Attributes:
+        sizes: for a Fourier transform in float16, the sizes that have none.
+        has_parts: the result is a tuple of tensors.
+    """
 
     dtype: str
     sizes: tuple[Size, ...] = ()
+    has_parts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,3 +154,19 @@ def test_a_recurrent_layer_names_the_input_that_has_another_dtype():
     layer, x = nn.LSTM(4, 4).cuda().half(), torch.ones(2, 1, 4, device="cuda")
     found = explained(lambda: layer(x))
     assert found.notes[0] == "`x` is float32; the others are float16"
+
+
+@pytest.mark.parametrize("call", [torch.linalg.svd, torch.quantile, torch.std, torch.multinomial])
+def test_an_edit_for_a_dtype_without_kernel_is_one_that_runs(call):
+    arguments = {torch.quantile: (0.5,), torch.multinomial: (1,)}.get(call, ())
+    dtype = torch.int64 if call in (torch.std, torch.multinomial) else torch.float16
+    x = torch.ones(2, 2, device="cuda").to(dtype)
+
+    def program():
+        return call(x, *arguments)
+
+    found = explained(program)
+    assert found.kind == "unsupported-on-device"
+    code = found.fixes[0].code
+    assert "x.float()" in code
+    assert (".to(x.dtype)" in code) == (call is torch.quantile)

@@ -17,7 +17,8 @@ from devwidget.records.fault_details import NoKernel
 
 _NO_KERNEL = re.compile(
     r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on"
-    r"|Unsupported dtype \w+|unsupported ScalarType|Input dtype must be either a floating|cuFFT only supports dimensions"
+    r"|Unsupported dtype \w+|unsupported ScalarType|cuFFT only supports dimensions"
+    r"|must be either (?:a floating|float or double)|only supports? floating|Expected a floating point|does not support bool"
     r"|(?:inputs to be|only supported for) Half, Float (?:and|or) Double",
     re.IGNORECASE,
 )
@@ -47,7 +48,8 @@ def handle_failure(call: FailedCall) -> Any:
     if out is not NOT_OURS:
         with call.state.tracker.set_cause("healed"):
             out = replace_tensors(out, lambda t: _narrowed(t, lacking).to(home))
-    call.report("kernel", tensors, home, out, NoKernel(_name_of(lacking), _read_sizes(text)))
+    has_parts = hasattr(torch.return_types, call.name)  # `values, vectors`
+    call.report("kernel", tensors, home, out, NoKernel(_name_of(lacking), _read_sizes(text), has_parts))
     return out
 
 
@@ -55,11 +57,15 @@ def _find_dtype(call: FailedCall, text: str) -> torch.dtype | None:
     """Return the dtype that has no kernel: the one in the message, else a low precision among the operands."""
     if _SIZES.search(text):
         return torch.float16
+    met = [tensor.dtype for tensor in call.tensors()]
     named = _NAMED.search(text)
     found = dtype_named(named[1]) if named is not None else None
     if found is not None:
         return found
-    return next((tensor.dtype for tensor in call.tensors() if tensor.dtype in LOW), None)
+    candidates = [dtype for dtype in met if dtype in LOW]
+    if "float" in text or "bool" in text:  # no low precision either, or only integers
+        candidates += [dtype for dtype in met if not dtype.is_floating_point and not dtype.is_complex]
+    return candidates[0] if candidates else None
 
 
 def dtype_named(name: str) -> torch.dtype | None:

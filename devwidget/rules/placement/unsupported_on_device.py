@@ -125,7 +125,8 @@ def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, mo
         if isinstance(call, ast.Call):
             _move_arguments(draft, call, subject, move)
             if back:
-                _move_result(draft, statement, call, f".to({home}.{back})")
+                has_parts = isinstance(fault.detail, NoKernel) and fault.detail.has_parts
+                _move_result(draft, statement, call, f".to({home}.{back})", has_parts=has_parts)
 
 
 def _move_arguments(draft: Draft, call: ast.Call, subject: str, move: str) -> None:
@@ -136,8 +137,10 @@ def _move_arguments(draft: Draft, call: ast.Call, subject: str, move: str) -> No
             draft.append(node, move)
 
 
-def _move_result(draft: Draft, statement: ast.stmt, call: ast.Call, move: str) -> None:
+def _move_result(draft: Draft, statement: ast.stmt, call: ast.Call, move: str, *, has_parts: bool) -> None:
     result = _result_of(draft.code, call)
+    if result is call and has_parts:
+        return
     if not isinstance(draft.code.parents.get(result), ast.Attribute | ast.Assign) or _one_result(statement, result):
         draft.append(result, move)
 
