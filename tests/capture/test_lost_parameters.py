@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import (
 )
 
 import devwidget
+from tests.explained_programs import explained_and_cured, line, run_failing, written
 
 pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step:UserWarning")
 BATCH = torch.rand(6, 4)
@@ -233,3 +234,30 @@ def test_a_snapshot_is_silent_on_copies_parts_and_frozen_models():
     frozen = copy.deepcopy(model).float().requires_grad_(False)
     prompt = nn.Parameter(torch.zeros(2, 4))
     assert devwidget.snapshot(frozen, optimizer=torch.optim.SGD([prompt], lr=0.1)).modules[0].note == ""
+
+
+# -- exceptions
+
+SCALED = """
+model = nn.Linear(8, 3).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{again}
+scaler = torch.amp.GradScaler("cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    loss = model(torch.randn(4, 8).cuda()).float().mean()
+{backward}
+scaler.step(optimizer)
+"""
+
+
+def test_a_scaler_that_steps_the_optimizer_of_another_model_is_explained_with_both_lines(tmp_path):
+    text = written(SCALED.format(again="model = nn.Linear(8, 3).cuda()", backward="scaler.scale(loss).backward()"))
+    found = explained_and_cured(tmp_path, text)
+    assert found.headline == "`SGD` has none of the parameters of `model`, which received gradients"
+    assert found.birth.line == line(text, "optimizer =")
+    assert any("the model was created at" in note for note in found.notes)
+
+
+def test_a_scaler_without_a_backward_pass_is_not_blamed_on_the_optimizer(tmp_path):
+    explanation = run_failing(tmp_path, written(SCALED.format(again="", backward="scaler.scale(loss)")))
+    assert explanation.findings == ()

@@ -22,6 +22,8 @@ from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
+from devwidget.capture.patches.idle_optimizers import IdleOptimizers
+from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import classes, statements
@@ -57,6 +59,18 @@ def _fills_items(frame: FrameType) -> bool:
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
                 return True
     return False
+
+
+def idle_optimizer(context: ErrorContext) -> None:
+    """Report that GradScaler steps an optimizer without a parameter of the model, whose gradients it has."""
+    frame = context.in_call(torch.amp.GradScaler.step.__code__)
+    optimizer = locals_of(frame).get("optimizer")
+    if frame is None or not is_a(optimizer, torch.optim.Optimizer):
+        return
+    missing = UntrainedParameters()
+    context.state.tracker.phases.add("backward")
+    IdleOptimizers(context.state, missing).check_step(optimizer, None, frame)
+    missing.write_untrained(context.state)
 
 
 def lost_leaf(context: ErrorContext) -> None:
@@ -268,6 +282,7 @@ def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
 
 ALL = (
     optimizer_state,
+    idle_optimizer,
     lost_leaf,
     uncalled_move,
     missing_gradient,
