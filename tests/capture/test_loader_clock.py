@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import devwidget
+from devwidget.capture.recording.loader_clock import LoaderClock
 
 
 class Items(Dataset):
@@ -116,3 +117,25 @@ def test_an_error_of_a_data_set_is_the_programs():
 
     with pytest.raises(KeyError):
         recorded(DataLoader(Broken(), 2))
+
+
+def test_two_threads_that_sample_leave_the_switch_interval():
+    before = sys.getswitchinterval()
+    threads = [threading.Thread(target=take_slow_batches) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.getswitchinterval() == before
+
+
+def take_slow_batches():
+    clock = LoaderClock()
+    batches = iter(range(6))
+    for _ in range(5):
+        clock.time_batch(slow_next, batches)
+
+
+def slow_next(batches):
+    time.sleep(0.02)
+    return next(batches)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.object_fields import field_of
 from devwidget.capture.source_code.call_sites import RawSite, site_of, to_site
 from devwidget.capture.source_code.stack import user_frame
@@ -23,6 +24,29 @@ _SWITCH_SECONDS = 0.0005
 where torch releases the GIL, and not where the time is spent.
 """
 _PART = "loader"
+
+
+class _QuickSwitches:
+    """Has threads take turns quickly while any thread samples. The interval is one for the process."""
+
+    def __init__(self) -> None:
+        self._lock, self._holders, self._interval = Lock(), 0, 0.0
+
+    def begin(self) -> None:
+        with self._lock:
+            if not self._holders:
+                self._interval = sys.getswitchinterval()
+            self._holders += 1
+            sys.setswitchinterval(_SWITCH_SECONDS)
+
+    def end(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if not self._holders:
+                sys.setswitchinterval(self._interval)
+
+
+_quick_switches = _QuickSwitches()
 
 
 def _nothing() -> float:
@@ -100,12 +124,12 @@ class LoaderClock:
         """Return the next batch of an iterator."""
         loop = self._find_loop(batches, loader)
         is_sampled = loop.is_slow and loop.sampler.looks < ENOUGH
-        overhead, counts, interval = self._overhead(), self._counts(), sys.getswitchinterval()
+        overhead, counts = self._overhead(), self._counts()
+        if is_sampled:
+            loop.sampler.begin()
+            _quick_switches.begin()
         began = time.perf_counter()
         try:
-            if is_sampled:
-                loop.sampler.begin()
-                sys.setswitchinterval(_SWITCH_SECONDS)
             batch = original(batches)
             ended = time.perf_counter()
             if not loop.batches:
@@ -116,7 +140,7 @@ class LoaderClock:
             raise
         finally:
             if is_sampled:
-                sys.setswitchinterval(interval)
+                _quick_switches.end()
                 loop.sampler.take_part(_PART)
                 loop.sampler.take_step(loop.batches, {}, counts=counts)
                 loop.sampler.end()
