@@ -188,6 +188,16 @@ def test_a_worker_is_explained_by_its_own_line(tmp_path):
     assert f"another error: program.py:{line(written(LOADER), '.cuda(), labels')}" in text
 
 
+@pytest.mark.parametrize(
+    "setting", ["os.environ['CUDA_VISIBLE_DEVICES'] = '2,3'", "print(os.environ.get('CUDA_VISIBLE_DEVICES'))"]
+)
+def test_a_variable_of_the_environment_that_was_set_too_late_is_named(tmp_path, monkeypatch, setting):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    text = written(f"import os\nx = torch.ones(1).cuda()\n{setting}\ntorch.ones(1, device='cuda:2')")
+    notes = "".join(explained(tmp_path, text).notes)
+    assert (f"program.py:{line(text, setting)} sets it" in notes) == ("=" in setting)
+
+
 def test_a_tensor_in_the_place_of_a_parameter_is_answered(tmp_path):
     explanation = run_failing(tmp_path, written("layer = nn.Linear(3, 2).cuda()\nlayer.weight = torch.rand(2, 3).cuda()"))
     assert "nn.Parameter" in explanation.verdict

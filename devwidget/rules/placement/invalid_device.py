@@ -15,6 +15,7 @@ from devwidget.records.device import CUDA, CURRENT_SETTERS, HOST_CONSTRUCTORS, K
 from devwidget.records.fault_details import InWorker, NotBuilt, NotVisible
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended, read_to
@@ -48,6 +49,10 @@ def _make_finding(fault: Fault) -> Found:
                 type=kind.type,
             )
         )
+    setting = _setting_of(kind.visible_variable, fault)
+    if setting is not None:
+        facts = {"variable": kind.visible_variable, "kind": kind.type.upper(), "place": str(setting)}
+        notes.append(Message("{kind} reads {variable} once, when it is first used; {place} sets it", **facts))
     if has_kind or _requested_kind(fault) is None:
         fixes = _list_fixes(fault)
     else:
@@ -66,6 +71,18 @@ def _make_finding(fault: Fault) -> Found:
         cause=fault.requested,
         operands=(),
     )
+
+
+def _setting_of(variable: str, fault: Fault) -> Site | None:
+    """Return the line of the program, or of a cell, that sets a variable of the environment."""
+    file = fault.site.file if fault.site is not None else ""
+    for each in dict.fromkeys([file, *(cells() if cell_label(file) else ())]):
+        code = code_of_site(Site(each, 1))
+        for node in ast.walk(code.tree) if code is not None and variable else ():
+            match node:
+                case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=name))]) if name == variable:
+                    return Site(each, node.lineno)
+    return None
 
 
 def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
