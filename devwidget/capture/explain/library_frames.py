@@ -19,7 +19,7 @@ from devwidget.capture.explain.half_gradients import meet_half_gradients
 from devwidget.capture.explain.unwatched_calls import meet_unwatched
 from devwidget.capture.faults import leaves, uncalled
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import is_module, own
+from devwidget.capture.modules import is_module, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.idle_optimizers import IdleOptimizers
@@ -39,6 +39,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement, targets_of
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
+_ASSIGNED = re.compile(r"cannot assign '[\w.]+' as parameter '(\w+)'")
 
 
 def optimizer_state(context: ErrorContext) -> None:
@@ -180,6 +181,27 @@ def unwatched_call(context: ErrorContext) -> None:
     meet_unwatched(context.state, context.error, context.frames)
 
 
+def plain_tensor(context: ErrorContext) -> None:
+    """Report a plain tensor that was assigned to a parameter of a module."""
+    found = _ASSIGNED.search(message(context.error))
+    frame = context.in_call(nn.Module.__setattr__.__code__)
+    if found is None or frame is None or context.user is None:
+        return
+    owner = _self(frame)
+    current = own_parameters(owner).get(found[1])
+    fault = fault_at(
+        context.state.tracker,
+        "parameter",
+        found[1],
+        site_of(context.user),
+        module=context.state.tracker.path_of(owner),
+        error=context.error_text,
+        expression=class_name(type(owner)),
+        target=device_id(current.device) if current is not None else None,
+    )
+    context.state.log.log_fault(fault)
+
+
 def half_gradients(context: ErrorContext) -> None:
     """Report a GradScaler that got float16 gradients."""
     meet_half_gradients(context.state, context.error)
@@ -292,6 +314,7 @@ ALL = (
     absent_gpus,
     unwatched_call,
     half_gradients,
+    plain_tensor,
     vector_of_losses,
     wrong_gradient,
 )

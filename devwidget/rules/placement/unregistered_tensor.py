@@ -25,7 +25,7 @@ from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at, root_of
+from devwidget.rules.edits.source_file import code_at, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import one_target, path_of
@@ -41,10 +41,39 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each misplaced tensor that a module holds without registering it."""
     moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
+        if fault.what == "parameter":
+            yield _plain_tensor(fault)
         if fault.what in ("operands", "untrained"):
             found = _first_unregistered(fault, moved)
             if found is not None:
                 yield _make_finding(trace, fault, *found)
+
+
+def _plain_tensor(fault: Fault) -> Found:
+    name, owner = fault.call, fault.expression
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign(targets=[ast.Attribute(attr=attribute) as target], value=value) if attribute == name:
+                module = "nn" if uses_name(draft.code, "nn") else "torch.nn"
+                text = draft.code.text(value)
+                if fault.target is not None and not isinstance(value, ast.Call):
+                    text += f".to({draft.code.text(target)}.device)"
+                draft.replace(value, f"{module}.Parameter({text})")
+
+    words = Message("assign a parameter")
+    return Found(
+        fault,
+        Message("`{name}` of `{owner}` is a parameter and got a plain tensor", name=name, owner=owner),
+        why=Message("a module accepts only `nn.Parameter` or None for a registered parameter"),
+        fixes=(mended(fault.site, words, change), Fix(words, f"module.{name} = nn.Parameter(tensor)")),
+        notes=(
+            Message(
+                "to keep the parameter object that an optimizer holds, copy into it: `module.{name}.data.copy_(tensor)`",
+                name=name,
+            ),
+        ),
+    )
 
 
 def _first_unregistered(fault: Fault, moved: set[Site | None]) -> tuple[Operand, Held] | None:
