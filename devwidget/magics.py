@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS = ("why", "fix", "memory", "simulate", "births", *extras.offered("magics"), "help")
 HELP = "%devwidget help"
+_CLASS = re.compile(r"^\s*class \w", re.MULTILINE)
 _applied: set[Edit] = set()
 """Edits of cells that `%devwidget fix apply` has offered as the next cell."""
 
@@ -288,8 +290,9 @@ class LineMagic:
         for file, changes in edits.items():
             if cell := cell_label(file):
                 _applied.update(changes)
-                self.shell.set_next_input(api.apply_to_text(file, changes), replace=False)
-                print(say("the next cell is {cell} with the fix: run it, then create the model again", cell=cell))
+                source = api.apply_to_text(file, changes)
+                self.shell.set_next_input(source, replace=False)
+                print(_next_steps(cell, source))
             else:
                 print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
                 print(say("reload the module or restart the kernel, then create the model again"))
@@ -437,3 +440,10 @@ def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
         return result
 
     return run_cell
+
+
+def _next_steps(cell: str, source: str) -> str:
+    """What to do with the corrected cell: objects of a class keep its old code."""
+    if _CLASS.search(source):
+        return say("the next cell is {cell} with the fix: run it, then create the model again", cell=cell)
+    return say("the next cell is {cell} with the fix: run it", cell=cell)

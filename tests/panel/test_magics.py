@@ -325,7 +325,7 @@ def test_a_cell_that_a_debugger_has_written_to_disk_is_no_file(shell, tmp_path, 
     monkeypatch.setattr(shell, "set_next_input", lambda text, replace: inputs.append(text))
     text = printed(lambda: shell.run_line_magic("devwidget", "fix apply"))
     assert inputs == ["x = 2\n"]
-    assert "run it, then create the model again" in text
+    assert text.endswith("with the fix: run it\n")
     assert "was written before" not in text
     assert "was written before" in printed(lambda: shell.run_line_magic("devwidget", "fix apply"))
     assert [each.name for each in cell.parent.iterdir()] == ["123.py"]
