@@ -198,6 +198,15 @@ def test_a_variable_of_the_environment_that_was_set_too_late_is_named(tmp_path, 
     assert (f"program.py:{line(text, setting)} sets it" in notes) == ("=" in setting)
 
 
+def test_a_call_with_many_tensors_is_shown_by_a_few(tmp_path):
+    text = str(
+        explained(tmp_path, written("rows = [torch.rand(2).cuda() for _ in range(9)] + [torch.rand(2)]\ntorch.cat(rows)"))
+    )
+    (where,) = (row for row in text.splitlines() if "where:" in row)
+    assert where.endswith("and 4 more")
+    assert len(where) < 300
+
+
 def test_a_tensor_in_the_place_of_a_parameter_is_answered(tmp_path):
     explanation = run_failing(tmp_path, written("layer = nn.Linear(3, 2).cuda()\nlayer.weight = torch.rand(2, 3).cuda()"))
     assert "nn.Parameter" in explanation.verdict

@@ -29,7 +29,7 @@ from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.memory_text import list_holders
 
 _MOST_PATHS = 3
-_MOST_OPERANDS = 5
+_MOST_OPERANDS = 6
 _MOST_LETTERS = 120
 """Of an operand and its shape, or of a statement, on one line."""
 _CONFIDENCE = {"likely": Message("likely"), "choice": Message("choice")}
