@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import linecache
+import random
 
 import pytest
 import torch
@@ -383,6 +385,66 @@ def test_a_model_that_only_its_optimizer_keeps():
         assert held.gradients == 4096 + 512
         assert held.optimizer == 2 * (4096 + 512)
         assert net is not None
+
+
+class Box:
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+
+def make_suspended(tensor):
+    yield 1
+    yield tensor
+
+
+def make_model():
+    net = torch.nn.Linear(16, 16).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.rand(2, 16, device="cuda")).sum().backward()
+    optimizer.step()
+    return net, optimizer
+
+
+def make_variables(choose):
+    """Variables that share tensors in many ways; `choose` is a seeded generator."""
+    shared = make_tensors()
+    net, optimizer = make_model()
+    suspended = make_suspended(choose.choice(shared))
+    next(suspended)
+    cycle = Box(one=make_tensors())
+    cycle.me = cycle
+    found = {
+        "items": [choose.choice(shared), *make_tensors()],
+        "by_key": {1: choose.choice(shared), 2: make_tensors()[0]},
+        "box": Box(history=make_tensors(), pair=(choose.choice(shared), 1)),
+        "function": functools.partial(torch.add, choose.choice(shared)),
+        "suspended": suspended,
+        "iterator": iter(make_tensors()),
+        "view": choose.choice(shared)[2:],
+        "result": net(torch.rand(64, 16, device="cuda")),
+        "cycle": cycle,
+        "net": net,
+        "optimizer": optimizer,
+    }
+    return {name: found[name] for name in choose.sample(sorted(found), 5)}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_each_way_frees_as_much_as_it_is_said_to(seed):
+    choose = random.Random(seed)
+    with devwidget.simulate(gpus=1):
+        names = make_variables(choose)
+        globals().update(names)
+        names = list(names)
+        gc.collect()
+        (device,) = devwidget.memory_holders().devices
+        way = choose.choice([each for each in device.holders if each.frees])
+        before = torch.cuda.memory_allocated()
+        exec(way.frees, globals())
+        freed = before - torch.cuda.memory_allocated()
+        for name in names:
+            globals().pop(name, None)
+        assert freed == way.freed, way
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Set
@@ -23,7 +24,7 @@ from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import keeping_line
 from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, read_attribute
-from devwidget.capture.walk import TooManyObjects, walk
+from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
 from devwidget.records.memory import DeviceMemory, allocated_bytes
@@ -37,6 +38,8 @@ _DEEPEST = 6
 _MOST_NAMED = 20_000
 _CLEARED: tuple[Any, ...] = (list, dict, set, deque)
 _CONTAINERS: tuple[Any, ...] = (*_CLEARED, tuple)
+_NOT_WRITTEN = re.compile(r"<|\.__\w+__")
+"""Parts of paths that code cannot have: a key without a text, the content of a function."""
 _PLACES = ("variable", "local", "output", "traceback")
 
 
@@ -48,10 +51,11 @@ class _Storage(NamedTuple):
 
 @dataclass(slots=True)
 class _Row:
-    """Storages that one object keeps: number of its root, its own number, and bytes by role."""
+    """Storages that one object keeps: its root and its own number, whether `del` removes it there, and bytes by role."""
 
     root: int
     holder: int
+    is_removable: bool = False
     keys: set[int] = field(default_factory=set)
     roles: Counter[str] = field(default_factory=Counter)
 
@@ -176,8 +180,8 @@ class _Search:
         return DeviceHolders(memory.device, memory.total, memory.activations, tuple(holders))
 
     def _make_holder(self, row: _Row) -> MemoryHolder:
-        root, value = self.roots[row.root], self.graph.objects[row.holder]
         name = self._name_of(row)
+        root, value = self.roots[row.root], self.graph.objects[row.holder]
         frees, freed = self._find_freeing(row, name)
         tensors = [value] if is_tensor(value) else [self.graph.objects[number] for number in self.graph.links[row.holder]]
         return MemoryHolder(
@@ -199,15 +203,19 @@ class _Search:
         )
 
     def _name_of(self, row: _Row) -> str:
+        """Return the expression for what holds it. What has none, such as a list behind an iterator, counts for its root."""
         if _is_librarys(self.roots[row.root]):
             return ""
-        name, start = self.roots[row.root].name, self.graph.objects[self.graph.starts[row.root]]
+        name, start = self.roots[row.root].name, self.graph.starts[row.root]
         holder = self.graph.objects[row.holder]
-        places = walk([(name, start)], enter=is_of_program, most=_MOST_NAMED, deepest=_DEEPEST)
-        try:
-            return next((place.path for place in places if place.value is holder), name)
-        except TooManyObjects:
-            return name
+        places = walk([(name, self.graph.objects[start])], enter=is_of_program, most=_MOST_NAMED, deepest=_DEEPEST)
+        with contextlib.suppress(TooManyObjects):
+            for place in places:
+                if place.value is holder and not _NOT_WRITTEN.search(place.path):
+                    row.is_removable = _is_removable(place)
+                    return place.path
+        row.holder = start
+        return name
 
     def _list_others(self, row: _Row) -> Iterator[str]:
         """Yield the names of other variables that keep some of these bytes."""
@@ -235,7 +243,7 @@ class _Search:
                 code = f"del {name}"
             case _ if is_a(value, _CLEARED):
                 code, cut, gone = f"{name}.clear()", {row.holder}, set()
-            case _ if self.references[row.holder] == 1 and row.holder not in self.elsewhere and name != root.name:
+            case _ if row.is_removable and self.references[row.holder] == 1 and row.holder not in self.elsewhere:
                 code, cut, gone = f"del {name}", {row.holder}, set()
             case _:
                 return "", 0
@@ -303,6 +311,14 @@ def _storage_of(value: Any) -> _Storage | None:
     except (RuntimeError, NotImplementedError):  # of a class that wraps other tensors
         return None
     return _Storage(int(storage._cdata), device_id(device), allocated_bytes(storage.nbytes(), device.type))
+
+
+def _is_removable(place: Place) -> bool:
+    """Return whether `del` removes an object from the one that holds it: not from a tuple."""
+    if place.before is None:
+        return True
+    around = place.before.value
+    return is_a(around, (list, dict)) or is_module(around) or place.path.rpartition(".")[2] in dict_of(around)
 
 
 def _is_inner(around: list[Any], value: Any) -> bool:
