@@ -32,7 +32,6 @@ OTHERWISE = {
     "torch.cuda.set_per_process_memory_fraction(0.5, 3)": "another error for a GPU that is not there",
     "torch.compile(lambda a, b: a + b, backend='eager')(o(2), torch.ones(2))": "dynamo passes programs on virtual GPUs by",
     **dict.fromkeys(("z(3) % 0", "z(3) // 0", "1 // z(2)", "torch.fmod(z(3), 0)"), "whole numbers are divided as on the CPU"),
-    "torch.fft.fft(r(8).half()).dtype": "the CPU transforms no halves",
     "torch.tensor_split(r(4), z(1))": "where it splits may be on a GPU",
     "x = o(2, 2, 3).requires_grad_(); torch.autograd.grad(nn.GRU(3, 3).cuda()(x)[0].sum(), x, create_graph=True)[0].norm()"
     ".backward()": "the kernel of the CPU has second derivatives",
@@ -63,7 +62,6 @@ IN_OTHER_WORDS = {
     "torch.sparse.mm(torch.eye(2).to_sparse(), o(2, 2))": SINCE,
     "torch.autograd.grad(o(2).requires_grad_().sum(), torch.ones(2, requires_grad=True))": SINCE,
     "np.sum(o(2))": SINCE,
-    "torch.fft.fft(r(6).half())": MEANT_FOR_CPU,
     "torch.block_diag(o(2, 2), torch.ones(2, 2))": GENERAL,
     "F.conv1d(torch.ones(1, 1, 3), o(1, 1, 2))": GENERAL,
     "nn.Conv1d(1, 1, 1).cuda()(torch.ones(1, 1, 2))": GENERAL,
