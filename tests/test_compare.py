@@ -39,7 +39,7 @@ def test_what_is_gone_is_fixed_and_lines_may_have_moved():
 def test_hops_of_one_line_in_many_modules_are_one_row():
     many = [replace(BEFORE.moves[2], module=f"blocks.{block}", site=site(39, "x = block(x, self.mask)")) for block in range(3)]
     compared = devwidget.compare(replace(BEFORE, moves=tuple(many)), replace(BEFORE, moves=()))
-    name = "cpu -> cuda:0, moved by devwidget, blocks.0 and 2 more: x = block(x, self.mask)"
+    name = "cpu -> cuda:0, by devwidget, blocks.0 and 2 more: x = block(x, self.mask)"
     assert change_rows(compared)[-1] == (name, "3 transfers, 3.00 MiB", "none")
 
 

@@ -134,7 +134,7 @@ CODES: dict[str, Message] = {
         *(Message("input gradient"), Message("weight gradient"), Message("forward and backward")),
         *(Message("parameters and buffers"), Message("allocated"), Message("peak")),
     )
-} | {"explicit": Message("`.to()` or copy"), "healed": Message("moved by devwidget")}
+} | {"explicit": Message("moved"), "healed": Message("by devwidget")}
 """Code -> its word."""
 
 
