@@ -376,14 +376,15 @@ def _transform(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     Source: `CuFFTConfig` in `CuFFTPlanCache.h`, `promote_type_fft` in `SpectralOps.cpp`.
     """
-    names = ("input", "s", "dim") if original.__name__.removeprefix("fft_") in _OF_AXES else ("input", "n", "dim")
-    given = dict(zip(names, args, strict=False)) | kwargs
+    name = original.__name__.removeprefix("fft_")
+    length = "n" if name in _OF_ONE_AXIS else "s"
+    given = dict(zip(("input", length, "dim"), args, strict=False)) | kwargs
     tensor = given.get("input")
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _WIDER or labels.label_of(tensor) < 0:
         return original(*args, **kwargs)
     wide = tensor.to(_WIDER[tensor.dtype])
     result = original(wide, *args[1:], **{name: value for name, value in kwargs.items() if name != "input"})
-    sizes = _signal_sizes(original.__name__.removeprefix("fft_"), given, tensor, result)
+    sizes = _signal_sizes(name, given, given.get(length), tensor, result)
     if any(size & (size - 1) for size in sizes):
         raise RuntimeError(_NOT_A_POWER.format(sizes=", ".join(map(str, sizes))))
     return result.to(_NARROWER[result.dtype])
@@ -397,15 +398,24 @@ _WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 _NARROWER = {wide: narrow for narrow, wide in _WIDER.items()}
 
 
-def _signal_sizes(name: str, given: dict[str, Any], tensor: torch.Tensor, result: torch.Tensor) -> list[int]:
+def _signal_sizes(name: str, given: dict[str, Any], lengths: Any, tensor: torch.Tensor, result: torch.Tensor) -> list[int]:
     """The length of the signal along each axis; of a real signal, which is half as long in its other form, the real one."""
-    lengths = given.get("n", given.get("s"))
-    axes = given.get("dim", -1 if name in _OF_ONE_AXIS else (-2, -1) if name.endswith("2") else None)
-    if axes is None:
-        axes = range(-len(lengths), 0) if lengths is not None else range(tensor.dim())
+    axes = given.get("dim", _default_axes(name))
+    if axes is None and lengths is not None:
+        axes = range(-len(lengths), 0)
+    elif axes is None:
+        axes = range(tensor.dim())
     axes = [axes] if isinstance(axes, int) else list(axes)
     sizes = [result.shape[axis] for axis in axes]
     if name.startswith(("rfft", "ihfft")):
         last = lengths[-1] if isinstance(lengths, (list, tuple)) else lengths
         sizes[-1] = tensor.shape[axes[-1]] if last is None else last
     return sizes
+
+
+def _default_axes(name: str) -> int | tuple[int, int] | None:
+    if name in _OF_ONE_AXIS:
+        return -1
+    if name.endswith("2"):
+        return -2, -1
+    return None

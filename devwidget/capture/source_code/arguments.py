@@ -81,8 +81,10 @@ def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
 def where_library_decides(frame: FrameType | None, device: torch.device) -> LeftOutDevice | None:
     """Return the user's call of a library function whose default for `device`, left out there, is a device of this type."""
     for owner, each in stack(frame):
-        value = locals_of(each).get("device") if owner is Owner.LIBRARY and "device" in _parameters(each.f_code) else None
-        if value is None or str(value).partition(":")[0] != device.type:
+        if owner is not Owner.LIBRARY or "device" not in _parameters(each.f_code):
+            continue
+        value = locals_of(each).get("device")
+        if str(value).partition(":")[0] != device.type:
             continue
         above = user_frame(each.f_back)
         call = running_node(above)

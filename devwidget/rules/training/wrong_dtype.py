@@ -133,13 +133,15 @@ def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Foun
         whose = Message("the gradient of `{name}` is float16", name=name)
     else:
         whose = Message("the gradients of `{name}` and {count} more are float16", name=name, count=detail.count - 1)
-    has_autocast = detail.autocast is not None
+    fixes: tuple[Fix | None, ...] = (Fix(wrap, ""),)
+    if detail.autocast is not None:
+        fixes = float_parameters(detail.optimizer, keep), Fix(keep, "")
     return Found(
         fault,
         Message("GradScaler got float16 gradients"),
         why=Message("GradScaler unscales gradients of float32 parameters; a float16 parameter has a float16 gradient"),
         birth=stray.birth,
-        fixes=(float_parameters(detail.optimizer, keep) if has_autocast else None, Fix(keep if has_autocast else wrap, "")),
+        fixes=fixes,
         notes=(whose,),
     )
 
