@@ -373,6 +373,16 @@ def test_a_reference_out_of_sight_is_counted():
         assert kept is not None
 
 
+def test_a_search_that_ends_early_says_so(monkeypatch):
+    monkeypatch.setattr("devwidget.capture.memory.held_memory.MOST_OBJECTS", 1)
+    with devwidget.simulate(gpus=1):
+        tensors = [make_tensors()]
+        text = str(devwidget.memory_holders())
+        assert "not found in 1 objects" in text
+        assert "gc.collect()" not in text
+        assert tensors
+
+
 def test_a_model_that_only_its_optimizer_keeps():
     with devwidget.simulate(gpus=1):
         net = torch.nn.Linear(32, 32).cuda()

@@ -23,7 +23,7 @@ class MemoryHolder:
         name: expression that reaches it, such as `self.history`; "" for none.
         function: function of the variable; "" at top level.
         kind: its class.
-        items: number of items of a container, 0 for all else.
+        items: number of items of a container, 0 for all else; elsewhere the number of objects that were searched, if not all.
         bytes: bytes that it keeps in use.
         parameters: part of them in parameters.
         gradients: part of them in `.grad`.

@@ -30,8 +30,8 @@ from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolde
 from devwidget.records.memory import DeviceMemory, allocated_bytes
 from devwidget.records.site import Site
 
-MOST_OBJECTS = 500_000
-"""Objects searched, up to a second."""
+MOST_OBJECTS = 200_000
+"""Objects searched, up to two seconds, the nearest first."""
 MOST_HOLDERS = 12
 """Holders of a device that are listed, most bytes first."""
 _DEEPEST = 6
@@ -176,7 +176,7 @@ class _Search:
         holders = [self._make_holder(row) for row in rows[:MOST_HOLDERS]]
         rest = memory.activations - sum(row.roles.total() for row in rows)
         if rest > 0:
-            holders.append(MemoryHolder("elsewhere", "", "", "", 0, rest))
+            holders.append(MemoryHolder("elsewhere", "", "", "", MOST_OBJECTS if self.graph.is_cut else 0, rest))
         return DeviceHolders(memory.device, memory.total, memory.activations, tuple(holders))
 
     def _make_holder(self, row: _Row) -> MemoryHolder:

@@ -61,6 +61,8 @@ class ObjectGraph:
     Attributes:
         objects: the objects, numbered by their place.
         links: numbers of what each object refers to, once per reference.
+        starts: numbers of the roots.
+        is_cut: whether there are more than `most`.
     """
 
     def __init__(self, roots: Iterable[Any], most: int, closed: Container[int] = ()) -> None:
@@ -73,6 +75,7 @@ class ObjectGraph:
         while len(self.links) < min(len(self.objects), most):
             value = self.objects[len(self.links)]
             self.links.append([self._add(part) for part in self._list_parts(value)])
+        self.is_cut = len(self.links) < len(self.objects)
         self.links += [[] for _ in range(len(self.objects) - len(self.links))]
 
     def is_node(self, number: int) -> bool:

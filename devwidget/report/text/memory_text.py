@@ -69,6 +69,8 @@ def _row_of(holder: MemoryHolder, *, is_failed: bool) -> tuple[str, ...]:
 def holder_words(holder: MemoryHolder, *, is_failed: bool) -> str:
     """`list `losses` in train(), 14 items`."""
     facts = {"name": holder.name, "kind": holder.kind, "function": holder.function, "count": f"{holder.items:,}"}
+    if holder.place == "elsewhere" and holder.items:
+        return say("not found in {count} objects", **facts)
     if holder.place == "elsewhere":
         return say("no variable of yours leads to it")
     if not holder.name:
@@ -105,5 +107,8 @@ def _list_ways(device: DeviceHolders, *, is_failed: bool) -> Iterator[Part]:
         else:
             ask = say("`{code}` frees {size}", **facts)
         yield Sentence(ask)
-    if any(each.place == "elsewhere" and each.bytes >= _LEAST_SHARE * device.allocated for each in device.holders):
+    if any(
+        each.place == "elsewhere" and not each.items and each.bytes >= _LEAST_SHARE * device.allocated
+        for each in device.holders
+    ):
         yield Sentence(say("`gc.collect()` frees what only reference cycles keep"))
