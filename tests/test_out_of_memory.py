@@ -509,3 +509,9 @@ def test_the_report_names_holder_and_line(run):
     text = str(run(SUM))
     assert "error[kept-memory] `total` keeps the graphs of all its terms" in text
     assert "memory of cuda:0 after the error" in text
+
+
+def test_a_graph_is_followed_before_a_heap_of_other_objects(run, monkeypatch):
+    monkeypatch.setattr("devwidget.capture.memory.held_memory.MOST_OBJECTS", 5_000)
+    text = str(run("rows = [[[number]] for number in range(10_000)]\n" + SUM))
+    assert "error[kept-memory] `total` keeps the graphs of all its terms" in text

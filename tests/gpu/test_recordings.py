@@ -160,4 +160,4 @@ def test_a_full_gpu_is_told_with_its_line(card):
     assert refusal.site.function == "forward"
     assert ".repeat(" in refusal.site.text
     assert refusal.bytes == (8 * 8 * 4) << 36
-    assert "out of memory: devwidget.trace shows" in str(devwidget.explain(caught.value))
+    assert "memory of cuda:0 after the error" in str(devwidget.explain(caught.value))

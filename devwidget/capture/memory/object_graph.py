@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Container, Iterable, Iterator
 from types import (
     BuiltinFunctionType,
@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.memory.roles import saved_by
+from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALARS, dict_of, find_class_attribute, is_a, module_name, names_of
 from devwidget.capture.source_code.reachable_objects import is_users
 from devwidget.capture.tensors import gradient_of, is_tensor, node_of, sparse_parts, viewed_base
@@ -51,7 +52,7 @@ _OUR_REFERENCES = 3
 
 
 class ObjectGraph:
-    """The objects that some roots reach, nearest first. Runs no user code.
+    """The objects that some roots reach, tensors, graphs and modules first, then the nearest. Runs no user code.
 
     Args:
         roots: start objects.
@@ -71,12 +72,16 @@ class ObjectGraph:
         self.links: list[list[int]] = []
         self._numbers: dict[int, int] = {}
         self._nodes: set[int] = set()
+        self._first: deque[int] = deque()
+        self._later: deque[int] = deque()
         self.starts = [self._add(value) for value in roots]
-        while len(self.links) < min(len(self.objects), most):
-            value = self.objects[len(self.links)]
-            self.links.append([self._add(part) for part in self._list_parts(value)])
-        self.is_cut = len(self.links) < len(self.objects)
-        self.links += [[] for _ in range(len(self.objects) - len(self.links))]
+        for _ in range(most):
+            queue = self._first or self._later
+            if not queue:
+                break
+            number = queue.popleft()
+            self.links[number] = [self._add(part) for part in self._list_parts(self.objects[number])]
+        self.is_cut = bool(self._first or self._later)
 
     def is_node(self, number: int) -> bool:
         """Return whether an object is a node of autograd's graph."""
@@ -134,6 +139,9 @@ class ObjectGraph:
         if number is None:
             number = self._numbers[id(value)] = len(self.objects)
             self.objects.append(value)
+            self.links.append([])
+            is_near = is_tensor(value) or id(value) in self._nodes or is_module(value)
+            (self._first if is_near else self._later).append(number)
         return number
 
     def _list_parts(self, value: Any) -> list[Any]:
