@@ -50,7 +50,7 @@ def test_what_is_saved_follows_every_trace_and_change_of_devices_and_is_shown_wi
     expect(saved).to_be_hidden()
     session.run(2)
     expect(saved).to_contain_text("cuda:1 288 B")
-    expect(live.locator(".dw-status")).to_contain_text("The model has been moved since this trace")
+    expect(live.locator(".dw-status")).to_contain_text("The model was moved after this trace")
     live.get_by_label("batch", exact=True).fill("rows")
     live.get_by_role("button", name="Trace batch").click()
     expect(saved).to_contain_text("cpu and cuda:1")
