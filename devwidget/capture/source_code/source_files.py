@@ -154,12 +154,17 @@ def is_outdated(code: CodeType) -> bool:
     """Return whether the file of a code object has been edited since Python loaded it, so that its lines have moved."""
     file = code.co_filename
     with contextlib.suppress(OSError, SyntaxError, ValueError):
-        if cell_label(file) or os.stat(file).st_mtime < _STARTED:
+        if cell_label(file) or _is_rewritten(code) or os.stat(file).st_mtime < _STARTED:
             return False
         linecache.checkcache(file)
         whole = compile("".join(linecache.getlines(file)), file, "exec", dont_inherit=True)
         return code not in codes_in(whole)
     return False
+
+
+def _is_rewritten(code: CodeType) -> bool:
+    """Whether it has names that no text can have, as the assertions that pytest compiles anew."""
+    return any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))
 
 
 def codes_in(code: CodeType) -> Iterator[CodeType]:
