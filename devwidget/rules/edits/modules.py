@@ -19,6 +19,8 @@ from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, Function, code_at, code_of
 
+_CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
+
 
 def build_there(case: Case, held: Held) -> Iterator[Fix | None]:
     """`head = Head(6)` becomes `head = Head(6).to(device)`: the module that was left behind, or the whole model."""
@@ -97,6 +99,11 @@ def _construction(
     return None
 
 
+def _builds_nothing(call: ast.Call) -> bool:
+    """Whether it is an empty container of torch, whose modules another line builds."""
+    return _called_name(call) in _CONTAINERS and not call.args and not call.keywords
+
+
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
     at = code_at(held.built)
@@ -104,7 +111,7 @@ def built_at(held: Held) -> tuple[Code, ast.expr] | None:
         calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called_name(n) == held.left_class]
     else:
         calls = []
-    if at is not None and len(calls) == 1:
+    if at is not None and len(calls) == 1 and not _builds_nothing(calls[0]):
         found = (at[0], _moved_already(at[0], calls[0]))
     else:
         found = None
