@@ -6,18 +6,17 @@ import ast
 import difflib
 import linecache
 import pathlib
-import sys
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import Any, Literal
+from typing import Literal
 
 from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
 from devwidget.panel.actions import CellEdit
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
-from devwidget.records.site import cell_label
+from devwidget.records.site import cell_label, find_shell
 from devwidget.trying.code_swap import CodeSwap, Pair
 from devwidget.trying.edited_code import locate_edit, runs_in_constructor
 from devwidget.trying.live_functions import find_functions
@@ -176,7 +175,7 @@ def _find_cell(file: str) -> tuple[int, str]:
     Raises:
         DevwidgetError: If the cell was not run in this session.
     """
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None:
         ran = list(shell.history_manager.input_hist_raw)
     else:

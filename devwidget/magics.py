@@ -200,7 +200,9 @@ def _what_is_known(explanation: Explanation) -> str:
 
 def _fold_frames(info: Any) -> None:
     """Hide frames of devwidget in the tracebacks of cells."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    from devwidget.records.site import find_shell
+
+    shell = find_shell()
     if shell is not None and "devwidget.api" in sys.modules:
         _folded_frames().fold(shell, said(OFFER))
 
@@ -443,7 +445,7 @@ def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
 
 
 def _next_steps(cell: str, source: str) -> str:
-    """What to do with the corrected cell: objects of a class keep its old code."""
+    """Return what to do with the corrected cell. Objects of a class keep its old code."""
     if _CLASS.search(source):
         return say("the next cell is {cell} with the fix: run it, then create the model again", cell=cell)
     return say("the next cell is {cell} with the fix: run it", cell=cell)

@@ -24,6 +24,7 @@ from devwidget.gpus.patching import Patches, install_import_watch, install_repla
 from devwidget.gpus.state import Simulation, simulation
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine
+from devwidget.records.site import find_shell
 
 GRACE_S = 0.5
 """How long the end of a simulation waits for its threads."""
@@ -73,7 +74,7 @@ def _wait_for_threads() -> None:
 
 
 def _install_folding(patches: Patches) -> None:
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None:
         owner = object()
         patches.undo.add_step(_unfold_after_the_cell, shell, owner)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 from devwidget.language.speaking import follow
 from devwidget.records.errors import ArgumentError
 from devwidget.records.schema.message import Message
+from devwidget.records.site import find_shell
 
 
 class Displayed:
@@ -86,7 +87,7 @@ def close_parts(panel: Any, *parts: Any) -> None:
 
 def runs_in_notebook() -> bool:
     """Return whether a page, not a terminal, shows the output."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     return hasattr(shell, "kernel")
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import weakref
 from typing import Any
 
 from devwidget.panel.actions import Panel
+from devwidget.records.site import find_shell
 
 SAMPLE_SECONDS = 1.0
 """Seconds between two samples, and before the first sample of a cell."""
@@ -21,7 +21,7 @@ _cell_ended: list[threading.Event] = []
 def watch_panel(panel: Panel) -> None:
     """Update a panel after each cell from now on, in IPython."""
     _panels.add(panel)
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None and shell not in _shells:
         # not pre_execute and post_execute: those fire on every comm message, on other threads too
         shell.events.register("pre_run_cell", _before_cell)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import linecache
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -75,9 +76,15 @@ def file_label(file: str) -> str:
     return cell_label(file) or file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
+def find_shell() -> Any:
+    """Return the IPython shell of this process; None outside of IPython."""
+    find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    return find()
+
+
 def cell_label(file: str) -> str:
     """Return `In[5]` for a notebook cell, `cell[5]` in marimo, `cell` for one of another session, "" for a file."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None:
         label = shell.compile.format_code_name(file)
     else:

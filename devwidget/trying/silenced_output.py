@@ -12,6 +12,7 @@ from typing import Any
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
+from devwidget.records.site import find_shell
 from devwidget.trying.edited_code import NotTried
 from devwidget.trying.side_effects import OwnThreads
 
@@ -43,6 +44,6 @@ def _list_writers() -> Iterator[tuple[Any, str]]:
         yield stream, "write"
     yield warnings, "showwarning"
     yield logging.Logger, "handle"
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None:
         yield shell.display_pub, "publish"

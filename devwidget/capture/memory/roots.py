@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, Literal, NamedTuple
 
 from devwidget.capture.object_fields import copy_items, dict_of, is_a
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.stack import is_library, is_users_code, steps_down
-from devwidget.records.site import cell_label
+from devwidget.capture.source_code.stack import is_library, is_users_code, stack, steps_down
+from devwidget.records.site import cell_label, find_shell
 
 RootKind = Literal["variable", "local", "output", "traceback"]
 _OF_SHELL = frozenset({"In", "Out", "exit", "quit", "get_ipython", "open", "_ih", "_oh", "_dh"})
@@ -61,7 +61,7 @@ class Roots:
             if is_a(module, ModuleType):
                 self._add_namespace(dict_of(module))
         self.found: list[Root] = []
-        running = list(_running_frames(frame))
+        running = [each for _, each in stack(frame)]
         failed = [step.tb_frame for error in errors for step in steps_down(error.__traceback__)]
         failed = list({id(each): each for each in failed if each not in running}.values())
         self._add_variables([*failed, *running])
@@ -96,18 +96,6 @@ class Roots:
             return  # at top level
         for name, value in locals_of(frame).items():
             yield Root(kind, name, value, frame, frame.f_code.co_filename, kind == "local")
-
-
-def _running_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def find_shell() -> Any:
-    """Return the IPython shell; None outside of IPython."""
-    find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
-    return find()
 
 
 def _list_programs() -> Iterator[tuple[dict[str, Any], str]]:

@@ -47,6 +47,7 @@ from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import dumps
+from devwidget.records.site import find_shell
 from devwidget.records.trace import Trace
 
 _MOST_VALUES = 5000
@@ -78,7 +79,7 @@ def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
         if not is_own(frame.f_code.co_filename):
             yield from locals_of(frame).values()
     namespaces = [vars(sys.modules["__main__"])]
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = find_shell()
     if shell is not None:
         namespaces.append(shell.user_ns)
     for namespace in namespaces:
