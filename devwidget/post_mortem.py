@@ -119,10 +119,6 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
         Message("only tensors and modules have this attribute: move each tensor in the `{kind}`", kind=""),
     ),
     (
-        re.compile(r"cannot assign '[\w.]+' as parameter '(?P<name>\w+)'"),
-        Message("`{name}` is a parameter: wrap the tensor in `nn.Parameter`, on the device of the module", name=""),
-    ),
-    (
         re.compile(r"'(?P<kind>DataParallel|DistributedDataParallel)' object has no attribute '(?P<name>\w+)'"),
         Message("`{kind}` keeps the model in `.module`: use `.module.{name}`", kind="", name=""),
     ),
