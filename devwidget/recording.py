@@ -14,7 +14,6 @@ from torch import nn
 
 from devwidget import gpus
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
@@ -23,6 +22,7 @@ from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
+from devwidget.records.memory import Holding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -99,8 +99,8 @@ class Recording:
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
-    def follow_living(self, index: int) -> LivingBytes | None:
-        """Return the live allocations of a device so far, to look at later."""
+    def follow_living(self, index: int) -> Callable[[], list[Holding]] | None:
+        """Return what lists the live allocations of a device so far, to be called later."""
         return self._recorder.follow_living(index)
 
     @property

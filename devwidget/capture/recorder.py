@@ -17,7 +17,7 @@ from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.data_parallel.steps import watch_wrappers
 from devwidget.capture.explain.failure import failure_of
-from devwidget.capture.memory.watch import LivingBytes, held_curves
+from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
@@ -47,7 +47,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import DeviceMemory, Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import PHASES, Phase, Trace
 
@@ -139,8 +139,8 @@ class Recorder:
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
 
-    def follow_living(self, index: int) -> LivingBytes | None:
-        """Return the bytes allocated so far and still in use, to be read later; None without an allocator."""
+    def follow_living(self, index: int) -> Callable[[], list[Holding]] | None:
+        """Return what lists the bytes allocated so far and still in use, to be called later; None without an allocator."""
         if self._memory is not None:
             return self._memory.follow_living(index)
         return None

@@ -16,7 +16,7 @@ from uuid import NAMESPACE_DNS, uuid5
 import torch
 
 from devwidget.capture.devices import compose_memory, read_memory
-from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.gpus import labels, torch_internals
 from devwidget.gpus.state import Account, Ledger, Listener, simulation
 from devwidget.records.device import CUDA
@@ -304,8 +304,8 @@ class VirtualMemory:
             self._ledger.settle_freed()
             self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
 
-    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
-        """Follow these blocks."""
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Follow these blocks; return what lists those in use."""
         ledger, followed = self._ledger, frozenset(blocks)
 
         def find_living() -> Collection[MemoryBlock]:
@@ -313,7 +313,7 @@ class VirtualMemory:
                 ledger.settle_freed()
                 return followed & ledger.blocks
 
-        return FollowedBlocks(find_living, labels.blocks_of)
+        return find_living
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Nothing: the ledger reports the allocations of every thread."""

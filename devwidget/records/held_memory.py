@@ -34,6 +34,7 @@ class MemoryHolder:
         also: what else keeps some of the bytes.
         has_tensors: whether it is a tensor, or each of its items that has some of the bytes is one.
         site: the line that keeps it.
+        most_items: maximum number of items of a `deque`; 0 if unbounded.
     """
 
     place: HolderPlace
@@ -51,6 +52,12 @@ class MemoryHolder:
     also: tuple[str, ...] = ()
     has_tensors: bool = False
     site: Site | None = None
+    most_items: Size = 0
+
+    @property
+    def is_graph(self) -> bool:
+        """Return whether autograd keeps most of it for backward."""
+        return self.graph > self.bytes // 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
     scope = code.scope(statement)
     is_outer = isinstance(scope, Function) and name not in _own_names(scope)
     grows = loop is not None or is_outer
-    is_graph = holder.graph > holder.bytes // 2
+    is_graph = holder.is_graph
     is_added = added is not None or _is_carried(statement, name)
     if not is_added or not grows or (holder.items < 2 and not is_graph):
         return None

@@ -7,14 +7,14 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
-from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
@@ -73,26 +73,12 @@ class CudaMemory:
             self._listener = None
             self._storages.clear()
 
-    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
-        """Follow these blocks by new weak references."""
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Follow these blocks by new weak references; return what lists those in use."""
         with self._lock:
-            entries = [(address, entry.block, entry()) for address, entry in self._storages.items()]
-        followed = {
-            address: (block, weakref.ref(storage))
-            for address, block, storage in entries
-            if storage is not None and block in blocks
-        }
-
-        def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
-            if not tensor.is_cuda or tensor.layout is not torch.strided:
-                return ()
-            storage = tensor.untyped_storage()
-            block, known = followed.get(storage._cdata, (None, None))
-            if block is None or known is None or known() is not storage:
-                return ()
-            return (block,)
-
-        return FollowedBlocks(lambda: [block for block, storage in followed.values() if storage() is not None], blocks_of)
+            entries = [(entry.block, entry()) for entry in self._storages.values() if entry.block in blocks]
+        followed = [(block, weakref.ref(storage)) for block, storage in entries if storage is not None]
+        return lambda: [block for block, storage in followed if storage() is not None]
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Return a mode that sees the results of operators in this thread."""

@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -19,7 +19,7 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.reachable_objects import is_of_program
+from devwidget.capture.source_code.reachable_objects import is_of_program, is_users
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import keeping_line
@@ -51,11 +51,19 @@ class _Storage(NamedTuple):
 
 @dataclass(slots=True)
 class _Row:
-    """Storages that one object keeps: its root and its own number, whether `del` removes it there, and bytes by role."""
+    """Storages that one object keeps, and bytes by role.
+
+    Attributes:
+        root: number of its root.
+        holder: number of the object.
+        is_removable: whether `del` removes it from what holds it.
+        classes: of the objects on the way to it.
+    """
 
     root: int
     holder: int
     is_removable: bool = False
+    classes: tuple[type, ...] = ()
     keys: set[int] = field(default_factory=set)
     roles: Counter[str] = field(default_factory=Counter)
 
@@ -199,7 +207,8 @@ class _Search:
             freed,
             tuple(dict.fromkeys(self._list_others(row))),
             all(map(is_tensor, tensors)),
-            _find_line(root, name),
+            _find_line(root, row.classes, name),
+            value.maxlen or 0 if type(value) is deque else 0,
         )
 
     def _name_of(self, row: _Row) -> str:
@@ -213,6 +222,7 @@ class _Search:
             for place in places:
                 if place.value is holder and not _NOT_WRITTEN.search(place.path):
                     row.is_removable = _is_removable(place)
+                    row.classes = tuple(type(each.value) for each in place.way())
                     return place.path
         row.holder = start
         return name
@@ -270,8 +280,10 @@ def _rank(root: Root) -> tuple[int, int]:
     """Return the place of a root in the order in which storages are assigned."""
     value = root.value
     if is_a(value, (BaseException, TracebackType, FrameType)):
-        kind = 6
+        kind = 7
     elif _is_librarys(root):
+        kind = 6
+    elif type(value) is FunctionType:  # whose closure has variables that are named elsewhere
         kind = 5
     elif is_module(value):
         kind = 0
@@ -340,12 +352,16 @@ def _count_items(value: Any) -> int:
     return len(items_of(value) or ())
 
 
-def _find_line(root: Root, name: str) -> Site | None:
-    if root.frame is None:
-        return keeping_line(root.file, 0, name)
-    if is_outdated(root.frame.f_code):
+def _find_line(root: Root, classes: Iterable[type], name: str) -> Site | None:
+    """Return the line in the file of the variable, else in that of a class on the way."""
+    if root.frame is not None and is_outdated(root.frame.f_code):
         return None
-    return keeping_line(root.file, root.frame.f_lineno, name)
+    line = root.frame.f_lineno if root.frame is not None else 0
+    found = keeping_line(root.file, line, name)
+    for method in (method for kind in classes if is_users(kind) for method in dict_of(kind).values()):
+        if found is None and type(method) is FunctionType:
+            found = keeping_line(method.__code__.co_filename, 0, name)
+    return found
 
 
 def _function_of(root: Root) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -42,18 +42,6 @@ class MemoryBlock:
         self.role = "other"
         self.inside = False
         self.owner: str | None = None
-
-
-class FollowedBlocks(NamedTuple):
-    """Blocks that are followed after the recording.
-
-    Attributes:
-        list_living: returns the blocks in use.
-        blocks_of: returns the followed blocks that hold a tensor.
-    """
-
-    list_living: Callable[[], Collection[MemoryBlock]]
-    blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]
 
 
 _PREFIX = "_raw_saved_"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -13,8 +12,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import Curves
-from devwidget.capture.memory.holders import Holder, find_holders
-from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock, Roles
+from devwidget.capture.memory.roles import MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
@@ -68,8 +66,8 @@ class MemorySource(Protocol):
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """Return the blocks that hold a tensor."""
 
-    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
-        """Follow these blocks after the recording."""
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Follow these blocks after the recording; return what lists those in use."""
 
 
 _NOT_TOLD = Message(
@@ -77,30 +75,6 @@ _NOT_TOLD = Message(
     kind=Message("activations"),
     reason=Message("torch before 2.9 does not report what autograd keeps; it is counted as other"),
 )
-
-
-class LivingBytes:
-    """Bytes that a recorded step allocated and kept.
-
-    Args:
-        living: blocks with the place of their allocation.
-        followed: the same blocks.
-    """
-
-    def __init__(self, living: dict[MemoryBlock, Holding], followed: FollowedBlocks) -> None:
-        self._living, self._followed = living, followed
-
-    def list_holdings(self) -> list[Holding]:
-        """Return what is still in use."""
-        return [self._living[block] for block in self._followed.list_living()]
-
-    def find_holders(self, frame: FrameType) -> list[Holder]:
-        """Return who holds it, among what a frame and its callers can reach, most bytes first."""
-        with hide_from_modes(), torch_internals.DisableTorchFunction():
-            return find_holders(frame, self._count_bytes)
-
-    def _count_bytes(self, tensor: torch.Tensor) -> int:
-        return sum(block.size for block in self._followed.blocks_of(tensor) if block in self._living)
 
 
 class MemoryWatch:
@@ -151,10 +125,11 @@ class MemoryWatch:
         self.mark_devices()
         self._ends = self._source.devices()
 
-    def follow_living(self, index: int) -> LivingBytes:
-        """Return the bytes allocated on a device during the recording and still in use, to be read after it."""
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Return what lists the bytes allocated on a device during the recording and still in use, to be called after it."""
         living = self._curves.list_living(index)
-        return LivingBytes(living, self._source.follow(living.keys()))
+        list_blocks = self._source.follow(living.keys())
+        return lambda: [living[block] for block in list_blocks()]
 
     def list_curves(self) -> tuple[MemoryCurve, ...]:
         """Return one curve per device."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import linecache
-import sys
 import textwrap
 from types import FrameType
 
@@ -52,17 +51,8 @@ def definition_site(frame: FrameType) -> Site:
 
 def assignment(filename: str, name: str, before: int) -> Site | None:
     """Return the last statement above a line that assigns `name`, in the same function if any does, else at top level."""
-    return _assignment(filename, name, before, before)
-
-
-def last_assignment(filename: str, name: str, line: int) -> Site | None:
-    """Return the last statement that assigns `name` in the function around a line, else at top level, before or after it."""
-    return _assignment(filename, name, line, sys.maxsize)
-
-
-def _assignment(filename: str, name: str, around: int, before: int) -> Site | None:
     file = read_file(filename)
-    for scope in (*file.functions_around(around), file.tree):
+    for scope in (*file.functions_around(before), file.tree):
         lines = [line for line in file.assigned_lines(scope, name) if line < before]
         if lines:
             return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))

@@ -6,17 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.capture.memory.holders import Holder
 from devwidget.capture.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
-from devwidget.extras.watch.judgements import SLOW, Growth, Jump, Slowdown
+from devwidget.extras.watch.judgements import SLOW, Growth, Slowdown
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.held_memory import MemoryHolder
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site, cell_label
+from devwidget.records.site import Site
 from devwidget.records.trace import Move, Trace, Wait
 from devwidget.report.style.units import format_bytes, format_seconds
-from devwidget.report.style.words import site_words
+from devwidget.report.style.words import name_holder, site_words
 
 _MOST_LINES = 4
 MOST_KEPT = 2
@@ -24,12 +24,11 @@ MOST_KEPT = 2
 _QUEUE = Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished")
 _BUS = Message("a transfer between devices is repeated in every step")
 _MEANT = Message("tensors of a step are freed once the program no longer references them")
-_HELD = Message("tensors that a variable references are not freed")
 _ROOM = Message("the peak of a step must fit in addition to everything that is kept")
 
 
 def tell_growth(
-    growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], holder: Holder | None, free: int
+    growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], holder: MemoryHolder | None, free: int
 ) -> Finding:
     """Return the finding about memory that grows steadily.
 
@@ -39,12 +38,12 @@ def tell_growth(
         step: The recorded step.
         later: Number of steps after which its tensors were still allocated.
         kept: What was still allocated, by line, most bytes first.
-        holder: The object that keeps it alive.
+        holder: Who keeps more of them than before.
         free: Bytes left on the device; 0 if unknown.
     """
     told = []
     if holder is not None:
-        told.append(holder_words(holder))
+        told.append(tell_holder(holder))
     for each in kept[:_MOST_LINES]:
         facts = {"size": format_bytes(each.bytes), "step": step, "later": later, "line": line_words(each.site)}
         told.append(Message("{size} of step {step} were still allocated {later} steps later: {line}", **facts))
@@ -76,37 +75,14 @@ def tell_growth(
     )
 
 
-def holder_words(holder: Holder) -> Message:
-    """Return ``list `cache` of main() in train.py keeps them alive: 160 items``."""
-    file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
-    facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
-    if holder.function:
-        facts["where"] = Message("{function}() in {file}", function=holder.function, file=file)
-    else:
-        facts["where"] = file
-    if not holder.items and not holder.by_graph:
-        return Message("{kind} `{name}` of {where} keeps them alive", **facts)
-    if not holder.items:
-        return Message("the growing graph of `{name}` of {where} keeps them alive", **facts)
-    if holder.by_graph:
-        return Message("{kind} `{name}` of {where} has {count} items, whose graphs keep them alive", **facts)
-    return Message("{kind} `{name}` of {where} keeps them alive: {count} items", **facts)
-
-
-def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -> Finding:
-    """Return the finding about memory that is higher from some step on, because of one variable."""
-    size = format_bytes(jump.bytes)
-    headline = Message("allocated memory of {device} is {size} higher since about step {step}", device=device, size=size,
-                       step=jump.since)  # fmt: skip
-    return Finding(
-        kind="more-memory",
-        severity="info",
-        module=None,
-        headline=headline,
-        why=_HELD,
-        notes=(holder_words(holder),),
-        fault=line,
-    )
+def tell_holder(holder: MemoryHolder) -> Message:
+    """Return ``dict `cache` in train() keeps them alive, 160 items``."""
+    words = Message("{holder} keeps them alive", holder=name_holder(holder))
+    if holder.is_graph:
+        words = Message("the graph behind {holder} keeps them alive", holder=name_holder(holder))
+    if holder.items:
+        return Message("{words}, {count} items", words=words, count=f"{holder.items:,}")
+    return words
 
 
 def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:

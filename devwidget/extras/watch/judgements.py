@@ -15,10 +15,6 @@ SEGMENT = 16
 """Steps in a segment. Its minimum or median counts, because evaluations, loggers and text lengths vary."""
 SEGMENTS = 8
 """Consecutive segments, each above the one before by about as much; that does not happen by chance."""
-LEAST_JUMP = 0.2
-"""Share of the allocated memory: a copy of a model that Adam trains takes a third, a few results of steps less."""
-LEAST_JUMP_BYTES = 20 * 2**20
-"""The block that CUDA's caching allocator requests from the GPU (`kLargeBuffer`); smaller jumps need none."""
 SLOW = 2.0
 """Multiple of the time of the fastest segment."""
 LEAST_SLOWER = 1000
@@ -92,26 +88,6 @@ class GrowthJudge:
             return None
         self._since = lows[0][0] if self._since is None else self._since
         return Growth(self._since, mean / SEGMENT)
-
-
-class Jump(NamedTuple):
-    """Memory that stays higher from about a step on, and by how many bytes."""
-
-    since: int
-    bytes: int
-
-
-def find_jump(window: Window, name: str) -> Jump | None:
-    """Return a jump, if two segments are even and the two before were even at a lower level."""
-    lows = window.list_lows(name, 4)
-    if not lows or lows[0][0] == 0:  # the first steps have yet to make what the others have
-        return None
-    one, two, three, four = (low for _, low in lows)
-    jumped = three - two
-    is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
-    if is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES):
-        return Jump(lows[1][0], jumped)
-    return None
 
 
 class Slowdown(NamedTuple):

@@ -10,8 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from dataclasses import replace
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import torch
@@ -22,21 +21,18 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
-from devwidget.capture.memory.holders import Holder, find_holders_beside
-from devwidget.capture.memory.limits import find_limit, is_limited, is_result
-from devwidget.capture.memory.watch import LivingBytes
-from devwidget.capture.modules import all_tensors, is_module, walk_modules
-from devwidget.capture.object_fields import class_name, dict_of
+from devwidget.capture.memory.held_memory import find_memory_holders
+from devwidget.capture.memory.limits import is_limited
+from devwidget.capture.modules import is_module, walk_modules
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.loader_clock import LoaderClock
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.capture.source_code.statements import last_assignment
-from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
-from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window, find_jump
+from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window
 from devwidget.extras.watch.recorded_steps import LateLines, RecordingSchedule
 from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.extras.watch.run_log import RunLog
@@ -46,6 +42,7 @@ from devwidget.recording import Recording, virtual_gpus
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.finding import Finding
+from devwidget.records.held_memory import MemoryHolder
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait
@@ -58,16 +55,12 @@ _logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
 """The last run of each model, for its panel."""
 LATER = 32
 """Steps after a recorded one at which tensors still in use count as kept: most bounded histories are shorter."""
-_ABOUT = 0.25
-"""Relative difference allowed between a jump and what a variable keeps: allocators round up, and other memory varies."""
 _LEAST_LATER = 4
 """The same if the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, beyond which growth is not reported."""
 LOADED = 48
 """Steps after which loaders are judged for the first time."""
-LONG = 512
-"""Steps of unbroken growth that count if it is slight, such as 512 bytes per step."""
 _SEEN = 0.01
 """Share of these steps over which growth must be seen: an epoch or a filling buffer ends before, and there is time left."""
 
@@ -131,10 +124,8 @@ class Watch:
         self._window = Window()
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
-        self._unbroken: dict[str, int] = {}
-        self._slight: dict[str, tuple[int, Finding | None]] = {}
-        self._living: tuple[int, LivingBytes | None] | None = None
-        self._held: dict[tuple[str, str], Holder] = {}
+        self._living: tuple[int, Callable[[], list[Holding]] | None] | None = None
+        self._held: dict[tuple[str, str], MemoryHolder] = {}
         self._creeping: set[str] = set()
         self._loader_clock = LoaderClock(counts=lambda: self._recorded is None)
         self._lengths = GrowthJudge(ELEMENTS)
@@ -260,7 +251,6 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
-        self._tell_slight_growth()
         self._judge_loaders()
         self._slow_steps.tell_lines()
         self.log.write_part(ends=True, error=self.log.error)
@@ -354,7 +344,6 @@ class Watch:
             device, _, part = name.partition(" ")
             if part == MEMORY[0]:
                 self._judge_growth(number, device, name)
-                self._judge_jump(device, name)
         self._judge_lengths(number, figures)
 
     def _judge_loaders(self) -> None:
@@ -368,42 +357,19 @@ class Watch:
         if device in self._creeping:
             return
         growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
-        self._unbroken[device] = growth.since if growth is not None else -1
-        if growth is None or self._growing is not None:
-            return
-        is_new = device not in self._slight or self._slight[device][0] != growth.since
-        if (is_new and number - growth.since >= LONG) or _matters(growth, number, device):
+        if growth is not None and self._growing is None and _matters(growth, number, device):
             self._growing = device, growth
             self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
     def _follow_growth(self, number: int) -> None:
-        """Find what keeps the tensors of a recorded step alive, soon after it and later."""
-        if self._living is None:
+        """Find who keeps memory soon after a recorded step, and who keeps more later."""
+        if self._living is None or self._growing is None:
             return
-        step, living = self._living
-        if number == step + _LEAST_LATER and living is not None:
-            self._held = {(each.function, each.name): each for each in living.find_holders(sys._getframe(1))}
+        step, _ = self._living
+        if number == step + _LEAST_LATER:
+            self._held = _read_holders(self._growing[0], sys._getframe(1))
         if number >= step + LATER:
             self._tell_growth(number)
-
-    def _judge_jump(self, device: str, name: str) -> None:
-        """Report memory that is higher from some step on, if one variable keeps about as much."""
-        jump = find_jump(self._window, name)
-        if jump is None:
-            return
-        held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
-        holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
-        if holder is not None:
-            line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
-            self.log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
-
-    def _list_own_tensors(self) -> Iterator[torch.Tensor]:
-        for tensor in all_tensors(self._require_model()):
-            yield tensor
-            if (gradient := gradient_of(tensor)) is not None:
-                yield gradient
-        if self.optimizer is not None:
-            yield from tensors_in(dict_of(self.optimizer).get("state"), depth=4)
 
     def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
         """Report inputs that grow, if the peak of a device grows with them."""
@@ -424,45 +390,32 @@ class Watch:
             if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
                 yield DeviceId.parse(device), before.get(name, 0), size
 
-    def _has_grown(self, holder: Holder) -> bool:
-        """Return whether it has more items than soon after the step, or is the next in a chain of results."""
-        before = self._held.get((holder.function, holder.name))
-        if before is None:
-            return False
-        if holder.items:
-            return holder.items > before.items
-        return holder.by_graph and holder.number != before.number
+    def _find_grown(self, device: str, least: float) -> MemoryHolder | None:
+        """Return the holder that keeps most more than soon after the recorded step, if this is at least so many bytes."""
+        most, found = least, None
+        for key, holder in _read_holders(device, sys._getframe(2)).items():
+            before = self._held.get(key)
+            if before is not None and holder.bytes - before.bytes >= most:
+                most, found = holder.bytes - before.bytes, holder
+        return found
 
     def _tell_growth(self, ended: int) -> None:
         """Report steady growth, with the lines whose bytes are still allocated after another recorded step."""
         if self._growing is None:
             return
         (device, growth), self._growing = self._growing, None
-        (step, living), self._living = self._living or (self._number, None), None
-        is_slight, free = not _matters(growth, ended, device), _find_free(device)
-        if is_slight:
-            self._slight[device] = growth.since, None
-        else:
-            self._creeping.add(device)
+        (step, list_living), self._living = self._living or (self._number, None), None
+        self._creeping.add(device)
         later, kept, holder = ended - step, list[Holding](), None
-        if living is not None and later >= _LEAST_LATER:
-            kept = _join_lines(living.list_holdings())
-            holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
+        if list_living is not None and later >= _LEAST_LATER:
+            kept = _join_lines(list_living())
+            holder = self._find_grown(device, growth.bytes_per_step * (later - _LEAST_LATER) / 2)
         if self._lengthens and holder is None:
             return  # more is kept between steps because the inputs grow, which has its own finding
-        if holder is not None and _is_bounded(holder, growth.bytes_per_step * (ended - growth.since), free):
+        if holder is not None and _is_limited(holder):
             return
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, 0 if is_slight else free)
-        if not is_slight:
-            self.log.add_findings(growth.since, [told])
-        elif kept and not (holder is not None and _is_meant(holder)):
-            self._slight[device] = growth.since, replace(told, severity="info")
-
-    def _tell_slight_growth(self) -> None:
-        """Report slight growth that lasts until the run ends: while caches and epochs last, it looks the same."""
-        for device, (since, told) in self._slight.items():
-            if told is not None and device not in self._creeping and self._unbroken[device] == since:
-                self.log.add_findings(since, [told])
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
+        self.log.add_findings(growth.since, [told])
 
 
 def find_run(model: nn.Module) -> WatchedRun | None:
@@ -505,22 +458,23 @@ def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int
     yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
 
 
+def _read_holders(device: str, frame: FrameType) -> dict[tuple[str, str], MemoryHolder]:
+    own = [each for each in read_memory(virtual_gpus()) if str(each.device) == device]
+    held = find_memory_holders(own, frame=frame)
+    return {(each.function, each.name): each for of_device in held.devices for each in of_device.holders}
+
+
+def _is_limited(holder: MemoryHolder) -> bool:
+    """Return whether a program limits the length of a container, which is then not full yet."""
+    if holder.most_items:
+        return holder.items < holder.most_items
+    return holder.site is not None and is_limited(holder.site.file, holder.name, holder.items)
+
+
 def _matters(growth: Growth, number: int, device: str) -> bool:
     """Return whether the device would be full within a run; a list of losses, 512 bytes per step, does not matter."""
     left = _find_free(device) / growth.bytes_per_step
     return left < MOST_LEFT and number - growth.since >= _SEEN * left
-
-
-def _is_bounded(holder: Holder, grown: float, free: int) -> bool:
-    """Return whether a container of limited length, whose items take the bytes `grown`, fits on the device when it is full."""
-    most = holder.most_items or find_limit(holder.files, holder.name, holder.numbers)
-    return most > holder.items and (most - holder.items) * grown / max(1, holder.items) < free
-
-
-def _is_meant(holder: Holder) -> bool:
-    """Return whether a program limits a container, or collects results without graphs in it."""
-    is_read = not holder.has_graph and is_result(holder.file, holder.line, holder.name)
-    return is_read or is_limited(holder.files, holder.name)
 
 
 def _find_free(device: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from devwidget.language.speaking import said, say, template
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.held_memory import MemoryHolder
 from devwidget.records.parallel import Piece
 from devwidget.records.runs import Runs, format_runs
 from devwidget.records.schema.message import Message
@@ -49,6 +50,14 @@ def site_words(site: Site | None) -> str:
     if site is None:
         return ""
     return str(site)
+
+
+def name_holder(holder: MemoryHolder) -> Message:
+    """Return ``list `losses` in train()``."""
+    facts = {"kind": holder.kind, "name": holder.name}
+    if holder.function:
+        return Message("{kind} `{name}` in {function}()", **facts, function=holder.function)
+    return Message("{kind} `{name}`", **facts)
 
 
 def piece_words(piece: Piece) -> str:

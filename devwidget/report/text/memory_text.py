@@ -11,7 +11,7 @@ from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import draw_page, writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import place_words, row_words
+from devwidget.report.style.words import name_holder, place_words, row_words
 
 _LEAST_SHARE = 1 / 100
 """Share of the memory in use below which a holder has no row."""
@@ -75,9 +75,7 @@ def holder_words(holder: MemoryHolder, *, is_failed: bool) -> str:
         return say("no variable of yours leads to it")
     if not holder.name:
         return say("the failed call of a library")
-    words = say("{kind} `{name}`", **facts)
-    if holder.function:
-        words = say("{kind} `{name}` in {function}()", **facts)
+    words = said(name_holder(holder))
     if holder.place == "traceback" and not is_failed:
         words = say("{kind} `{name}` in {function}(), which failed", **facts)
     if holder.items:

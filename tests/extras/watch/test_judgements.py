@@ -13,11 +13,9 @@ from devwidget.extras.watch.judgements import (
     WAITED,
     Growth,
     GrowthJudge,
-    Jump,
     PaceJudge,
     Slowdown,
     Window,
-    find_jump,
 )
 
 KIB, MIB, MILLISECOND = 1024, 2**20, 1000
@@ -129,28 +127,3 @@ def test_steps_are_slow_for_more_than_longer_inputs_explain():
 
 def test_less_than_a_millisecond_is_no_slow_step():
     assert slowdowns([{"forward": 200}] * 64 + [{"forward": 900}] * 64) == []
-
-
-def jumps(figures: list[int]) -> list[Jump]:
-    return look_at([{"bytes": each} for each in figures], lambda window: find_jump(window, "bytes"))
-
-
-def test_memory_that_is_higher_from_some_step_on_is_a_jump_told_once():
-    assert jumps([64 * MIB + 32 * MIB * (step >= 100) for step in range(300)]) == [Jump(96, 32 * MIB)]
-
-
-@pytest.mark.parametrize(
-    "figures",
-    [
-        [32 * MIB * (step >= 5) for step in range(300)],
-        [64 * MIB + 4 * MIB * (step >= 100) for step in range(300)],
-        [4 * MIB + 16 * MIB * (step >= 100) for step in range(300)],
-        [64 * MIB + 3 * MIB * step for step in range(300)],
-        [64 * MIB + 32 * MIB * (100 <= step < 110) for step in range(300)],
-        [64 * MIB + 32 * MIB * (step // 20 % 2) for step in range(300)],
-        [64 * MIB - 32 * MIB * (step >= 100) for step in range(300)],
-    ],
-    ids=["the first steps", "a little", "a small model", "what creeps", "for some steps", "up and down", "less"],
-)
-def test_what_comes_and_goes_and_what_creeps_is_no_jump(figures):
-    assert jumps(figures) == []
