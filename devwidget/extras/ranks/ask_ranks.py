@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
-from devwidget.extras.ranks.collectives import Progress, parse_progress
+from devwidget.extras.ranks.collectives import parse_progress
 from devwidget.extras.ranks.job import (
     HANDLER,
     file_of,
@@ -27,7 +27,7 @@ from devwidget.extras.ranks.job import (
 )
 from devwidget.extras.ranks.records.cluster import GONE, WITH_LAST_WORD, Cluster, Rank
 from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
-from devwidget.extras.ranks.records.rank import RankReport, silent_rank
+from devwidget.extras.ranks.records.rank import LastWord, RankReport, silent_rank
 from devwidget.extras.ranks.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load, loads, read_regular
@@ -124,30 +124,30 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
     return Rank("busy", known, answer.body[:200].decode(errors="replace"))
 
 
+_IDENTITY = ("rank", "world_size", "host", "pid", "local_rank", "taken", "job", "run", "machine", "started")
+
+
 def _announce_again(written: RankReport) -> RankReport:
     """Return the identity in a file; the rank may no longer hold what the file says."""
-    who = RankReport(written.rank, written.world_size, written.host, written.pid, written.local_rank, written.taken)
-    job, run, machine, started = written.job, written.run, written.machine, written.started
-    return dataclasses.replace(who, announced=True, job=job, run=run, machine=machine, started=started)
+    return RankReport(**{name: getattr(written, name) for name in _IDENTITY}, announced=True)
 
 
 def _judge_ended(rank: int, written: RankReport | None) -> Rank:
     """Judge a rank that does not answer, by its file and its process; on another machine it may be alive."""
     if written is None:
         return Rank("dead", silent_rank(rank), Message("its process has ended: its socket refuses connections"))
-    if written.last_word is not None and written.last_word.how != "running":
-        return _hear_last_word(written)
-    writes_on = written.last_word is not None
+    word = written.last_word
+    if word is not None and word.how != "running":
+        return Rank(word.how, written, _word_end(word))
+    writes_on = word is not None
     here = _is_here(written)
-    if here:
-        process = read_process_state(written.pid, written.started)
-    else:
-        process = "unknown"
+    process = read_process_state(written.pid, written.started) if here else "unknown"
     said = written if writes_on else _announce_again(written)
     if process == "gone":
         return Rank("dead", said, Message("its process ended without a final report"))
-    if writes_on and _has_fallen_silent(written):
-        return Rank("stale", said, Message("no report for {age} s", age=round(time.time() - written.taken)))
+    age = time.time() - written.taken
+    if word is not None and age > _MISSED * word.every + _LATE:
+        return Rank("stale", said, Message("no report for {age} s", age=round(age)))
     if writes_on and not here:
         return Rank("answered", said)
     if not here:
@@ -161,23 +161,12 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
 _MISSED, _LATE = 2, 1.0
 
 
-def _has_fallen_silent(written: RankReport) -> bool:
-    """Return whether a rank that saves reports regularly has stopped."""
-    every = 0.0
-    if written.last_word is not None:
-        every = written.last_word.every
-    return time.time() - written.taken > _MISSED * every + _LATE
-
-
-def _hear_last_word(written: RankReport) -> Rank:
-    """Return how a rank ended, from its final report."""
-    word = written.last_word
-    assert word is not None
+def _word_end(word: LastWord) -> str:
     if word.how == "raised":
-        return Rank("raised", written, Message("raised {error}", error=word.error))
+        return Message("raised {error}", error=word.error)
     if word.how == "terminated":
-        return Rank("terminated", written, Message("ended by signal {name}", name=word.error))
-    return Rank("ended", written, Message("ended without an exception"))
+        return Message("ended by signal {name}", name=word.error)
+    return Message("ended without an exception")
 
 
 def _read_answer(known: RankReport, body: bytes) -> Rank:
@@ -195,10 +184,7 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
     started = 0
     if written is not None and written.pid == known.pid:
         started = written.started
-    if _is_here(written):
-        state = read_process_state(known.pid, started)
-    else:
-        state = "unknown"
+    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
@@ -209,9 +195,10 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
         if _is_refused_soon(path):
             return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
         return Rank("busy", known, Message("{silence}; torch's own server gave none either", silence=silence))
-    collective, groups = _ask_progress(path)
-    if groups:
-        known = dataclasses.replace(known, taken=time.time(), collective=collective, groups=groups)
+    with contextlib.suppress(NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
+        collective, groups = parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
+        if groups:
+            known = dataclasses.replace(known, taken=time.time(), collective=collective, groups=groups)
     return Rank("busy", known, Message("its process is alive and holds the GIL"))
 
 
@@ -230,14 +217,6 @@ def _is_refused_soon(path: pathlib.Path) -> bool:
     return False
 
 
-def _ask_progress(path: pathlib.Path) -> Progress:
-    """Ask torch's own server which collective a rank waits in, and its progress."""
-    try:
-        return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
-    except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
-        return None, ()
-
-
 def judge_written(rank: int, written: RankReport | None) -> Rank:
     """Judge a rank with a file but no socket: the end of a recording, how it ended, or that it would answer."""
     if written is None:
@@ -250,15 +229,14 @@ def judge_written(rank: int, written: RankReport | None) -> Rank:
 def mark_stale(heard: list[Rank]) -> list[Rank]:
     """Mark reports that are much older than the newest."""
     newest = max((rank.said.taken for rank in heard if rank.said.has_answered), default=0.0)
-    return [_mark_if_stale(rank, newest) for rank in heard]
-
-
-def _mark_if_stale(rank: Rank, newest: float) -> Rank:
-    age = newest - rank.said.taken
-    if age <= OLD or rank.said.announced or rank.said.last_word is not None or rank.state == "stale":
-        return rank
-    note = Message("its file is {age} s older than the newest", age=round(age))
-    return dataclasses.replace(rank, state="stale", note=note, hangs=False)
+    marked = []
+    for rank in heard:
+        age = newest - rank.said.taken
+        if age > OLD and rank.said.has_answered and rank.said.last_word is None and rank.state != "stale":
+            note = Message("its file is {age} s older than the newest", age=round(age))
+            rank = dataclasses.replace(rank, state="stale", note=note, hangs=False)
+        marked.append(rank)
+    return marked
 
 
 def _load_report(path: pathlib.Path) -> RankReport | None:
@@ -283,13 +261,9 @@ def read_process_state(pid: int, started: int = 0) -> ProcessState:
     if pid <= 0 or not pathlib.Path("/proc/self").exists():
         return "unknown"
     found = read_process(pid)
-    if found is None or (started and found[1] != started):
+    if found is None or found[0] in "ZX" or (started and found[1] != started):
         return "gone"
-    if found[0] in "ZX":
-        return "gone"
-    if found[0] in "Tt":
-        return "stopped"
-    return "running"
+    return "stopped" if found[0] in "Tt" else "running"
 
 
 def _is_here(report: RankReport | None) -> bool:
@@ -319,19 +293,15 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
         source = find_newest_job()
     if isinstance(source, str | os.PathLike) or not isinstance(source, Iterable):
         source = [source]
-    sources: list[pathlib.Path | Cluster] = []
-    for each in source:
-        if isinstance(each, Cluster):
-            sources.append(each)
-        elif isinstance(each, str | os.PathLike):
-            sources.append(pathlib.Path(each))
-        else:
-            raise DevwidgetError(Message("cannot query ranks from a {kind}", kind=type(each).__name__), instead=_SOURCES)
-    heard = _hear_sources(sources, patience)
-    if not heard:
+    newest: dict[int, Rank] = {}
+    for rank in (rank for each in source for rank in _hear_source(each, patience)):
+        # If two sources describe a rank, the more complete, then the newer one wins.
+        if rank.number not in newest or _how_much(newest[rank.number]) < _how_much(rank):
+            newest[rank.number] = rank
+    if not newest:
         why = Message("no process called devwidget.serve() there or saved its report there")
         raise DevwidgetError(Message("no ranks found"), why=why, instead=_SOURCES)
-    return merge(heard, asked)
+    return merge(mark_stale(mark_hung(list(newest.values()), patience)), asked)
 
 
 def find_newest_job() -> pathlib.Path:
@@ -340,11 +310,8 @@ def find_newest_job() -> pathlib.Path:
     Raises:
         DevwidgetError: If there is none.
     """
-    above = owner_folder()
-    if above.is_dir():
-        folders = [entry for entry in above.iterdir() if entry.is_dir() and list(ranks_in(entry))]
-    else:
-        folders = []
+    # None of a folder that does not exist.
+    folders = [entry for entry in owner_folder().glob("*/") if list(ranks_in(entry))]
     if not folders:
         raise DevwidgetError(
             Message("no job of yours answers on this machine"), instead=Message("call devwidget.serve() in the training script")
@@ -352,25 +319,17 @@ def find_newest_job() -> pathlib.Path:
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
-def _hear_sources(sources: list[pathlib.Path | Cluster], patience: float) -> list[Rank]:
-    """Read all folders, saved jobs and files. If two describe the same rank, the more complete, then the newer one wins."""
-    newest: dict[int, Rank] = {}
-    for rank in (rank for source in sources for rank in _hear_source(source, patience)):
-        if rank.number not in newest or _how_much(newest[rank.number]) < _how_much(rank):
-            newest[rank.number] = rank
-    return mark_stale(mark_hung(list(newest.values()), patience))
-
-
 def _how_much(rank: Rank) -> tuple[bool, float]:
     return rank.state != "unknown", rank.said.taken
 
 
-def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Rank]:
+def _hear_source(source: object, patience: float) -> list[Rank]:
     if isinstance(source, Cluster):
         return ranks_of_saved(source)
-    if source.is_file():
-        return _hear_file(source)
-    return ask_folder(source, patience)
+    if not isinstance(source, str | os.PathLike):
+        raise DevwidgetError(Message("cannot query ranks from a {kind}", kind=type(source).__name__), instead=_SOURCES)
+    path = pathlib.Path(source)
+    return _hear_file(path) if path.is_file() else ask_folder(path, patience)
 
 
 def _hear_file(path: pathlib.Path) -> list[Rank]:

@@ -82,7 +82,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     firsts = []
     for place, wait in waits.items():
         causes[place] = _find_causes(place, ahead)
-        if not causes[place] and _is_held_up(wait):
+        if not causes[place] and not wait.told and (wait.absent or wait.unknown):
             firsts.append(place)
     for holders, same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).items():
         first = max(same, key=lambda place: waits[place].seconds)
@@ -118,10 +118,6 @@ def _find_waits(cluster: Cluster, places: dict[CollectivePlace, list[Rank]]) -> 
         # Where those that are there do not do the same, who else is missing, or was heard before the others came so far, is a
         # consequence; and an exception is a cause, and a finding of its own, which names who waits.
         yield place, _Wait(ranks, others, unknown, told=place[:2] in apart or "raised" in others)
-
-
-def _is_held_up(wait: _Wait) -> bool:
-    return not wait.told and bool(wait.absent or wait.unknown)
 
 
 def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
@@ -235,6 +231,14 @@ def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
     return None
 
 
+_HEADLINES = {
+    "dead": ("{wait}, but the process of {others} has ended", "{wait}, but the processes of {others} have ended"),
+    "stopped": ("{wait}, but {others} is stopped by a signal", "{wait}, but {others} are stopped by a signal"),
+    "ended": ("{wait}, but {others} has finished", "{wait}, but {others} have finished"),
+    "not begun": ("{wait}, which {others} has not reached", "{wait}, which {others} have not reached"),
+    "unknown": ("{wait}; it is unknown whether {others} reached it",) * 2,
+}
+"""Headlines for one absent rank, and for several."""
 _FIXES = {
     "dead": Message("look in the output of that process for the reason"),
     "stopped": Message("resume it: kill -CONT, or fg in its terminal"),
@@ -257,14 +261,14 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
     if why == "terminated":
         why = "not begun"
     roles = _make_roles(wait, why, named, behind)
-    fixes = [Fix(_FIXES[roles[1].how], "", "choice")]
+    headline = Message.of(len(named), *_HEADLINES[why], wait=_word_wait(roles[0]), others=format_rank_ranges(named))
+    fixes = [Fix(_FIXES[why], "", "choice")]
     notes = [*_note_waits(wait, roles), *_whereabouts(absent)]
     if absent and wait.unknown:
         fixes.append(Fix(_FIXES["unknown"], "", "choice"))
         notes.append(Message("it is unknown whether {others} began it", others=name_ranks(wait.unknown)))
     return Finding(
-        "absent-from-collective", severity, None,
-        _word_headline(roles[1], _word_wait(roles[0])),
+        "absent-from-collective", severity, None, headline,
         Message("a collective completes once every rank of its group has called it"),
         fault=wait.ranks[0].line,
         birth=next(filter(None, (rank.line for rank in absent)), None),
@@ -299,37 +303,9 @@ def _word_wait(waits: RankRole) -> str:
     )  # fmt: skip
 
 
-def _word_headline(absence: RankRole, wait: str) -> str:
-    count, facts = len(absence.ranks), {"wait": wait, "others": format_rank_ranges(absence.ranks)}
-    match absence.how:
-        case "dead":
-            return Message.of(
-                count, "{wait}, but the process of {others} has ended",
-                "{wait}, but the processes of {others} have ended", **facts,
-            )  # fmt: skip
-        case "stopped":
-            return Message.of(
-                count, "{wait}, but {others} is stopped by a signal", "{wait}, but {others} are stopped by a signal", **facts
-            )
-        case "not begun":
-            return Message.of(
-                count, "{wait}, which {others} has not reached", "{wait}, which {others} have not reached", **facts
-            )
-        case "ended":
-            return Message.of(count, "{wait}, but {others} has finished", "{wait}, but {others} have finished", **facts)
-        case _:
-            return Message.of(
-                count, "{wait}; it is unknown whether {others} reached it",
-                "{wait}; it is unknown whether {others} reached it", **facts,
-            )  # fmt: skip
-
-
 def _note_waits(wait: _Wait, roles: tuple[RankRole, ...]) -> Iterator[str]:
-    seconds = round(wait.seconds)
-    if roles[0].how == "before":
-        yield Message("they had waited for {seconds} s", seconds=seconds)
-    else:
-        yield Message("they have waited for {seconds} s", seconds=seconds)
+    have = "had" if roles[0].how == "before" else "have"
+    yield Message("they {have} waited for {seconds} s", have=have, seconds=round(wait.seconds))
     for behind in roles[2:]:
         yield Message.of(
             len(behind.ranks), "{ranks} also waits, in another collective", "{ranks} also wait, in other collectives",
@@ -339,9 +315,7 @@ def _note_waits(wait: _Wait, roles: tuple[RankRole, ...]) -> Iterator[str]:
 
 def _whereabouts(ranks: list[Rank]) -> Iterator[str]:
     for (state, note, line), same in group_by(ranks, lambda rank: (rank.state, rank.note, rank.line)).items():
-        if line is None:
-            at = ""
-        else:
-            at = Message("at {place}: {source}", place=str(line), source=line.text)
-        how = in_row((Message(state), note, at))
-        yield Message("{what}: {place}", what=name_ranks(same), place=how)
+        where: list[str] = [Message(state), note]
+        if line is not None:
+            where.append(Message("at {place}: {source}", place=str(line), source=line.text))
+        yield Message("{what}: {place}", what=name_ranks(same), place=in_row(where))
