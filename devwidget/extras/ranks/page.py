@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank, numbers_of
-from devwidget.extras.ranks.records.columns import Column, Columns, lay_out_columns
-from devwidget.extras.ranks.records.rank import OWN_DEVICE, Collective, Holding, LocalTensor
+from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
+from devwidget.extras.ranks.records.rank import OWN_DEVICE, Holding, LocalTensor
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
 from devwidget.extras.ranks.views.job import (
@@ -29,13 +29,14 @@ from devwidget.extras.ranks.words.cluster import (
     cause_words,
     cluster_headline,
     cluster_text,
+    collective_words,
     difference_words,
     group_words,
     ranks_by_state,
-    size_words,
+    span_words,
     step_headline,
 )
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import said
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
@@ -70,16 +71,11 @@ def placement_columns(columns: Columns) -> dict[str, Any]:
             numbers.setdefault(holding, len(numbers) - 1)
     rows = module_rows(columns)
     return {
-        "columns": list(map(_column_cells, columns.each)),
+        "columns": [[ranks_words(runs_of(each.ranks)), format_bytes(each.bytes), runs_of(each.ranks)] for each in columns.each],
         "modules": [_module_row(columns, row, [numbers[each.held[row.number]] for each in shown]) for row in rows],
         "holdings": [_holding_cells(holding) for holding in numbers if holding is not None],
         "more": len(columns.each) - len(shown),
     }
-
-
-def _column_cells(column: Column) -> list[Any]:
-    runs = runs_of(column.ranks)
-    return [ranks_words(runs), format_bytes(column.bytes), runs]
 
 
 def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, Any]:
@@ -93,25 +89,23 @@ def _holding_cells(holding: Holding) -> list[Any]:
     here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
     size = format_bytes(here) if holding else ""
     if here != whole:
-        size = say("{size} of {whole}", size=size, whole=format_bytes(whole))
+        size = f"{size} of {format_bytes(whole)}"
     placed = dict.fromkeys(map(_placed_words, holding))
     return [" | ".join(placed), size, list(map(_tensor_cells, holding)), bool(whole and not here)]
 
 
 def _placed_words(tensor: LocalTensor) -> str:
-    placed = tensor.placement or say("whole")
-    if tensor.device == OWN_DEVICE:
-        return placed
-    return say("{placement} on {device}", placement=placed, device=tensor.device)
+    placed = tensor.placement or "whole"
+    return placed if tensor.device == OWN_DEVICE else f"{placed} on {tensor.device}"
 
 
 def _tensor_cells(tensor: LocalTensor) -> list[str]:
     local = tensor_words(tensor.dtype, tensor.local_shape)
     if tensor.local_shape != tensor.shape:
-        local = say("{size} of {whole}", size=local, whole=tensor_words(tensor.dtype, tensor.shape))
+        local = f"{local} of {tensor_words(tensor.dtype, tensor.shape)}"
     words = [code_word(tensor.role)]
     if tensor.role == "parameter" and not tensor.requires_grad:
-        words.append(say("frozen"))
+        words.append("frozen")
     if tensor.note:
         words.append(said(tensor.note))
     return [tensor.name, local, _placed_words(tensor), " · ".join(words)]
@@ -124,7 +118,7 @@ def step_content(job: TracedJob) -> dict[str, Any]:
 
 
 def _collective_row(row: CollectiveRow) -> list[Any]:
-    what = [row.kind, row.count, size_words(row), cause_words(row), group_words(row)]
+    what = [row.kind, row.count, span_words(row.least, row.most), cause_words(row), group_words(row)]
     return [*what, site_words(row.site), first_line(row.site), difference_words(row.meeting)]
 
 
@@ -136,14 +130,17 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 @displays_safely
 def ranks_content(cluster: Cluster) -> Content:
     """Return everything that the panel of a job shows."""
-    columns = lay_out_columns(cluster)
-    step = None
-    if cluster.traced is not None:
-        step = step_content(cluster.traced)
+    columns, asked, states = lay_out_columns(cluster), "", ranks_by_state(cluster)
+    if cluster.asked:
+        asked = datetime.datetime.fromtimestamp(cluster.asked).strftime("%H:%M:%S")
     return {
         "title": cluster_headline(cluster, len(columns.each)),
-        "asked": _time_words(cluster.asked),
-        **_map_content(cluster),
+        "asked": asked,
+        "axes": [[axis.name, axis.size] for axis in cluster.axes],
+        "states": [[state, len(states[state])] for state in TROUBLE if state in states],
+        "lanes": list(map(list, lay_out_lanes(cluster))),
+        "lane_names": list(name_lanes(cluster)),
+        "named": sorted(find_named(cluster)),
         **_ranks_content(cluster, columns),
         "held": list(map(_held_content, find_held(cluster))),
         "alike": list(map(numbers_of, group_alike(cluster))),
@@ -151,20 +148,8 @@ def ranks_content(cluster: Cluster) -> Content:
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
-        "step": step,
+        "step": step_content(cluster.traced) if cluster.traced is not None else None,
         **placement_columns(columns),
-    }
-
-
-def _map_content(cluster: Cluster) -> Content:
-    """Return the axes, the number of ranks in each state, and the rows of the map."""
-    states = ranks_by_state(cluster)
-    return {
-        "axes": [[axis.name, axis.size] for axis in cluster.axes],
-        "states": [[state, len(states[state])] for state in TROUBLE if state in states],
-        "lanes": list(map(list, lay_out_lanes(cluster))),
-        "lane_names": list(name_lanes(cluster)),
-        "named": sorted(find_named(cluster)),
     }
 
 
@@ -174,7 +159,7 @@ def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
     stacks: dict[tuple[Site, ...], int] = {}
     ranks = []
     for rank in cluster.ranks:
-        content = _rank_content(cluster, rank) | _waits_content(rank)
+        content = _rank_content(cluster, rank)
         if rank.number in column_of:
             content["column"] = column_of[rank.number]
         # Where nothing is wrong a stack tells nothing.
@@ -193,82 +178,56 @@ def _site_cells(site: Site | None) -> list[str]:
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """Return one rank without unknown fields, because there may be a thousand."""
-    content: Content = {"state": rank.state, "at": list(find_coordinates(cluster, rank))}
-    for name, count in (("taken", taken_bytes(rank).now), ("step", rank.step)):
-        if count >= 0:
-            content[name] = count
-    where, age = [rank.said.host], find_age(cluster, rank)
+    age, process, memory = find_age(cluster, rank), "", []
+    now, peak = taken_bytes(rank)
     if rank.said.pid:
-        where.append(say("process {pid}", pid=rank.said.pid))
-    words = {
-        "memory": _memory_words(rank),
-        "where": " ".join(where).strip(),
+        process = f"process {rank.said.pid}"
+    if now >= 0:
+        memory.append(f"{format_bytes(now)} allocated")
+    if peak > 0:
+        memory.append(f"peak {format_bytes(peak)}")
+    content = {
+        "state": rank.state,
+        "at": list(find_coordinates(cluster, rank)),
+        "taken": now,
+        "step": rank.step,
+        "memory": row_words(memory),
+        "where": f"{rank.said.host} {process}".strip(),
         "device": str(rank.said.device or ""),
         "note": said(rank.note),
+        "age": format_seconds(age) if age else "",
+        "waits": _wait_words(rank),
     }
-    if age:
-        words["age"] = format_seconds(age)
-    for name, text in words.items():
-        if text:
-            content[name] = text
-    return content
-
-
-def _memory_words(rank: Rank) -> str:
-    taken = taken_bytes(rank)
-    if taken.now < 0:
-        return ""
-    words = [say("{size} allocated", size=format_bytes(taken.now))]
-    if taken.most > 0:
-        words.append(say("peak {size}", size=format_bytes(taken.most)))
-    return row_words(words)
+    return {name: value for name, value in content.items() if value not in ("", NOWHERE)}
 
 
 def _held_content(held: HeldCollective) -> Content:
     """Return a blocked collective, with a row for the ranks that block it, that reached it, and that wait behind."""
-    count = {"came": held.came, "all": len(held.collective.ranks)}
     return {
-        "what": _collective_words(held.collective),
-        "came": say("{came} of {all} ranks wait in it", **count),
+        "what": collective_words(held.collective),
+        "came": f"{held.came} of {len(held.collective.ranks)} ranks wait in it",
         "rows": [_held_row(row) for row in held.rows],
     }
 
 
 def _held_row(row: HeldRanks) -> Content:
-    if row.seconds:
-        waits = say("waiting for {time}", time=format_seconds(row.seconds))
-    else:
-        waits = say("waiting")
+    waits = f"waiting for {format_seconds(row.seconds)}" if row.seconds else "waiting"
     words = {
-        "absent": say("not reached"),
-        "unknown": say("unknown whether reached"),
+        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else "not reached",
+        "unknown": "unknown whether reached",
         "waiting": waits,
-        "behind": say("{waiting}, in other collectives", waiting=waits),
+        "behind": f"{waits}, in other collectives",
     }
-    if row.state in GONE_OR_STOPPED:
-        words["absent"] = code_word(row.state)
     who, place = ranks_words(row.ranks), _site_cells(row.site)
     return {"role": row.role, "who": who, "first": row.first, "place": place, "said": words[row.role]}
 
 
-def _waits_content(rank: Rank) -> Content:
-    """Return the collective in which a rank waits."""
+def _wait_words(rank: Rank) -> str:
     waits = rank.said.waits
     if waits is None or rank.state == "raised":
-        return {}
-    words = [_collective_words(waits)]
-    if waits.seconds:
-        words = [say("{collective} for {time}", collective=words[0], time=format_seconds(waits.seconds))]
-    if waits.bytes:
-        words.append(format_bytes(waits.bytes))
-    return {"waits": row_words(words)}
-
-
-def _collective_words(collective: Collective) -> str:
-    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
-    if collective.group:
-        return say("{collective} of group {group}", collective=what, group=collective.group)
-    return what
+        return ""
+    time = f" for {format_seconds(waits.seconds)}" if waits.seconds else ""
+    return row_words([collective_words(waits) + time, format_bytes(waits.bytes) if waits.bytes else ""])
 
 
 def _span_content(span: Span) -> Content:
@@ -281,12 +240,6 @@ def _span_content(span: Span) -> Content:
         "outlier": span.outlier if span.outlier != NOWHERE else None,
         "share": [round(least / most, 3), round(span.median / most, 3), 1],
     }
-
-
-def _time_words(seconds: float) -> str:
-    if seconds:
-        return datetime.datetime.fromtimestamp(seconds).strftime("%H:%M:%S")
-    return ""
 
 
 _START = """

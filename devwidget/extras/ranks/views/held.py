@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import Collective
-from devwidget.records.finding import Finding, RankRole
+from devwidget.records.finding import RankRole
 from devwidget.records.runs import Runs, runs_of
 from devwidget.records.site import Site
 
-Role = Literal["absent", "unknown", "waiting", "behind"]
 MOST_HELD = 4
 """Collectives that are drawn."""
 
@@ -31,7 +29,7 @@ class HeldRanks:
         seconds: Longest wait.
     """
 
-    role: Role
+    role: str
     ranks: Runs
     first: int
     state: str
@@ -58,37 +56,25 @@ def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
     """Return what the findings say of waiting ranks."""
     found = []
     for finding in cluster.findings:
-        held = _find_one(cluster, finding)
-        if held is not None:
-            found.append(held)
+        roles: dict[str, RankRole] = {role.kind: role for role in finding.roles}
+        if not {"waiting", "absent"} <= roles.keys():
+            continue
+        came = cluster.select(roles["waiting"].ranks)
+        rows: list[HeldRanks] = []
+        for kind in ("absent", "waiting", "behind"):
+            if kind in roles:
+                rows += _list_rows(roles[kind], cluster.select(roles[kind].ranks))
+        if came[0].said.collective is not None:
+            found.append(HeldCollective(came[0].said.collective, len(came), tuple(rows)))
     return tuple(found[:MOST_HELD])
 
 
-def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
-    roles: dict[str, RankRole] = {role.kind: role for role in finding.roles}
-    if not {"waiting", "absent"} <= roles.keys():
-        return None
-    collective = cluster.ranks[roles["waiting"].ranks[0]].said.collective
-    if collective is None:
-        return None
-    rows: list[HeldRanks] = []
-    for role, ranks in _cast(cluster, roles):
-        rows += _describe(role, ranks)
-    return HeldCollective(collective, len(roles["waiting"].ranks), tuple(rows))
-
-
-def _cast(cluster: Cluster, told: dict[str, RankRole]) -> Iterator[tuple[Role, list[Rank]]]:
-    missing: Role = "unknown" if told["absent"].how == "unknown" else "absent"
-    roles: tuple[tuple[Role, str], ...] = ((missing, "absent"), ("waiting", "waiting"), ("behind", "behind"))
-    for role, kind in roles:
-        if kind in told:
-            yield role, cluster.select(told[kind].ranks)
-
-
-def _describe(role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:
+def _list_rows(role: RankRole, ranks: list[Rank]) -> Iterator[HeldRanks]:
     """Yield one row for all waiting ranks, and rows for those that block them by place."""
-    apart = role in ("absent", "unknown")
-    for same in group_by(ranks, lambda rank: (rank.state, rank.said.stack) if apart else None).values():
+    blocks, name = role.kind == "absent", str(role.kind)
+    if role.how == "unknown":
+        name = "unknown"
+    for same in group_by(ranks, lambda rank: (rank.state, rank.said.stack) if blocks else None).values():
         numbers = numbers_of(same)
         seconds = max((rank.said.collective.seconds for rank in same if rank.said.collective is not None), default=0.0)
-        yield HeldRanks(role, runs_of(numbers), numbers[0], same[0].state, same[0].line, seconds)
+        yield HeldRanks(name, runs_of(numbers), numbers[0], same[0].state, same[0].line, seconds)

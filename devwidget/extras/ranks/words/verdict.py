@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, numbers_of
 from devwidget.extras.ranks.records.columns import lay_out_columns
+from devwidget.extras.ranks.views.job import ORDERLY
 from devwidget.extras.ranks.words.cluster import cluster_headline, ranks_by_state
 from devwidget.language.speaking import said, say
-from devwidget.records.finding import Finding
 from devwidget.records.runs import runs_of
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
@@ -24,28 +24,22 @@ from devwidget.report.style.words import (
 
 MOST_LINES = 10
 _WIDE = 160
-_FINE = frozenset({"answered", "ended"})
 
 
 def is_well(cluster: Cluster) -> bool:
     """Return whether every rank answered or ended normally, without findings above a hint."""
-    return all(rank.state in _FINE for rank in cluster.ranks) and not list(_grave(cluster))
-
-
-def _grave(cluster: Cluster) -> Iterator[Finding]:
-    return (finding for finding in cluster.findings if finding.severity != "info")
+    states = {rank.state for rank in cluster.ranks}
+    return states <= ORDERLY and {finding.severity for finding in cluster.findings} <= {"info"}
 
 
 def diagnosis_text(cluster: Cluster) -> str:
     """Return the diagnosis; lines beyond the tenth are counted."""
     lines = [cluster_headline(cluster, len(lay_out_columns(cluster).each)), *_finding_lines(cluster), *_state_lines(cluster)]
     if is_well(cluster):
-        lines.append(say("no problems found; checked: {rules}", rules=", ".join(cluster.checked)))
+        lines.append(f"no problems found; checked: {', '.join(cluster.checked)}")
     if len(lines) > MOST_LINES:
-        lines = [
-            *lines[: MOST_LINES - 1],
-            say("and {count} more lines: print(devwidget.ranks(...))", count=len(lines) - MOST_LINES + 1),
-        ]
+        more = len(lines) - MOST_LINES + 1
+        lines[MOST_LINES - 1 :] = [f"and {more} more lines: print(devwidget.ranks(...))"]
     return text_of(cut_line(line, _WIDE) for line in lines)
 
 
@@ -63,7 +57,7 @@ def _finding_lines(cluster: Cluster) -> Iterator[str]:
 def _state_lines(cluster: Cluster) -> Iterator[str]:
     """Yield ranks that did not answer, by state, with the place of the first."""
     for state, ranks in ranks_by_state(cluster).items():
-        if state not in _FINE:
+        if state not in ORDERLY:
             words = [f"{code_word(state)}: {ranks_words(runs_of(numbers_of(ranks)))}", said(ranks[0].note)]
             words += map(site_words, ranks[0].said.stack[-1:])
             yield row_words(words, "; ")
