@@ -265,7 +265,7 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
 def check_state(
     state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType, begun: int = sys.maxsize
 ) -> None:
-    """Report state that was allocated before its parameter moved. The `step` entry may stay on the CPU.
+    """Report state that was allocated before its parameter moved. Numbers, such as `step`, may stay on the CPU.
 
     Args:
         built: the line that built the optimizer.
@@ -302,9 +302,17 @@ def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tens
             if not is_tensor(parameter):
                 continue
             for key, value in items_of(entries) or ():
-                if type(key) is str and key != "step" and is_tensor(value) and value.device != parameter.device:
+                if type(key) is str and is_tensor(value) and value.device != parameter.device and not _may_stay(key, value):
                     found.append((parameter, entries, key, value))
     return found
+
+
+def _may_stay(key: str, value: torch.Tensor) -> bool:
+    """Return whether state may be on another device than its parameter: a number on the CPU meets tensors on any GPU.
+
+    Adam keeps `step` there, NAdam `mu_product` too.
+    """
+    return key == "step" or (value.dim() == 0 and value.device.type == "cpu")
 
 
 def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> bool:
