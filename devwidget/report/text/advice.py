@@ -1,4 +1,4 @@
-"""What to change about a DataParallel call, or a step that found no room, with numbers; each only where it applies."""
+"""Other devices for a DataParallel call, and what to change about a step that found no room; each only where it applies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from devwidget.records.device import DeviceId
 from devwidget.records.memory import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
-from devwidget.report.style.words import device_list
 from devwidget.views.parallel import ParallelCall
 
 WORTH_A_WORD = 1024**2
@@ -29,95 +28,10 @@ class Advice:
 
 
 def parallel_advice(call: ParallelCall) -> tuple[Advice, ...]:
-    """All that applies, the largest gain first."""
+    """Devices that would serve better. Findings say what else costs time or memory."""
     if not call.replicas:
         return ()
-    return tuple(found for look in _LOOKS for found in look(call))
-
-
-def _short_batch(call: ParallelCall) -> Iterator[Advice]:
-    if not call.idle or not call.samples:
-        return
-    count, part = len(call.call.device_ids), call.replicas[0].samples
-    text = say(
-        "{samples} use {busy} of {count} GPUs; {idle} got none. A batch of {sizes} uses all of them.",
-        samples=count_words(call.samples, "sample"),
-        busy=len(call.replicas),
-        count=count,
-        idle=device_list(call.idle),
-        sizes=_multiples_words(call.samples, count),
-    )
-    if call.samples > count:
-        text = say("torch splits the batch into chunks of {part}, so {text}", part=part, text=text)
-    yield Advice("batch", text[0].upper() + text[1:])
-
-
-def _uneven_batch(call: ParallelCall) -> Iterator[Advice]:
-    samples = [replica.samples for replica in call.replicas]
-    if call.idle or min(samples) > 0.75 * max(samples) or not min(samples):
-        return
-    last, count = call.replicas[samples.index(min(samples))], len(samples)
-    text = say(
-        "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is split evenly. If this"
-        " was the last batch of an epoch, use `DataLoader(drop_last=True)`.",
-        device=last.device,
-        samples=count_words(min(samples), "sample"),
-        most=max(samples),
-        sizes=_multiples_words(call.samples, count),
-    )
-    yield Advice("batch", text)
-
-
-def _multiples_words(samples: int, count: int) -> str:
-    below, above = samples // count * count, -(-samples // count) * count
-    sizes = [str(size) for size in dict.fromkeys((below, above)) if size]
-    if len(sizes) == 1:
-        return sizes[0]
-    return say("{first} or {second}", first=sizes[0], second=sizes[1])
-
-
-def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
-    if not call.trains or call.gathered_bytes < WORTH_A_WORD:
-        return
-    numbers = [piece for piece in call.replicas[0].outputs if not piece.shape]
-    whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, count_words(len(call.replicas), "number")
-    if numbers:
-        text = say(
-            "`forward` returns the loss and other outputs: {whole} are gathered on {point}. Return only `{name}`; then"
-            " {count} are gathered instead of {whole}.",
-            whole=whole,
-            point=point,
-            name=numbers[0].name,
-            count=count,
-        )
-        yield Advice("loss", text)
-        return
-    parts = "equal" if len({replica.samples for replica in call.replicas}) == 1 else "unequal"
-    text = say(
-        "Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and the"
-        " loss is computed on the GPU that has the outputs.",
-        count=count,
-        point=point,
-        whole=whole,
-    )
-    if parts != "equal":
-        text = say(
-            "{first} {second}",
-            first=text,
-            second=say("The chunks of this batch differ in size: weight each mean by its number of samples."),
-        )
-    yield Advice("loss", text, _LOSS_INSIDE)
-
-
-_LOSS_INSIDE = """class WithLoss(nn.Module):
-    def __init__(self, model, loss_fn):
-        super().__init__()
-        self.model, self.loss_fn = model, loss_fn
-
-    def forward(self, x, target):
-        return self.loss_fn(self.model(x), target)
-
-loss = nn.DataParallel(WithLoss(model, loss_fn))(x, target).mean()"""
+    return (*_other_gather_point(call), *_larger_first(call))
 
 
 def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
@@ -163,24 +77,6 @@ def _room_on(call: ParallelCall, device: DeviceId) -> int:
     if known is not None:
         return known.total - known.others
     return 0
-
-
-def _distributed_instead(call: ParallelCall) -> Iterator[Advice]:
-    copied = call.copied_bytes - sum(replica.buffer_bytes for replica in call.replicas)
-    if not call.trains or copied < WORTH_A_WORD:
-        return
-    text = say(
-        "`DistributedDataParallel` runs one process per GPU, and each process keeps its copy of the model. This avoids"
-        " copying {size} of parameters at every forward and gathering outputs, and gradients are averaged while backward"
-        " runs.",
-        size=format_bytes(copied),
-    )
-    yield Advice("ddp", text)
-
-
-_LOOKS: tuple[Callable[[ParallelCall], Iterator[Advice]], ...] = (
-    _short_batch, _uneven_batch, _loss_inside, _other_gather_point, _larger_first, _distributed_instead,
-)  # fmt: skip
 
 
 _ROUNDED = 0.99

@@ -70,12 +70,27 @@ def _gathered(trace: Trace, call: DataParallelCall, replicas: list[Replica]) -> 
         ),
         why=Message("DataParallel gathers the outputs of all replicas on one GPU, where the loss is computed"),
         fixes=[
-            Fix(Message("compute the loss in `forward` and return it, so that only the losses are gathered"), "", "likely"),
+            Fix(
+                Message("compute the loss in `forward` and return it, so that only the losses are gathered"),
+                _WITH_LOSS,
+                "likely",
+            ),
             Fix(Message("use DistributedDataParallel, which gathers no outputs"), "", "choice"),
         ],
         cause=f"gathered {call.wrapper}",
         severity="info",
     )
+
+
+_WITH_LOSS = """class WithLoss(nn.Module):
+    def __init__(self, model, loss_fn):
+        super().__init__()
+        self.model, self.loss_fn = model, loss_fn
+
+    def forward(self, x, target):
+        return self.loss_fn(self.model(x), target)
+
+loss = nn.DataParallel(WithLoss(model, loss_fn))(x, target).mean()"""
 
 
 def _list_peaks(trace: Trace, call: DataParallelCall, replicas: list[Replica]) -> dict[DeviceId, int]:
