@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.data_parallel.originals import find_assignment, find_stored
 from devwidget.capture.data_parallel.outputs import describe_unjoined
 from devwidget.capture.modules import is_module, own, own_tensors, registered_entries, walk_modules
@@ -27,7 +28,6 @@ from devwidget.capture.object_fields import (
     is_scalar,
     items_of,
     key_text,
-    module_name,
     parts_of,
 )
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -189,14 +189,9 @@ def explain_too(state: RecordingState, fault: Fault) -> None:
 
 def tensor_in(model: nn.Module, site: Site | None) -> str:
     """Return how the method at a line can write a parameter of its module: `embed.weight`."""
-    method = site.function if site is not None else "forward"
-    users = [part for _, part in walk_modules(model) if not module_name(type(part)).startswith("torch.")]
-    owners = [part for part in users if find_class_attribute(type(part), method)]
-    for part in (*owners, model):
-        code = getattr(find_class_attribute(type(part), method), "__code__", None)
-        if code is None or site is None or code.co_filename == site.file:
-            for path, _ in deep_tensors(part):
-                return path.removeprefix(".")
+    for part in (*owners_at(model, site), model):
+        for path, _ in deep_tensors(part):
+            return path.removeprefix(".")
     return "weight"
 
 
@@ -213,8 +208,7 @@ class FailedReplica(NamedTuple):
         module: path of the module that failed.
         site: the user's line that failed.
         error: its text.
-        caller: the caller, whose frame leads to inputs that are older than the recording.
-        find_built: finds the line that built the wrapper.
+        caller: the caller, whose frame leads to inputs and wrappers that are older than the recording.
     """
 
     number: int
@@ -222,7 +216,6 @@ class FailedReplica(NamedTuple):
     site: Site | None
     error: str
     caller: FrameType | None
-    find_built: Callable[[], Site | None]
 
 
 def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tuple[Any, Any], failed: FailedReplica) -> None:
@@ -236,7 +229,7 @@ def blame_cut(state: RecordingState, wrapper: nn.DataParallel[Any], inputs: tupl
     if "missing" in failed.error and 0 < batch <= failed.number * math.ceil(batch / replicas):
         detail, operand = TooFewSamples(batch, replicas), _describe_input(state, whole[0], failed.caller)
         path = state.tracker.path_of(wrapper)
-        write_fault(state, "io", path, None, failed.error, detail, (operand,), failed.find_built())
+        write_fault(state, "io", path, None, failed.error, detail, (operand,), built_at(wrapper, state, failed.caller))
         return
     is_of_devices = "same device" in failed.error
     words = _WORDS.findall(failed.site.text) if failed.site is not None else ()
@@ -278,11 +271,13 @@ def _blame_kept(
     return False
 
 
-def owners_at(model: nn.Module, site: Site) -> list[nn.Module]:
+def owners_at(model: nn.Module, site: Site | None) -> list[nn.Module]:
     """Return modules whose class has the method at a line."""
-    found = []
+    if site is None:
+        return []
+    place, found = (site.file, site.function, site.line), []
     for _, part in walk_modules(model):
-        if any(has_line(each.__code__, site.file, site.function, site.line) for each in classes.functions_of(type(part))):
+        if any(has_line(each.__code__, *place) for each in classes.functions_of(type(part))):
             found.append(part)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from devwidget.capture.object_fields import (
     class_name,
@@ -17,14 +17,8 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.tensors import DEEPEST, is_tensor
 from devwidget.records.fault_details import NotJoined
 
-
-class Unjoined(NamedTuple):
-    """One output that cannot be joined, with fields as in `NotJoined`."""
-
-    name: str
-    problem: Any
-    first: str
-    other: str = ""
+_Unjoined = tuple[str, Any, str, str]
+"""An output that cannot be joined: its name, then the fields `problem`, `first` and `other` of `NotJoined`."""
 
 
 def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type, given: str) -> NotJoined | None:
@@ -41,54 +35,46 @@ def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type, given: str)
     if not found:
         return None
     _, problem, first, other = found[0]
-    names = tuple(each.name for each in found if each.problem == problem)
+    names = tuple(name for name, each, *_ in found if each == problem)
     return NotJoined(class_name(owner), names, problem, first, other, given)
 
 
-def _find_unjoined(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[Unjoined]:
+def _find_unjoined(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[_Unjoined]:
     first = values[0]
     if first is None or not depth:
         return
     different = next((each for each in values if is_tensor(each) is not is_tensor(first)), None)
     if different is not None:
-        yield Unjoined(name, "class", class_name(type(different if is_tensor(first) else first)))
+        yield name, "class", class_name(type(different if is_tensor(first) else first)), ""
     elif is_tensor(first):
         yield from _find_odd_shape(values, name, dim)
-    elif is_a(first, dict):
-        yield from _find_in_dicts(values, name, dim, depth)
-    elif is_a(first, (list, tuple)):
-        yield from _find_in_lists(values, name, dim, depth)
+    elif is_a(first, (dict, list, tuple)):
+        yield from _find_in_parts(values, name, dim, depth)
     elif is_scalar(first) or not any(each == "__iter__" for each, _ in class_values(type(first), object)):
-        yield Unjoined(name, "class", class_name(type(first)))
+        yield name, "class", class_name(type(first)), ""
 
 
-def _find_odd_shape(values: Sequence[Any], name: str, dim: int) -> Iterator[Unjoined]:
+def _find_odd_shape(values: Sequence[Any], name: str, dim: int) -> Iterator[_Unjoined]:
     shapes = [list(each.shape) for each in values]
     kept = [[size for axis, size in enumerate(shape) if axis != dim % max(1, len(shape))] for shape in shapes]
     for shape, rest in zip(shapes, kept, strict=True):
         if rest != kept[0] or len(shape) != len(shapes[0]):
-            yield Unjoined(name, "shape", str(shapes[0]), str(shape))
+            yield name, "shape", str(shapes[0]), str(shape)
             return
 
 
-def _find_in_dicts(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[Unjoined]:
-    items = [items_of(each) or [] for each in values]
+def _find_in_parts(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[_Unjoined]:
+    is_list = is_a(values[0], (list, tuple))
+    items = [list(enumerate(parts_of(each))) if is_list else items_of(each) or [] for each in values]
     if not all(is_scalar(key) for pairs in items for key, _ in pairs):  # the hash of an object is the user's code
         return
-    dicts = list(map(dict, items))
-    for each in dicts:
-        if each.keys() != dicts[0].keys():
-            yield Unjoined(name, "keys", ", ".join(map(key_text, dicts[0])), ", ".join(map(key_text, each)))
+    first, *others = parts = list(map(dict, items))
+    for each in others:
+        if is_list and len(each) != len(first):
+            yield name, "length", str(len(first)), str(len(each))
             return
-    for key in dicts[0]:
-        yield from _find_unjoined([each[key] for each in dicts], f"{name}[{key_text(key)}]", dim, depth - 1)
-
-
-def _find_in_lists(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[Unjoined]:
-    lists = [list(parts_of(each)) for each in values]
-    for each in lists:
-        if len(each) != len(lists[0]):
-            yield Unjoined(name, "length", str(len(lists[0])), str(len(each)))
+        if each.keys() != first.keys():
+            yield name, "keys", ", ".join(map(key_text, first)), ", ".join(map(key_text, each))
             return
-    for index, parts in enumerate(zip(*lists, strict=True)):
-        yield from _find_unjoined(parts, f"{name}[{index}]", dim, depth - 1)
+    for key in first:
+        yield from _find_unjoined([each[key] for each in parts], f"{name}[{key_text(key)}]", dim, depth - 1)

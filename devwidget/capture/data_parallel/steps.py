@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.data_parallel import faults
-from devwidget.capture.data_parallel.constructions import built_at, first_misplaced, report_misplaced
+from devwidget.capture.data_parallel.constructions import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.faults import ScatterOffsets, arguments_by_name, by_name, named_arguments
 from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
 from devwidget.capture.data_parallel.originals import runs_original
@@ -89,14 +89,14 @@ class Worker:
             raise
 
     def _blame_cut(self, error: Exception) -> None:
-        state, caller = self._state, self._call.caller
-        site, find_built = faults.innermost_site(error.__traceback__), lambda: built_at(self._wrapper, state, caller)
-        failed = faults.FailedReplica(self._number, state.tracker.failed, site, error_text(error), caller, find_built)
-        faults.blame_cut(state, self._wrapper, self._inputs, failed)
+        module, site = self._state.tracker.failed, faults.innermost_site(error.__traceback__)
+        failed = faults.FailedReplica(self._number, module, site, error_text(error), self._call.caller)
+        faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
 
     def _explain_fault(self, frame: FrameType, fault: Fault) -> None:
         """Explain a misplaced tensor that the replica met in the original module, or got from it."""
-        frames = list(itertools.takewhile(lambda each: each.f_code is not Worker.__call__.__code__, _callers(frame)))
+        own = Worker.__call__.__code__
+        frames = [each for _, each in itertools.takewhile(lambda place: place[1].f_code is not own, stack(frame))]
         if runs_original(frames, self._wrapper.module):
             codes = [each.f_code for each in frames]
             faults.blame_stored(self._state, self._wrapper, fault, lambda code, _: is_among(code, codes))
@@ -112,10 +112,6 @@ class Worker:
                 samples, replicas = max(shape[0] if shape else 0 for _, shape in whole), len(self._call.devices)
                 faults.not_cut(self._state, mine[0].module, mine[0].site, mine[0].error, name, value, samples, replicas,
                                tuple(fault.number for fault in mine))  # fmt: skip
-
-
-def _callers(frame: FrameType) -> Iterator[FrameType]:
-    return (each for _, each in stack(frame))
 
 
 def watch_wrappers(state: RecordingState, undo: Undo) -> None:
@@ -232,10 +228,9 @@ class WrapperWatch:
                 return original(workers, *given)
         except AssertionError as error:  # the parts of the inputs are not as many as the replicas
             if not any(run.thread for run in self.call.runs):
-                state, caller = self._state, self.call.caller
-                path, find_built = state.tracker.path_of(self._wrapper.module), lambda: built_at(self._wrapper, state, caller)
-                failed = faults.FailedReplica(0, path, to_site(self.call.site), error_text(error), caller, find_built)
-                faults.blame_cut(state, self._wrapper, self._inputs, failed)
+                path = self._state.tracker.path_of(self._wrapper.module)
+                failed = faults.FailedReplica(0, path, to_site(self.call.site), error_text(error), self.call.caller)
+                faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
             raise
 
     def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:

@@ -12,7 +12,6 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.explain.error_context import ErrorContext
-from devwidget.capture.explain.library_frames import built_at
 from devwidget.capture.explain.traceback_frames import FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.explain.unwatched_calls import IN_LOADER
 from devwidget.capture.object_fields import is_a
@@ -37,15 +36,14 @@ def from_replica(context: ErrorContext) -> None:
     if caught is None or not is_a(wrapper, nn.DataParallel):
         return
     site = worker_site(context)
-    owners = faults.owners_at(wrapper.module, site) if site is not None else []
+    owners = faults.owners_at(wrapper.module, site)
     module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
-        first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
-        detail = NoParameters(first)
+        detail = NoParameters(faults.tensor_in(wrapper.module, site))
         faults.write_fault(context.state, "replica", module, site, caught[1], detail)
         return
     text, caller = message(context.raised).strip().splitlines()[-1], context.caller_of(context.frames[0])
-    failed = faults.FailedReplica(int(caught[2]), module, site, text, caller, lambda: built_at(context, wrapper))
+    failed = faults.FailedReplica(int(caught[2]), module, site, text, caller)
     if not _blame_stored(context, wrapper, failed):
         faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
 
@@ -76,8 +74,8 @@ def from_wrapper(context: ErrorContext) -> None:
         faults.check_outputs(context.state, wrapper, inputs, outputs)
     elif variables.get("replicas") is not None:
         caller = context.caller_of(frame)
-        path, find_built = context.state.tracker.path_of(wrapper.module), lambda: built_at(context, wrapper)
-        failed = faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text, caller, find_built)
+        path = context.state.tracker.path_of(wrapper.module)
+        failed = faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text, caller)
         faults.blame_cut(context.state, wrapper, inputs, failed)
 
 
