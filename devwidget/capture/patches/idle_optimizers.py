@@ -18,11 +18,11 @@ from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.snapshot.optimizer_state import parameters_of
+from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.tensors import gradient_of, is_tensor
+from devwidget.capture.tensors import gradient_of
 from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Operand
@@ -102,7 +102,7 @@ class IdleOptimizers:
         This is a model with the same shapes. Else the line that built the optimizer must name the parameters of a model, and
         no model may be trained: if one is, another may be left out on purpose.
         """
-        shapes = [each.shape for each in _tensors_of(optimizer)]
+        shapes = [each.shape for each in tensors_of(optimizer)]
         for root in roots:
             if [each.shape for _, each in named_tensors(root, "_parameters")] == shapes:
                 return root
@@ -129,11 +129,7 @@ def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
 
 def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
     with torch_internals.DisableTorchFunction():  # function modes must not see our reads
-        return any(gradient_of(each) is not None for each in _tensors_of(optimizer))
-
-
-def _tensors_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [each for each in parameters_of(optimizer) if is_tensor(each)]
+        return any(gradient_of(each) is not None for each in tensors_of(optimizer))
 
 
 def _list_with_gradients(root: nn.Module) -> list[tuple[str, torch.Tensor]]:

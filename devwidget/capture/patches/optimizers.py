@@ -27,7 +27,7 @@ from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.snapshot.optimizer_state import parameters_of
+from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
 from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import find_construction
@@ -188,10 +188,7 @@ class _OptimizerWatch:
         site = built.site if built is not None else None
         check_state(state, optimizer, site, frame, self._begun.setdefault(optimizer, state.log.number()))
         self.missing.mark_trained(parameters_of(optimizer))
-        if built is not None:
-            self._check_groups(optimizer, built, frame)
-        elif optimizer not in self._older:
-            self._check_older(optimizer, frame)
+        self._check_groups(optimizer, built, frame)
         if not has_closure:  # which may compute the gradients
             self._idle.check_step(optimizer, to_site(site), frame)
         untrained.check_coverage(state, optimizer, self.missing)
@@ -200,59 +197,35 @@ class _OptimizerWatch:
         if not self._state.is_elsewhere():
             self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
 
-    def _check_groups(self, optimizer: torch.optim.Optimizer, built: _Construction, frame: FrameType) -> None:
+    def _check_groups(self, optimizer: torch.optim.Optimizer, built: _Construction | None, frame: FrameType) -> None:
         """Report parameters with a gradient that are in no group, and would be if the optimizer were built now."""
         state, mine = self._state, {id(parameter) for parameter in parameters_of(optimizer)}
-        frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
+        lacking, of_loss = _list_lacking(state, mine), _list_of_loss(state, mine)
+        if optimizer in self._older or not (lacking or of_loss):
+            return
         late: _NamedParameters = []
-        reason: MissingReason = "loss"
-        for name, parameter in _list_lacking(state, mine):
-            is_frozen = id(parameter) in frozen
-            if (is_frozen or _is_younger(state, parameter, built.number)) and built.would_give(parameter):
-                late.append((name, parameter))
-                reason = "frozen" if is_frozen or reason == "frozen" else "younger"
-        if not late:
-            late = _list_replaced(state, optimizer, _list_lacking(state, mine))
-            reason = "younger" if late else "loss"
-        lacking = [*late, *_list_of_loss(state, mine)]
-        if lacking:
-            self._add_missing(optimizer, lacking, reason, to_site(built.site), frame)
-
-    def _check_older(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> None:
-        """Report older parameters that an optimizer lacks, if its line passed it all parameters of a module.
-
-        An older optimizer may train them without a step in the recording.
-        """
-        mine = {id(parameter) for parameter in parameters_of(optimizer)}
-        lacking, of_loss = _list_lacking(self._state, mine), _list_of_loss(self._state, mine)
-        if not lacking and not of_loss:
-            return
-        self._older[optimizer] = True  # much is looked at: once is enough
-        if not mark_reachable(frame, self.missing):
-            return
-        site, late = find_construction(user_frames(frame), optimizer), _list_replaced(self._state, optimizer, lacking)
         reason: MissingReason = "younger"
-        if site is None:
-            of_loss = []
-        elif not late and untrained.trains_model(self._state, optimizer):
-            given = _list_given_whole(frame, site)
-            late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
-            reason = "frozen or younger" if "requires_grad" in site.text else "younger"
+        if built is not None:
+            site = to_site(built.site)
+            late, reason = _list_younger(state, built, lacking)
+        else:  # much is looked at: once is enough
+            self._older[optimizer] = True
+            if not mark_reachable(frame, self.missing):  # an older optimizer may train them without a step in the recording
+                return
+            site = find_construction(user_frames(frame), optimizer)
+            if site is None:
+                of_loss = []
+            elif untrained.trains_model(state, optimizer):
+                given = _list_given_whole(frame, site)
+                late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
+                reason = "frozen or younger" if "requires_grad" in site.text else "younger"
+        if not late:
+            late, reason = _list_replaced(state, optimizer, lacking), "younger"
         if late or of_loss:
-            self._add_missing(optimizer, [*late, *of_loss], reason if late else "loss", site, frame)
-
-    def _add_missing(
-        self,
-        optimizer: torch.optim.Optimizer,
-        lacking: _NamedParameters,
-        reason: MissingReason,
-        built: Site | None,
-        frame: FrameType,
-    ) -> None:
-        detail = MissingParameters(class_name(type(optimizer)), reason)
-        operands = tuple(describe_operand(name, parameter) for name, parameter in lacking)
-        fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
-        self.missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in lacking))
+            detail = MissingParameters(class_name(type(optimizer)), reason if late else "loss")
+            operands = tuple(describe_operand(name, parameter) for name, parameter in (*late, *of_loss))
+            fault = make_fault(state, frame, "optimizer", "", operands, detail, site)
+            self.missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in (*late, *of_loss)))
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
@@ -344,7 +317,7 @@ def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lack
     registered = {
         id(each) for _, module in state.tracker.list_modules() for _, each in registered_entries(module, "_parameters")
     }
-    tensors = [each for each in parameters_of(optimizer) if is_tensor(each)]
+    tensors = tensors_of(optimizer)
     lost = [each for each in tensors if id(each) not in registered and gradient_of(each) is None]
     if len(lost) == len(tensors) or [_form(each) for each in lost] != [_form(each) for _, each in lacking]:
         return []
@@ -365,6 +338,17 @@ def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
     return lacking
 
 
-def _is_younger(state: RecordingState, parameter: torch.Tensor, number: int) -> bool:
-    known = state.births.find_birth(parameter)
-    return known is not None and known.find_root().number > number
+def _list_younger(
+    state: RecordingState, built: _Construction, lacking: _NamedParameters
+) -> tuple[_NamedParameters, MissingReason]:
+    """Return parameters that were created or unfrozen after the optimizer, and that its line would pass to it now."""
+    frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
+    late: _NamedParameters = []
+    reason: MissingReason = "younger"
+    for name, parameter in lacking:
+        root = state.births.find_root(parameter)
+        is_younger = root is not None and root.number > built.number
+        if (is_younger or id(parameter) in frozen) and built.would_give(parameter):
+            late.append((name, parameter))
+            reason = "frozen" if id(parameter) in frozen else reason
+    return late, reason

@@ -18,12 +18,12 @@ from devwidget.capture.patches.untrained import make_fault
 from devwidget.capture.patching.global_hooks import STEP_BEGINS
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.snapshot.optimizer_state import innermost_optimizer, parameters_of
+from devwidget.capture.snapshot.optimizer_state import innermost_optimizer, tensors_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.frames import name_in
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import USER, stack, user_frames
-from devwidget.capture.tensors import gradient_of, is_tensor
+from devwidget.capture.tensors import gradient_of
 from devwidget.capture.undo import Undo
 from devwidget.records.fault_details import OtherSchedule
 from devwidget.records.trace import Fault
@@ -89,20 +89,16 @@ def _is_being_built(frame: FrameType) -> bool:
     return any(each.f_code.co_name == "__init__" for _, each in library)
 
 
-def _tensors_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    return [each for each in parameters_of(optimizer) if is_tensor(each)]
-
-
 def _share(one: torch.optim.Optimizer, other: torch.optim.Optimizer) -> bool:
-    ids = set(map(id, _tensors_of(one)))
-    return any(id(each) in ids for each in _tensors_of(other))
+    ids = set(map(id, tensors_of(one)))
+    return any(id(each) in ids for each in tensors_of(other))
 
 
 def _look_alike(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> bool:
     """Return whether one optimizer may be an earlier form of the other, whose parameters get no gradients."""
-    shapes = [each.shape for each in _tensors_of(old)]
-    is_idle = all(gradient_of(each) is None for each in _tensors_of(old))
-    return type(old) is type(new) and is_idle and shapes == [each.shape for each in _tensors_of(new)]
+    shapes = [each.shape for each in tensors_of(old)]
+    is_idle = all(gradient_of(each) is None for each in tensors_of(old))
+    return type(old) is type(new) and is_idle and shapes == [each.shape for each in tensors_of(new)]
 
 
 def _is_named(frame: FrameType, optimizer: torch.optim.Optimizer) -> bool:

@@ -11,6 +11,7 @@ import torch
 from devwidget.capture.object_fields import dict_of, format_value, is_a, items_of, parts_of
 from devwidget.capture.snapshot.attribute_search import AttributeSearch, Found
 from devwidget.capture.snapshot.tensor_reader import TensorReader
+from devwidget.capture.tensors import is_tensor
 from devwidget.records.snapshot import TensorFacts
 
 
@@ -54,6 +55,11 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """Yield the parameters of an optimizer."""
     return (parameter for group in groups_of(innermost_optimizer(optimizer)) for parameter in parts_of(group.get("params")))
+
+
+def tensors_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters that are tensors."""
+    return [each for each in parameters_of(optimizer) if is_tensor(each)]
 
 
 def innermost_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

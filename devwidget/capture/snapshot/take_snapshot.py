@@ -14,9 +14,9 @@ from devwidget.capture.modules import ModuleTree, named_tensors
 from devwidget.capture.object_fields import class_name, module_name
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.module_reader import ModuleReader
-from devwidget.capture.snapshot.optimizer_state import parameters_of, read_optimizer
+from devwidget.capture.snapshot.optimizer_state import read_optimizer, tensors_of
 from devwidget.capture.snapshot.tensor_reader import join_notes
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.tensors import is_parameter
 from devwidget.capture.undo import paused_gc
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message
@@ -71,7 +71,7 @@ def _is_of_another_model(optimizer: torch.optim.Optimizer, model: nn.Module) -> 
     An optimizer may keep float32 copies of half precision parameters, so the dtypes must be the same.
     """
     own = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
-    given = [each for each in parameters_of(optimizer) if is_tensor(each)]
+    given = tensors_of(optimizer)
     ids = {id(parameter) for parameter in own}
     is_torch = module_name(type(optimizer)).startswith("torch.optim.") and all(map(is_parameter, given))
     dtypes = {each.dtype for each in given}
