@@ -1,4 +1,4 @@
-"""Values that the host reads: how a program uses them, and sums that can be read once after their loop."""
+"""Values that the host reads, and how a program uses them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, targets_of
-from devwidget.rules.edits.draft import Draft
+from devwidget.records.syntax import name_of_called
 from devwidget.rules.edits.source_file import Code, code_at, own_lines
 
 _PRINTS = frozenset({
@@ -135,121 +134,4 @@ def _is_formatting(node: ast.AST) -> bool:
     match node:
         case ast.BinOp(left=ast.Constant(value=str()), op=ast.Mod()):
             return True
-    return False
-
-
-def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
-    """Turn `total += loss.item()` into `total += loss.detach()`, and read the total after the loop.
-
-    The draft stays empty if the loop itself reads the total, or another line assigns to it.
-    """
-    code, name = draft.code, _kept_in(statement)
-    loop = _loop_that_keeps(code, statement, name)
-    reads = []
-    for node in code.alike(statement, expression):
-        value = _read_by(node)
-        if value is not None:
-            reads.append((node, value))
-    if loop is None or len(reads) != 1:
-        return
-    node, value = reads[0]
-    if not _is_plain(code, statement, node) or not _imports_torch(code):
-        return
-    draft.replace(node, f"{code.text(value).removesuffix('.detach()')}.detach()")
-    if isinstance(statement, ast.Expr):  # losses.append(...)
-        total = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
-    else:
-        total = f"torch.as_tensor({name}).item()"
-    draft.insert_below(loop, f"{name} = {total}")
-
-
-def _kept_in(statement: ast.stmt) -> str:
-    """The variable of `total += ...` or `losses.append(...)`; "" for other statements."""
-    match statement:
-        case ast.AugAssign(op=ast.Add(), target=ast.Name(id=name)):
-            return name
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)))):
-            return name
-    return ""
-
-
-def _read_by(node: ast.expr) -> ast.expr | None:
-    """`loss` of `loss.item()` and `float(loss)`."""
-    match node:
-        case ast.Call(func=ast.Attribute(attr="item", value=value), args=[]):
-            return value
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Name() | ast.Attribute() | ast.Call() as value]):
-            return value
-    return None
-
-
-def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
-    """Whether only arithmetic separates the value from the sum or list, so that a tensor works as well as a number."""
-    match statement:
-        case ast.AugAssign(value=kept) | ast.Expr(value=ast.Call(args=[kept, *_])):
-            pass
-        case _:
-            return False
-    while node is not kept:
-        outer = code.parents.get(node)
-        if not isinstance(outer, ast.BinOp):
-            return False
-        node = outer
-    return True
-
-
-def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | ast.While | None:
-    """The outermost loop below the one line that starts the sum or list, if nothing in the loop reads it."""
-    scope = code.scope(statement)
-    begun = [each for each in _assigning(code, scope, name) if each is not statement]
-    if len(begun) != 1 or not _begins(begun[0]):
-        return None
-    loop = None
-    for each in code.around(statement):
-        if each is scope or begun[0] in ast.walk(each):
-            break
-        if isinstance(each, ast.For | ast.While):
-            loop = each
-    if loop is None or loop.lineno <= begun[0].lineno:
-        return None
-    reads = set(ast.walk(loop)) - set(ast.walk(statement))
-    for node in ast.walk(code.tree):
-        if not isinstance(node, ast.Name) or node.id != name:
-            continue
-        if node in reads or code.scope(node) is not scope:  # another function may read it at any time
-            return None
-    return loop
-
-
-def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
-    for each in ast.walk(scope):
-        if isinstance(each, ast.stmt) and any(
-            isinstance(target, ast.Name) and target.id == name for target in targets_of(each)
-        ):
-            yield each
-
-
-def _begins(statement: ast.stmt) -> bool:
-    """`total = 0.0`, `losses = []`, `total, count = 0.0, 0`."""
-    if not isinstance(statement, ast.Assign):
-        return False
-    if isinstance(statement.value, ast.Tuple):
-        return all(map(_is_start, statement.value.elts))
-    return _is_start(statement.value)
-
-
-def _is_start(value: ast.expr) -> bool:
-    match value:
-        case ast.List(elts=[]):
-            return True
-        case ast.Constant(value=number):
-            return type(number) in (int, float)
-    return False
-
-
-def _imports_torch(code: Code) -> bool:
-    for node in ast.walk(code.tree):
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if alias.asname is None and alias.name.partition(".")[0] == "torch":
-                return True
     return False

@@ -19,7 +19,7 @@ from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
-from devwidget.rules.host_reads import loop_over, read_after_loop, uses_of
+from devwidget.rules.host_reads import loop_over, uses_of
 from devwidget.rules.registry import rule
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
@@ -239,8 +239,7 @@ def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Fixes for a value that can be read later."""
     if "keeps" in uses:
         words = Message("keep sums and lists on the GPU with `.detach()` instead of `.item()`, and read them once per epoch")
-        kept = mended(wait.site, words, lambda draft, statement: read_after_loop(draft, statement, wait.expression))
-        yield kept or Fix(words, "", "likely")
+        yield Fix(words, "", "likely")
     elif "prints" in uses:
         yield Fix(Message("print or log it every few steps"), "", "likely")
     elif "branches" in uses or wait.call == "__bool__":
