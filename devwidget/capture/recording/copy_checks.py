@@ -63,8 +63,6 @@ def checksum_tensor(tensor: torch.Tensor) -> int:
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).view(-1)
-    else:
-        flat = flat
     total: torch.Tensor | None = None
     raw = flat.view(torch.uint8)
     for start in range(0, raw.numel(), _CHUNK):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -29,25 +30,18 @@ def _same_members(now: set[Any], before: set[Any]) -> bool:
     return len(now) == len(before) and set(map(id, now)) == set(map(id, before))
 
 
-def _write_entries(owner: Any, entries: dict[Any, Any]) -> None:
-    dict.clear(owner)
-    dict.update(owner, entries)  # of an exact dict, so that neither hashes nor `__eq__` of the keys are asked
+def _make_writer(clear: Callable[[Any], object], fill: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
+    def write(owner: Any, content: Any) -> None:
+        clear(owner)
+        fill(owner, content)
+
+    return write
 
 
 def _write_pairs(base: Any, owner: Any, pairs: list[tuple[Any, Any]]) -> None:
     base.clear(owner)
     for key, value in pairs:
         base.__setitem__(owner, key, value)
-
-
-def _write_set(owner: Any, members: set[Any]) -> None:
-    set.clear(owner)
-    set.update(owner, members)
-
-
-def _write_deque(owner: Any, items: list[Any]) -> None:
-    deque.clear(owner)
-    deque.extend(owner, items)
 
 
 def _write_list(owner: Any, items: list[Any]) -> None:
@@ -59,14 +53,19 @@ def _make_pairs_keeper(base: Any) -> Keeper:
     return Keeper(lambda owner: list(base.items(owner)), write, _same_pairs, chain.from_iterable)
 
 
-_ENTRIES = Keeper(dict.copy, _write_entries, _same_entries, lambda before: chain(before, before.values()))
+_ENTRIES = Keeper(
+    dict.copy,
+    _make_writer(dict.clear, dict.update),  # from an exact dict, so that neither hashes nor `__eq__` of the keys are asked
+    _same_entries,
+    lambda before: chain(before, before.values()),
+)
 _KINDS: tuple[tuple[type, Keeper], ...] = (
     (OrderedDict, _make_pairs_keeper(OrderedDict)),
     (dict, _make_pairs_keeper(dict)),
     (list, Keeper(lambda owner: list.__getitem__(owner, ALL), _write_list, _same_items, iter)),
     (tuple, Keeper(lambda owner: tuple.__getitem__(owner, ALL), parts=iter)),
-    (deque, Keeper(lambda owner: list(deque.__iter__(owner)), _write_deque, _same_items, iter)),
-    (set, Keeper(lambda owner: set().union(owner), _write_set, _same_members, iter)),
+    (deque, Keeper(lambda owner: list(deque.__iter__(owner)), _make_writer(deque.clear, deque.extend), _same_items, iter)),
+    (set, Keeper(lambda owner: set().union(owner), _make_writer(set.clear, set.update), _same_members, iter)),
     (frozenset, Keeper(lambda owner: set().union(owner), parts=iter)),
 )
 """Subclasses before their bases."""

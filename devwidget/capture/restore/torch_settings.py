@@ -66,14 +66,9 @@ def _switches_anywhere() -> Iterator[Switch]:
     for name in FLAGS:
         yield Switch(name, *_pair_functions(f"_get_{name}", f"_set_{name}"))
     for backend, operation in PRECISIONS:  # last: each sets the flags of old with it, which may refuse to be read then
-        yield Switch(f"precision of {backend} {operation}", *_precision_switch(backend, operation))
-
-
-def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    reader, writer = torch_internals.PRECISION_PAIR
-    return lambda: getattr(torch_internals.C, reader)(backend, operation), lambda value: getattr(torch_internals.C, writer)(
-        backend, operation, value
-    )
+        yield Switch(
+            f"precision of {backend} {operation}", *_pair_functions(*torch_internals.PRECISION_PAIR, backend, operation)
+        )
 
 
 def autocast_depth() -> int:
@@ -97,13 +92,13 @@ def _set_autocast_depth(depth: int) -> None:
         torch.autocast_increment_nesting()
 
 
-def _pair_functions(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _pair_functions(read: str, write: str, *which: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """Return the getter and setter of a setting in torch's C module, looked up at each call: not every build has them all."""
 
     def set_again(value: Any) -> None:
-        getattr(torch_internals.C, write)(*(value if type(value) is tuple else (value,)))
+        getattr(torch_internals.C, write)(*which, *(value if type(value) is tuple else (value,)))
 
-    return lambda: getattr(torch_internals.C, read)(), set_again
+    return lambda: getattr(torch_internals.C, read)(*which), set_again
 
 
 def _set_inference(mode: bool) -> None:
