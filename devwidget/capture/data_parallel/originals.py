@@ -7,7 +7,7 @@ the module that was wrapped.
 from __future__ import annotations
 
 import ast
-import functools
+import contextlib
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeGuard
@@ -17,23 +17,20 @@ from torch import nn
 from devwidget.capture.modules import is_module, own, walk_modules
 from devwidget.capture.object_fields import (
     copy_items,
-    fields_of,
     find_class_attribute,
     is_a,
     is_among,
     is_scalar,
-    items_of,
-    parts_of,
 )
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.site import Site
 from devwidget.records.syntax import names_in
 
-_DEEPEST = 4
+_DEEPEST = 6
 _MOST_OBJECTS = 10_000
 _REGISTERED = frozenset({"_parameters", "_buffers", "_modules"})
 
@@ -64,45 +61,28 @@ def find_stored(root: nn.Module, runs: Callable[[CodeType, str], bool]) -> Store
         for name, value in copy_items(own(part)):
             if name in _REGISTERED or is_scalar(value):
                 continue
-            codes = _codes_back(value, parts, _DEEPEST, set())
+            codes = _codes_back(value, parts)
             if any(runs(code, name) for code in codes):
                 return Stored(part, name, codes[0])
     return None
 
 
-def _codes_back(value: Any, parts: list[nn.Module], depth: int, seen: set[int]) -> list[CodeType]:
+def _codes_back(value: Any, parts: list[nn.Module]) -> list[CodeType]:
     """Return the functions through which a value leads to one of these modules, the outermost first; [] if it does not."""
-    if not depth or is_tensor(value) or is_scalar(value) or id(value) in seen or len(seen) > _MOST_OBJECTS:
-        return []
-    seen.add(id(value))
-    if is_module(value):
-        forward = find_class_attribute(type(value), "forward")
-        return _code_of(forward) if is_among(value, parts) else []
-    if type(value) is MethodType and is_among(value.__self__, parts):
-        return _code_of(value.__func__)
-    inner = [code for each in _held_by(value) for code in _codes_back(each, parts, depth - 1, seen)]
-    if inner and type(value) is FunctionType:
-        return [value.__code__, *inner]
-    return inner
+    codes: list[CodeType] = []
+    with contextlib.suppress(TooManyObjects):
+        for place in walk([("", value)], enter=_is_entered, most=_MOST_OBJECTS, deepest=_DEEPEST):
+            if is_among(place.value, parts):
+                holders = [each.value for each in place.way()][1:]
+                called = find_class_attribute(type(place.value), "forward")
+                if holders and type(holders[0]) is MethodType:
+                    called = holders[0].__func__
+                codes += [each.__code__ for each in (*reversed(holders), called) if type(each) is FunctionType]
+    return codes
 
 
-def _code_of(function: Any) -> list[CodeType]:
-    if type(function) is FunctionType:
-        return [function.__code__]
-    return []
-
-
-def _held_by(value: Any) -> Iterable[Any]:
-    """Return what a callable or a container refers to."""
-    if type(value) is FunctionType:
-        return [classes.cell_contents(cell) for cell in value.__closure__ or ()]
-    if type(value) is MethodType:
-        return [value.__self__]
-    if type(value) is functools.partial:
-        return [value.func, *value.args, *value.keywords.values()]
-    if is_a(value, (list, tuple)):
-        return parts_of(value)
-    return [each for _, each in items_of(value) or fields_of(value)]
+def _is_entered(value: Any) -> bool:
+    return not is_module(value) and not is_a(value, type)
 
 
 def runs_original(frames: Iterable[FrameType], root: nn.Module) -> bool:
