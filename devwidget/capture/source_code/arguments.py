@@ -11,10 +11,10 @@ import torch
 
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import is_among
-from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
-from devwidget.capture.source_code.stack import Owner, stack, user_frame
+from devwidget.capture.source_code.stack import Owner, is_users_code, stack, user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import arguments_in, name_of_called
 from devwidget.records.trace import Given, LeftOutDevice
@@ -33,7 +33,7 @@ def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
     names = code.co_varnames[: code.co_argcount]
     if names and _is_called_on(call, scope, locals_of(frame).get(names[0], UNKNOWN), code.co_name):
         names = names[1:]
-    elif not _is_written_as(scope.value(call.func), code):
+    elif not _is_written_as(call, scope, code):
         return None
     written = dict(zip(names, call.args, strict=False))
     return written | {str(keyword.arg): keyword.value for keyword in call.keywords}
@@ -56,9 +56,11 @@ def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
     return scope.value(call.func) is first
 
 
-def _is_written_as(called: Any, code: CodeType) -> bool:
-    """Return whether a function is the one that the user wrote, or its decorated form."""
-    return any(function.__code__ is code for function in list_written(called))
+def _is_written_as(call: ast.Call, scope: Scope, code: CodeType) -> bool:
+    """Return whether a function is the one that the user wrote, or its decorated form; for one of a library, by its name."""
+    if not is_users_code(code):
+        return name_of_called(call) == code.co_name
+    return any(function.__code__ is code for function in list_written(scope.value(call.func)))
 
 
 def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
@@ -83,18 +85,10 @@ def where_library_decides(frame: FrameType | None, device: torch.device) -> Left
     for owner, each in stack(frame):
         if owner is not Owner.LIBRARY or "device" not in _parameters(each.f_code):
             continue
-        value = locals_of(each).get("device")
-        if str(value).partition(":")[0] != device.type:
-            continue
-        above = user_frame(each.f_back)
-        call = running_node(above)
-        names = each.f_code.co_varnames[: each.f_code.co_argcount]
-        if not isinstance(call, ast.Call) or _has_stars(call) or name_of_called(call) != each.f_code.co_name:
-            continue
-        written = {*names[: len(call.args)], *(keyword.arg for keyword in call.keywords)}
-        site = to_site(site_of(above)) if above is not None else None
-        if "device" not in written and site is not None:
-            return LeftOutDevice(site, each.f_code.co_name, str(value))
+        value, written = str(locals_of(each).get("device")), arguments_of(each)
+        site = to_site(raw_site(user_frame(each.f_back)))
+        if site is not None and written is not None and "device" not in written and value.partition(":")[0] == device.type:
+            return LeftOutDevice(site, each.f_code.co_name, value)
     return None
 
 
