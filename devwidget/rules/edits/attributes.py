@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from devwidget.records.finding import Effect, Fix, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, targets_of
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Held
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.draft import Draft, fix
@@ -38,19 +38,17 @@ def register_attribute(held: Held, dtype: str = "float32") -> Iterator[Fix | Non
     """
     attribute = re.split(r"[.\[]", held.name)[0]
     at = code_at(held.assigned, f"self.{attribute}")
-    owner = at[0].owner(at[1]) if at is not None else None
-    if at is None or held.assigned is None:
+    if at is None:
         return
     code, statement = at
+    owner, value = code.owner(statement), getattr(statement, "value", None)
+    if value is None or len(targets_of(statement)) != 1:
+        return
     if held.how == "class attribute":
         yield _class_attribute(code, statement, owner, attribute)
+    elif not assigns_self_attribute(statement, attribute):
         return
-    value = getattr(statement, "value", None)
-    if value is None or not assigns_self_attribute(statement, attribute):
-        return
-    if len(targets_of(statement)) != 1:
-        return
-    if held.note:
+    elif held.note:
         yield _modules(code, owner, statement, attribute, held)
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
@@ -87,41 +85,29 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         else:
             new = f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})"
         draft.rewrite(each, new)
+    words = Message("register it as a buffer")
     if kind == "parameter":
         words = Message("register it as a parameter")
-    else:
-        words = Message("register it as a buffer")
-    found = fix(
-        Message("{registered} in `{method}`", registered=words, method=getattr(code.scope(statement), "name", "__init__")),
-        draft,
-        "sure",
-    )
+    method = getattr(code.scope(statement), "name", "__init__")
+    found = fix(Message("{registered} in `{method}`", registered=words, method=method), draft, "sure")
     if owner is None or len(inside) > 1:
         return found
     if kind == "parameter":
-        effect: Effect = RegisterParameters(code.file, owner.name, attribute, is_trained=True)
-        if _is_only_filled(code, owner, statement, attribute):
-            return _with_effect(found, effect)
+        effect = RegisterParameters(code.file, owner.name, attribute, is_trained=True)
+        return _with_effect(found, effect, _is_only_filled(code, owner, statement, attribute))
+    uses = _uses_after(code, owner, statement, attribute)
+    is_only_read = uses is not None and all(isinstance(each.ctx, ast.Load) for each in uses)
+    return _with_effect(found, RegisterBuffers(code.file, owner.name, (attribute,)), is_only_read)
+
+
+def _with_effect(found: Fix | None, effect: Effect, is_all: bool) -> Fix | None:
+    """A fix with what it does to a model that was built, if the edit does no more."""
+    if found is None or not is_all:
         return found
-    effect = RegisterBuffers(code.file, owner.name, (attribute,))
-    if _is_only_read(code, owner, statement, attribute):
-        return _with_effect(found, effect)
-    return found
-
-
-def _with_effect(found: Fix | None, effect: Effect) -> Fix | None:
-    if found is None:
-        return None
     return replace(found, _effect=ProcessLocal(effect))
 
 
 _GROWS = {"append", "extend", "insert", "update"}
-
-
-def _is_only_read(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute: str) -> bool:
-    """Whether what was built after a statement would have been the same with a buffer in the place of the attribute."""
-    uses = _uses_after(code, owner, statement, attribute)
-    return uses is not None and all(isinstance(each.ctx, ast.Load) for each in uses)
 
 
 def _is_only_filled(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute: str) -> bool:
@@ -150,13 +136,13 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute:
     What a model starts from belongs in its checkpoint; what its class computes anew does not. A tensor that a
     method replaces is not a parameter, and neither is a tensor without a floating-point dtype.
     """
-    made = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(value) if isinstance(n, ast.Call)}
+    made = {name_of_called(n) for n in ast.walk(value) if isinstance(n, ast.Call)}
     initialised = any(
         isinstance(n, ast.Call) and re.search(r"init\.\w+_$", ast.unparse(n.func)) and n.args
         and is_self_attribute(n.args[0], attribute)
         for n in ast.walk(owner or code.tree)
     )  # fmt: skip
-    plain = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _RANDOM
+    plain = isinstance(value, ast.Call) and name_of_called(value) in _RANDOM
     scaled = isinstance(value, ast.BinOp) and made <= _RANDOM
     trained = initialised or plain or scaled
     if trained and "requires_grad" not in ast.unparse(value) and _is_set_once(code, owner, attribute) and dtype in _FLOATS:
@@ -201,9 +187,10 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
         draft.replace(value, f"{spelled(code, kind)}({text})")
     found = fix(Message("register the modules"), draft, "sure")
-    if owner is None or not _is_only_filled(code, owner, statement, attribute):
+    if owner is None:
         return found
-    return _with_effect(found, RegisterModules(code.file, owner.name, attribute))
+    effect = RegisterModules(code.file, owner.name, attribute)
+    return _with_effect(found, effect, _is_only_filled(code, owner, statement, attribute))
 
 
 def _is_plain_container_call(value: ast.expr) -> bool:
@@ -216,13 +203,9 @@ def _is_empty(value: ast.expr) -> bool:
 
 def _module_container(value: ast.expr, path: str) -> str:
     """`ModuleList` for `[0].weight`, `ModuleDict` for `['name'].weight`; "" where lists are in lists."""
-    if not re.match(r"\[[^\[\]]+\]\.", path):
-        return ""
-    if re.match(r"\['[^.']+'\]", path):
+    if re.match(r"\['[^.'\[\]]+'\]\.", path):
         return "ModuleDict"
-    if re.match(r"\[\d+\]", path):
-        return "ModuleList"
-    return ""
+    return "ModuleList" if re.match(r"\[\d+\]\.", path) else ""
 
 
 def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
@@ -251,11 +234,15 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
     key = f"name.removeprefix({prefix!r})"
     key = f"int({key})" if numbered else key
-    if is_dict:
-        built = f"{{{key}: part {mine}}}"
-    else:
-        built = f"[part {mine}]"
-    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    built = f"{{{key}: part {mine}}}" if is_dict else f"[part {mine}]"
+    return _with_property(draft, owner, method, attribute, built)
+
+
+def _with_property(draft: Draft, owner: ast.ClassDef, method: ast.FunctionDef, attribute: str, built: str) -> Fix | None:
+    """Insert the property above the next method; above the method itself if it is the last."""
+    below = owner.body[owner.body.index(method) + 1 :]
+    place = below[0] if below else method
+    draft.insert_above(place, f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
 
@@ -274,65 +261,40 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     made = list(_tensors_made(value, attribute))
     taken = [name for name, _ in made]
     tensors = [(name if name not in taken[:at] else f"{name}_{at}", call) for at, (name, call) in enumerate(made)]
+    method = code.scope(statement)
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
         return None
     inside = {id(part) for _, made in tensors for part in ast.walk(made)}
     read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and id(n) not in inside}
-    if read & code.bound(statement):  # they have no value outside of this method
-        return None
+    if read & code.bound(statement) or not isinstance(method, ast.FunctionDef):
+        return None  # they have no value outside of this method
     draft = Draft(code)
     lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors]
     draft.rewrite(statement, "\n".join(lines))
-    built = _spliced(code, value, tensors)
-    method = code.scope(statement)
-    if not isinstance(method, ast.FunctionDef):
-        return None
-    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
-    return fix(
-        Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft, "likely"
-    )
-
-
-def _next_method(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
-    """Return the next method of the class, above which a new one can be inserted; the method itself if it is the last."""
-    index = owner.body.index(method)
-    if index + 1 < len(owner.body):
-        return owner.body[index + 1]
-    return method
+    built = code.text(value)
+    for name, arg in tensors:
+        built = built.replace(code.text(arg), f"self.{name}", 1)
+    return _with_property(draft, owner, method, attribute, built)
 
 
 def _tensors_made(call: ast.Call, attribute: str) -> Iterator[tuple[str, ast.Call]]:
     """The tensors that an expression makes, each with a name for its buffer: `prior_loc`, `prior_0`."""
     parts = [(str(index), arg) for index, arg in enumerate(call.args)] + [(k.arg or "", k.value) for k in call.keywords]
     for name, part in parts:
-        if isinstance(part, ast.Call) and ast.unparse(part.func).rpartition(".")[2] in FACTORIES:
+        if isinstance(part, ast.Call) and name_of_called(part) in FACTORIES:
             yield f"{attribute}_{name}", part
         elif isinstance(part, ast.Call):
             yield from _tensors_made(part, attribute)
 
 
-def _spliced(code: Code, call: ast.Call, tensors: Sequence[tuple[str, ast.expr]]) -> str:
-    """The source of an expression that reads buffers where it made tensors."""
-    text = code.text(call)
-    for name, made in tensors:
-        text = text.replace(code.text(made), f"self.{name}", 1)
-    return text
-
-
 def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:
     """`mask = torch.ones(3)` in the body of the class becomes a buffer that `__init__` registers."""
-    if owner is not None:
-        inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
-    else:
-        inits = []
+    inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"] if owner is not None else []
+    begun = [n for init in inits[:1] for n in init.body if "super()" in ast.unparse(n)]
     value = getattr(statement, "value", None)
-    if inits:
-        begun = [n for n in inits[0].body if "super()" in ast.unparse(n)]
-    else:
-        begun = []
-    if value is None or not begun or len(targets_of(statement)) != 1:
+    if owner is None or value is None or not begun:
         return None
     draft = Draft(code)
-    draft.rewrite(statement, "pass" if owner is not None and len(owner.body) == 1 else f"{attribute}: torch.Tensor")
+    draft.rewrite(statement, "pass" if len(owner.body) == 1 else f"{attribute}: torch.Tensor")
     draft.insert_below(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
     return fix(Message("register it as a buffer in `__init__`"), draft, "sure")

@@ -60,26 +60,19 @@ def move_with_its_object(case: Case) -> Fix | None:
     return mended(site, Message("move it with the other tensors of its object"), change)
 
 
-def create_unless_placed(case: Case) -> Fix | None:
+def create_unless_placed(case: Case, *, is_far: bool = False) -> Fix | None:
     """Do not create a tensor on the host for one call, nor again where code names its GPU."""
-    made = _create_unless_placed(case)
-    if made is None or _is_far_from_use(case, made):
+    if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
         return None
-    return made
-
-
-def create_far_from_use(case: Case) -> Fix | None:
-    """Create what the tensor is computed from where it is used, in a function that knows no tensor there."""
-    made = _create_unless_placed(case)
-    if made is not None and _is_far_from_use(case, made):
+    made = create_there(case)
+    if made is not None and _is_far_from_use(case, made) == is_far:
         return made
     return None
 
 
-def _create_unless_placed(case: Case) -> Fix | None:
-    if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
-        return None
-    return create_there(case)
+def create_far_from_use(case: Case) -> Fix | None:
+    """Create what the tensor is computed from where it is used, in a function that knows no tensor there."""
+    return create_unless_placed(case, is_far=True)
 
 
 def _is_far_from_use(case: Case, made: Fix) -> bool:
@@ -97,8 +90,8 @@ def move_new_module(case: Case) -> Fix | None:
     fault = case.fault
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.alike(statement, fault.expression):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Call):
+        for call in draft.code.calls(statement, fault.expression):
+            if isinstance(call.func, ast.Call):
                 draft.append(call.func, f".to({device_for(fault.site, fault.target)})")
 
     if not case.literal or case.stray.expression or case.stray.source:
@@ -122,9 +115,9 @@ def name_device_for_library(case: Case) -> Fix | None:
         return None
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.parts(statement):
-            if isinstance(node, ast.Call) and name_of_called(node) == left_out.function:
-                draft.keyword(node, "device", repr(str(case.stray.device)))
+        for call in draft.code.calls(statement):
+            if name_of_called(call) == left_out.function:
+                draft.keyword(call, "device", repr(str(case.stray.device)))
 
     return mended(left_out.site, Message("name the device of the model in the call"), change)
 
@@ -169,14 +162,18 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
         return
     if case.is_between_gpus:
         yield move_where_used(case)  # a model that is split on purpose
-    built: list[Fix] = []
+    built = None
     if held is not None and case.literal and case.stray.birth_op != "load":
-        built = [each for each in build_there(case, held) if each is not None and not refused(each, case.fault)]
-        yield from built
+        built = build_there(case, held)
+        if built is not None and refused(built, case.fault):
+            built = None
+        yield built
         # A parameter that was put into a module which has moved was made by the line of its values.
-        yield create_there(case) if held.how == "buffer" or not built else None
-        yield move_value(case) if not built else None
-    if not built and not case.stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
+        yield create_there(case) if held.how == "buffer" or built is None else None
+        yield move_value(case) if built is None else None
+    if (
+        built is None and not case.stray.expression.isidentifier()
+    ):  # what `forward` calls by one name is not the parameter itself
         yield move_where_used(case)
 
 

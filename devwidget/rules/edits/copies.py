@@ -8,11 +8,11 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.source_file import Code, root_of
+from devwidget.rules.edits.source_file import Code, names_in, root_of
 
 
 def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
@@ -30,7 +30,7 @@ def copy_moved(site: Site | None, model: str) -> Fix | None:
     """
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        moves = [n for n in draft.code.parts(statement) if isinstance(n, ast.Call) and _places(n)]
+        moves = [call for call in draft.code.calls(statement) if name_of_called(call) in PLACING_METHODS]
         if len(moves) == 1 and isinstance(moves[0].func, ast.Attribute):
             _copy(draft, statement, moves[0], moves[0].func.value, model)
 
@@ -51,25 +51,14 @@ def move_back(fault: Fault) -> Fix | None:
     return mended(fault.site, Message("move it back before it is used"), change)
 
 
-def _places(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS
-
-
 def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, model: str) -> None:
     code, name = draft.code, draft.code.text(moved)
     dropped = isinstance(statement, ast.Expr) and statement.value is move
-    if isinstance(statement, ast.Assign):
-        written = [code.text(target) for target in targets_of(statement)]
-    else:
-        written = []
+    written = [code.text(target) for target in targets_of(statement)] if isinstance(statement, ast.Assign) else []
     renamed = dropped or name in written  # the name stands for the copy from here on
     if renamed and not _is_own_name(code, statement, moved, model):
         return
-    spelled = _spelled(draft)
-    if dropped:
-        draft.insert_in_front(moved, f"{name} = {spelled}(")
-    else:
-        draft.insert_in_front(moved, f"{spelled}(")
+    draft.insert_in_front(moved, f"{name} = " * dropped + f"{_spelled(draft)}(")
     draft.append(moved, ")")
 
 
@@ -78,7 +67,7 @@ def _is_own_name(code: Code, statement: ast.stmt, moved: ast.expr, model: str) -
     scope = code.scope(statement)
     if not isinstance(moved, ast.Name) or isinstance(scope, ast.ClassDef):
         return False
-    same = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == moved.id]
+    same = [node for node in names_in(scope) if node.id == moved.id]
     own = any(isinstance(node.ctx, ast.Store) for node in same)
     if not isinstance(scope, ast.Module):
         own = own or any(isinstance(node, ast.arg) and node.arg == moved.id for node in ast.walk(scope))

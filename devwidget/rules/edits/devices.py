@@ -7,8 +7,8 @@ import functools
 
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
-from devwidget.rules.edits.source_file import Code, Scope, code_at, root_of
+from devwidget.records.syntax import arguments_in, targets_of
+from devwidget.rules.edits.source_file import Code, Scope, calls_in, code_at, keyword_of, root_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
@@ -51,11 +51,9 @@ def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
 def _list_asked_for(tree: ast.Module) -> frozenset[str]:
     """Return the names that calls of the file use as their device: `.to(device)`, `device=device`."""
     found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            moved = isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args[:1]
-            told = [keyword.value for keyword in node.keywords if keyword.arg == "device"]
-            found |= {each.id for each in (*(moved or ()), *told) if isinstance(each, ast.Name)}
+    for call in calls_in(tree):
+        moved = call.args[:1] if isinstance(call.func, ast.Attribute) and call.func.attr == "to" else []
+        found |= {each.id for each in (*moved, keyword_of(call, "device")) if isinstance(each, ast.Name)}
     return frozenset(found)
 
 
@@ -78,30 +76,22 @@ def device_at_hand(code: Code, statement: ast.stmt) -> str:
     """
     scope = code.scope(statement)
     known = code.bound(statement)
-    for node in ast.walk(scope) if not isinstance(scope, ast.Module) else ():
-        for keyword in node.keywords if isinstance(node, ast.Call) else ():
-            read = keyword.arg == "device" and isinstance(keyword.value, ast.Attribute) and keyword.value.attr == "device"
-            if read and root_of(text := ast.unparse(keyword.value)) in known - {"self"}:
-                return text
+    for call in calls_in(scope) if not isinstance(scope, ast.Module) else ():
+        device = keyword_of(call, "device")
+        if isinstance(device, ast.Attribute) and device.attr == "device" and root_of(ast.unparse(device)) in known - {"self"}:
+            return ast.unparse(device)
     return ""
 
 
 def device_for(site: Site | None, target: DeviceId | None) -> str:
     """How the statement at a site can name a device: `written_device`."""
     at = code_at(site)
-    if at is not None:
-        return written_device(*at, target)
-    return repr(str(target))
+    return written_device(*at, target) if at is not None else repr(str(target))
 
 
 def goes_to(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call names the device that a tensor went to."""
     if method.attr == "cpu":
         return target.kind == "cpu"
-    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in list_arguments(node)]
+    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in arguments_in(node)]
     return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
-
-
-def list_arguments(node: ast.Call) -> list[ast.expr]:
-    """What a call is given, keywords too."""
-    return [*node.args, *(keyword.value for keyword in node.keywords)]

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import arguments_in
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.refusals import refused
-from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, own_lines
+from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, keyword_of, own_lines
 
 _LITERAL = re.compile(r"""(['"])([^'"\\\n]*)\1""")
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
@@ -75,17 +76,15 @@ class Draft:
 
     def keyword(self, call: ast.Call, name: str, value: str) -> None:
         """A keyword argument, in the place of one of that name."""
-        old = next((k.value for k in call.keywords if k.arg == name), None)
+        old = keyword_of(call, name)
         if old is not None:
             self.replace_device(old, value)
             return
-        given = [*call.args, *(k.value for k in call.keywords)]
-        if given:
-            last = max(given, key=_end)
-            self.changes.add(_Change(_end(last), _end(last), f", {name}={value}"))
-        else:
-            line, column = _end(call)
-            self.changes.add(_Change((line, column - 1), (line, column - 1), f"{name}={value}"))
+        line, column = _end(call)
+        end, text = (line, column - 1), f"{name}={value}"
+        if given := arguments_in(call):
+            end, text = max(map(_end, given)), f", {text}"
+        self.changes.add(_Change(end, end, text))
 
     def replace_device(self, old: ast.expr, value: str) -> None:
         """Another value in the place of an argument, but no literal in the place of a name, which would lose its effect."""
@@ -127,9 +126,7 @@ class Draft:
             edits = tuple(self._edits())
         except _Overlap:
             return ()
-        if edited_code(self.code.file, self.code.rows, edits) is not None:
-            return edits
-        return ()
+        return edits if edited_code(self.code.file, self.code.rows, edits) is not None else ()
 
     def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
         row = self.code.rows[beside.lineno - 1]
@@ -192,9 +189,7 @@ class _Overlap(Exception):
 def fix(summary: str, draft: Draft | None, confidence: Confidence = "likely") -> Fix | None:
     """A repair that is an edit; None where nothing can be edited."""
     edits = draft.edits() if draft is not None else ()
-    if not edits:
-        return None
-    return Fix(summary, code_of_edits(edits), confidence, edits=edits)
+    return Fix(summary, code_of_edits(edits), confidence, edits=edits) if edits else None
 
 
 def code_of_edits(edits: Iterable[Edit]) -> str:
@@ -218,16 +213,13 @@ def mended(
         made = fix(summary, draft, confidence)
         if made is not None and made not in fixes:
             fixes.append(made)
-    if len(fixes) == 1:
-        return fixes[0]
-    return None
+    return fixes[0] if len(fixes) == 1 else None
 
 
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
     """Add `map_location` to `torch.load(path)`, which loads each tensor to its saved device by default."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call):
-            map_location(draft, node, device)
+    for call in draft.code.calls(statement):
+        map_location(draft, call, device)
 
 
 def map_location(draft: Draft, call: ast.Call, device: str) -> bool:
@@ -273,9 +265,7 @@ def _both(one: Edit, other: Edit) -> Edit | None:
         return None
     (a, b, first), (c, d, second) = sorted((_stretch(one), _stretch(other)))
     if b > c or (a, b) == (c, d):
-        if one.text == other.text:
-            return one
-        return None
+        return one if one.text == other.text else None
     text = one.was[:a] + first + one.was[b:c] + second + one.was[d:]
     return Edit(one.file, one.first, one.last, text, one.was)
 
@@ -291,9 +281,7 @@ def _stretch(edit: Edit) -> tuple[int, int, str]:
 
 def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
     """The note that says why none of the fixes of a finding is an edit; () if one is."""
-    if any(each.edits for each in fixes):
-        return ()
-    return (why,)
+    return () if any(each.edits for each in fixes) else (why,)
 
 
 _is_asked: ContextVar[bool] = ContextVar("_is_asked", default=True)
@@ -309,11 +297,6 @@ def without_fixes() -> Iterator[None]:
         _is_asked.reset(token)
 
 
-def _is_refused(each: Fix, fault: Fault | None) -> bool:
-    """Return whether a fix is refused. Another design may leave the misplaced tensor where it is."""
-    return bool(refused(each, fault if each.confidence != "choice" else None))
-
-
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
     """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
@@ -321,7 +304,11 @@ def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix
     """
     if not _is_asked.get():
         return ()
-    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and _is_refused(each, fault))]
+    there = []
+    for each in dict.fromkeys(fixes):
+        # Another design may leave the misplaced tensor where it is.
+        if each is not None and not refused(each, fault if each.confidence != "choice" else None):
+            there.append(each)
     if any(each.edits for each in there):
         there = [each for each in there if each.edits or each.confidence == "choice"]
     texts: dict[object, Fix] = {}

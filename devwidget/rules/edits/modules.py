@@ -17,38 +17,37 @@ from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, Function, code_at, code_of
+from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, code_of
 
 _CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
 
 
-def build_there(case: Case, held: Held) -> Iterator[Fix | None]:
+def build_there(case: Case, held: Held) -> Fix | None:
     """`head = Head(6)` becomes `head = Head(6).to(device)`: the module that was left behind, or the whole model."""
-    fault, stray = case.fault, case.stray
-    at = code_at(stray.birth, stray.birth_call)
-    if at is None or stray.birth is None:
-        return
-    function = stray.birth.function
-    files = _files(fault, at[0])
-    line = _construction(files, at[1], held, function, _wanted(fault, held))
+    at, birth = code_at(case.stray.birth, case.stray.birth_call), case.stray.birth
+    if at is None or birth is None:
+        return None
+    files = _files(case.fault, at[0])
+    line = _construction(files, at[1], held, birth.function, case.fault)
     if line is not None and _is_empty_container(line[1]):  # what was put into it later stays where it is
         line = _built_outside(files, held.owner_class)
-    if line is not None:
-        code, call = line
-        draft = Draft(code)
-        statement = code.statement_of(call)
-        if statement is not None:
-            device = written_device(code, statement, fault.target)
-        else:
-            device = repr(str(fault.target))
-        draft.append(call, f".to({device})")
-        yield fix(_WHERE_BUILT, draft)
+    return _move_where_built(case, line)
+
+
+def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | None:
+    statement = line[0].statement_of(line[1]) if line is not None else None
+    if line is None or statement is None:
+        return None
+    code, call = line
+    draft = Draft(code)
+    draft.append(call, f".to({written_device(code, statement, case.fault.target)})")
+    return fix(Message("move it to the device of its inputs where it is built"), draft)
 
 
 def _is_empty_container(node: ast.expr) -> bool:
-    """`nn.ModuleDict()`."""
+    """Whether it is an empty container of torch, whose modules another line builds: `nn.ModuleDict()`."""
     empty = isinstance(node, ast.Call) and not node.args and not node.keywords
-    return empty and isinstance(node, ast.Call) and _called_name(node) in ("ModuleDict", "ModuleList", "Sequential")
+    return empty and isinstance(node, ast.Call) and name_of_called(node) in _CONTAINERS
 
 
 def _files(fault: Fault, first: Code) -> list[Code]:
@@ -56,39 +55,28 @@ def _files(fault: Fault, first: Code) -> list[Code]:
     sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given.site if o.given else None))]
     sites += [o.held.went for o in fault.operands if o.held is not None]
     found = {first.file: first}
-    for site in sites:
-        at = code_at(site)
+    for at in map(code_at, sites):
         if at is not None:
             found.setdefault(at[0].file, at[0])
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    if program:
-        code = code_of(program, tuple(linecache.getlines(program)))
-    else:
-        code = None
-    if code is not None and program is not None and any(_imports_from(code, each) for each in found.values()):
+    program = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    code = code_of(program, tuple(linecache.getlines(program)))
+    if code is not None and any(_imports_from(code, each) for each in found.values()):
         found.setdefault(program, code)
     return list(found.values())
 
 
 def _imports_from(code: Code, other: Code) -> bool:
-    """Whether a file imports another one, by its name."""
     name = os.path.splitext(os.path.basename(other.file))[0]
     return any(name in full.split(".") for full, _ in _imports(code))
 
 
-def _wanted(fault: Fault, held: Held) -> str:
-    """How the code calls what must move: the model by its name; a part of it has none."""
-    if held.left_behind == "":
-        return fault.model_name or "model"
-    return "?"
-
-
 def _construction(
-    files: Sequence[Code], birth: ast.stmt, held: Held, function: str, model: str
+    files: Sequence[Code], birth: ast.stmt, held: Held, function: str, fault: Fault
 ) -> tuple[Code, ast.expr] | None:
     """The call that builds the module that is left behind, outside its own class, and its file."""
     if held.how == "buffer" and held.left_behind is None:
         return None
+    model = fault.model_name or "model" if held.left_behind == "" else "?"  # a part of it has no name
     at = built_at(held) or _built_outside(files, held.left_class, model)
     if at is not None:
         return at
@@ -99,30 +87,21 @@ def _construction(
     return None
 
 
-def _builds_nothing(call: ast.Call) -> bool:
-    """Whether it is an empty container of torch, whose modules another line builds."""
-    return _called_name(call) in _CONTAINERS and not call.args and not call.keywords
-
-
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
     at = code_at(held.built)
-    if at:
-        calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called_name(n) == held.left_class]
-    else:
-        calls = []
-    if at is not None and len(calls) == 1 and not _builds_nothing(calls[0]):
-        found = (at[0], _moved_already(at[0], calls[0]))
-    else:
-        found = None
-    if found is not None and not _is_moved(*found):
-        return found
-    return None
+    if at is None:
+        return None
+    code, statement = at
+    calls = [call for call in code.calls(statement) if name_of_called(call) == held.left_class]
+    if len(calls) != 1 or _is_empty_container(calls[0]) or _is_moved(code, calls[0]):
+        return None
+    return code, _moved_already(code, calls[0])
 
 
 def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that bears a name, or that no line moves."""
-    calls = [(code, n) for code in files for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called_name(n) == name]
+    calls = [(code, n) for code in files for n in calls_in(code.tree) if name_of_called(n) == name]
     outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
     named = [(code, n) for code, n in calls if _name_of(code, n) == model]
@@ -135,12 +114,13 @@ def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[
 
 def _is_moved(code: Code, node: ast.expr) -> bool:
     """Whether the line that builds a module, or another that names it, moves it."""
-    whole, name = _moved_already(code, node), _name_of(code, node)
-    moved = [n.func for n in ast.walk(whole) if isinstance(n, ast.Call)]
-    if name:
-        calls = (n.func for n in ast.walk(code.tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-        moved += [method for method in calls if ast.unparse(method.value) == name]
-    return any(isinstance(method, ast.Attribute) and method.attr in PLACING_METHODS for method in moved)
+    within, name = calls_in(_moved_already(code, node)), _name_of(code, node)
+    for call in calls_in(code.tree):
+        if name_of_called(call) in PLACING_METHODS and isinstance(call.func, ast.Attribute):
+            names_it = bool(name) and ast.unparse(call.func.value) == name
+            if names_it or call in within:
+                return True
+    return False
 
 
 def _name_of(code: Code, node: ast.expr) -> str:
@@ -154,7 +134,7 @@ def _name_of(code: Code, node: ast.expr) -> str:
 
 def build_owner_there(case: Case) -> Fix | None:
     """Fix a tensor that a module creates in its `__init__` at the line that builds the module, whose path the fault lacks."""
-    stray, fault = case.stray, case.fault
+    stray = case.stray
     at = code_at(stray.birth, stray.birth_call)
     if at is None or not case.literal or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
         return None
@@ -162,29 +142,17 @@ def build_owner_there(case: Case) -> Fix | None:
     is_initialiser = getattr(at[0].scope(at[1]), "name", "") == "__init__"
     if owner is None or not owner.bases or not is_initialiser or not _is_module_state(at[1]):
         return None  # a class of no other is no module, and has no `.to`
-    line = _built_outside(_files(fault, at[0]), owner.name)
-    statement = line[0].statement_of(line[1]) if line is not None else None
-    if line is None or statement is None:
-        return None
-    code, call = line
-    draft = Draft(code)
-    draft.append(call, f".to({written_device(code, statement, fault.target)})")
-    return fix(_WHERE_BUILT, draft)
-
-
-_WHERE_BUILT = Message("move it to the device of its inputs where it is built")
+    return _move_where_built(case, _built_outside(_files(case.fault, at[0]), owner.name))
 
 
 def _is_module_state(statement: ast.stmt) -> bool:
     """`self.register_buffer(...)`, `self.layer = nn.Linear(...)`, `self.scale = nn.Parameter(...)`: what `.to` moves."""
     value = getattr(statement, "value", None)
-    called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-    registers = called in ("self.register_buffer", "self.register_parameter")
-    return registers or (called.rpartition(".")[2][:1].isupper() and called.rpartition(".")[2] not in ("Tensor", "Generator"))
-
-
-def _called_name(node: ast.Call) -> str:
-    return ast.unparse(node.func).rpartition(".")[2]
+    if not isinstance(value, ast.Call):
+        return False
+    name = name_of_called(value)
+    registers = ast.unparse(value.func) in ("self.register_buffer", "self.register_parameter")
+    return registers or (name[:1].isupper() and name not in ("Tensor", "Generator"))
 
 
 def _is_value(code: Code, node: ast.expr) -> bool:
@@ -231,26 +199,22 @@ def pass_device(case: Case) -> Fix | None:
     if at is None or birth is None or site is None or not case.literal:
         return None
     code, statement = at
-    function = code.scope(statement)
-    owner = code.owner(statement)
+    function, owner = code.scope(statement), code.owner(statement)
     parameter = _defaulted_device(function, statement) if isinstance(function, Function) else ""
     if not parameter or not isinstance(function, Function):
         return None
-    name = function.name
-    if owner is not None and name == "__init__":
-        name = owner.name
+    name = owner.name if owner is not None and function.name == "__init__" else function.name
     names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args) if argument.arg != "self"]
     most = names.index(parameter) if parameter in names else len(names)
     files = dict.fromkeys([birth.file, site.file, *(cells() if cell_label(birth.file) else ())])
     calls = [(each, call) for file in files for each, call in _calls_of(file, name) if len(call.args) <= most]
     left = [(each, call) for each, call in calls if not {parameter, None} & {keyword.arg for keyword in call.keywords}]
-    if len(left) != 1:
+    called_in = left[0][0].statement_of(left[0][1]) if len(left) == 1 else None
+    if called_in is None:
         return None
     where, call = left[0]
-    called_in = where.statement_of(call)
     draft = Draft(where)
-    if called_in is not None:
-        draft.keyword(call, parameter, written_device(where, called_in, case.fault.target))
+    draft.keyword(call, parameter, written_device(where, called_in, case.fault.target))
     return fix(Message("pass the device where it is called"), draft)
 
 
@@ -268,6 +232,5 @@ def _defaulted_device(function: Function, statement: ast.stmt) -> str:
 
 def _calls_of(file: str, name: str) -> Iterator[tuple[Code, ast.Call]]:
     code = code_of(file, tuple(linecache.getlines(file)))
-    for node in ast.walk(code.tree) if code is not None else ():
-        if code is not None and isinstance(node, ast.Call) and name_of_called(node) == name:
-            yield code, node
+    if code is not None:
+        yield from ((code, call) for call in calls_in(code.tree) if name_of_called(call) == name)

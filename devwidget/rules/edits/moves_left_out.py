@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.rules.edits.devices import goes_to, list_arguments
+from devwidget.records.syntax import arguments_in
+from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.draft import Draft, mended
 
 
@@ -17,10 +18,7 @@ def without_move(site: Site | None, target: DeviceId, summary: str) -> Fix | Non
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         leave_out(draft, statement, target)
-        if draft.changes:
-            moves = []
-        else:
-            moves = [each for each in _moves(draft, statement) if _may_go(*each, target)]
+        moves = [] if draft.changes else [each for each in _moves(draft, statement) if _may_go(*each, target)]
         for node, method in moves if len(moves) == 1 else ():
             draft.unwrap(node, method.value)
 
@@ -35,12 +33,12 @@ def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
 
 
 def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS:
-            yield node, node.func
+    for call in draft.code.calls(statement):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
+            yield call, call.func
 
 
 def _may_go(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
     bare = method.attr == target.kind and method.attr != "cpu"
-    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in list_arguments(node)))
+    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in arguments_in(node)))

@@ -9,12 +9,13 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.trace import Fault, Given, Operand
+from devwidget.records.syntax import arguments_in, name_of_called
+from devwidget.records.trace import Given, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, Function, code_at, names_in, root_of
+from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, names_in, root_of
 
 
 def move_on_entry(case: Case) -> Fix | None:
@@ -45,11 +46,10 @@ def move_to_called_module(case: Case) -> Fix | None:
     module = given.beside[0]
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.parts(statement):
-            if isinstance(call, ast.Call) and ast.unparse(call.func) == module:
-                for each in (*call.args, *(keyword.value for keyword in call.keywords)):
-                    if ast.unparse(each) == given.name:
-                        draft.append(each, f".to(next({module}.parameters()).device)")
+        for call in draft.code.calls(statement):
+            for each in arguments_in(call) if ast.unparse(call.func) == module else ():
+                if ast.unparse(each) == given.name:
+                    draft.append(each, f".to(next({module}.parameters()).device)")
 
     return mended(given.site, Message("move it where the module is called"), change)
 
@@ -74,7 +74,9 @@ def move_in_loop(case: Case) -> Fix | None:
         return None
     names = [name]
     names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
-    if len(names) == 1 and not taken.device and _fails_inside(case.fault, loop, code) and case.stray.expression == name:
+    site = case.fault.site
+    fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
+    if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
     if any(_is_replaced(loop, each) for each in names) or (taken.device and _stores_in(loop, taken.device)):
         return None
@@ -111,18 +113,11 @@ _WHERE_IT_ENTERS = Message("move it where it enters the function")
 def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:
     """The one line above a statement that gives a variable of its function what a call or a container hands out."""
     scope = code.scope(statement)
-    stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
-    bound = [code.parents[node] for node in stores if code.scope(node) is scope]
-    only = bound[0] if len(bound) == 1 else None
-    handed = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.value, ast.Call | ast.Subscript)
-    if isinstance(only, ast.Assign) and handed and only.lineno < statement.lineno:
-        return only
+    stores = [n for n in names_in(scope) if n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope]
+    match [code.parents[node] for node in stores]:
+        case [ast.Assign(targets=[_], value=ast.Call() | ast.Subscript()) as only] if only.lineno < statement.lineno:
+            return only
     return None
-
-
-def _fails_inside(fault: Fault, loop: ast.For, code: Code) -> bool:
-    site = fault.site
-    return site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
 
 
 def _write_move(name: str, kind: str, device: str) -> str:
@@ -149,7 +144,7 @@ def _names_taken(loop: ast.For) -> list[str]:
     """The variables of a loop, without the number that `enumerate` counts."""
     counted = isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "enumerate"
     target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
-    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+    return [node.id for node in names_in(target)]
 
 
 def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
@@ -159,17 +154,19 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
     if (stray.birth.file, stray.birth.line) == (code.file, taker.lineno):
         return True  # whatever library has made it there
     at = code_at(stray.birth, stray.birth_call)
-    owner = at[0].owner(at[1]) if at is not None else None
-    if owner is not None:
-        methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
-    else:
-        methods = set()
-    return bool(methods & {"__getitem__", "__getitems__"}) or (at is not None and stray.birth.function in IN_WORKERS)
+    if at is None:
+        return False
+    owner = at[0].owner(at[1])
+    methods = {getattr(each, "name", "") for each in owner.body} if owner is not None else set()
+    return bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
 
 
 def _meets(loop: ast.For, name: str, moved: str) -> bool:
     """Whether a call or an operator of the body is given a variable together with what has become of the moved one."""
-    become = _names_computed_from(loop, moved)
+    become = {moved}
+    for node in _body_nodes(loop):
+        if isinstance(node, ast.Assign) and become & _read(node.value):
+            become |= {each.id for target in node.targets for each in names_in(target)}
     for node in _body_nodes(loop):
         given = _given_together(node)
         is_given = any(isinstance(each, ast.Name) and each.id == name for each in given)
@@ -179,27 +176,18 @@ def _meets(loop: ast.For, name: str, moved: str) -> bool:
     return False
 
 
-def _names_computed_from(loop: ast.For, name: str) -> set[str]:
-    found = {name}
-    for node in _body_nodes(loop):
-        if isinstance(node, ast.Assign) and found & _read(node.value):
-            found |= {each.id for target in node.targets for each in names_in(target)}
-    return found
-
-
 def _given_together(node: ast.AST) -> list[ast.expr]:
     """What an operator computes with, or a call is given."""
     match node:
         case ast.BinOp(left=left, right=right):
             return [left, right]
-        case ast.Call() if ast.unparse(node.func).rpartition(".")[2] not in _ON_HOST:
-            return [*node.args, *(keyword.value for keyword in node.keywords)]
+        case ast.Call() if name_of_called(node) not in _ON_HOST:
+            return arguments_in(node)
     return []
 
 
 def _body_nodes(loop: ast.For) -> Iterator[ast.AST]:
-    for statement in loop.body:
-        yield from ast.walk(statement)
+    return (node for statement in loop.body for node in ast.walk(statement))
 
 
 _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
@@ -221,8 +209,7 @@ def _is_replaced(loop: ast.For, name: str) -> bool:
 
 def _stores_in(loop: ast.For, name: str) -> list[ast.Name]:
     """Where the body gives a variable a value."""
-    nodes = (node for node in _body_nodes(loop) if isinstance(node, ast.Name) and node.id == name)
-    return [node for node in nodes if isinstance(node.ctx, ast.Store)]
+    return [n for n in _body_nodes(loop) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
 
 
 def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:
@@ -231,10 +218,7 @@ def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: G
     inside = next(index for index, each in enumerate(function.body) if each in around)
     first = next(each for each in function.body if not _is_docstring(each))
     last = next((each for each in reversed(function.body[:inside]) if _stores(code, each, given.name)), None)
-    if last is not None:
-        place = function.body.index(last) + 1
-    else:
-        place = function.body.index(first)
+    place = function.body.index(last) + 1 if last is not None else function.body.index(first)
     device = _device(code, function.body[place], given, function.body[place:])
     changes = any(_stores(code, each, given.name) for each in function.body[inside:] if each is not statement)
     if changes or not device or (last is None and given.name not in code.bound(first)):
@@ -279,7 +263,7 @@ def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:
     function, draft = code.scope(statement), Draft(code)
     if not isinstance(function, Function):
         return None
-    devices = {text for node in ast.walk(function) if isinstance(node, ast.Call) for text in _leave_out_device(draft, node)}
+    devices = {text for call in calls_in(function) for text in _leave_out_device(draft, call)}
     taken = _names_taken(here[1])
     if len(devices) != 1 or not isinstance(here[1].target, ast.Tuple):
         return None

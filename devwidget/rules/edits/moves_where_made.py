@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression, targets_of
+from devwidget.records.syntax import name_of_called, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_at_hand, written_device
 from devwidget.rules.edits.draft import Draft, fix, map_location
-from devwidget.rules.edits.source_file import Code, code_at, names_in, root_of
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, keyword_of, names_in, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",
@@ -53,7 +53,7 @@ def create_there(case: Case) -> Fix | None:
 def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
     """Write the device where the statement creates the tensor; False where it cannot be written."""
     code = draft.code
-    calls = [node for node in code.alike(statement, stray.birth_call) if isinstance(node, ast.Call)]
+    calls = code.calls(statement, stray.birth_call)
     is_factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
     if _write_in_parameter(draft, statement, device):
         return True
@@ -61,14 +61,13 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return True
     if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
         return False
-    is_placed = any(_has_keyword(call, "device") for call in calls)
+    is_placed = any(keyword_of(call, "device") for call in calls)
     if is_placed and any(code.local_names(call) for call in calls):
         return False  # one line creates many on a given device, where the others may be right
     if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
         return False  # only memory of the host is pinned
-    if is_factory and not is_placed:
-        for call in _neighbours(code, statement, calls):
-            draft.keyword(call, "device", device)
+    for call in _neighbours(code, statement, calls) if is_factory and not is_placed else ():
+        draft.keyword(call, "device", device)
     if is_factory and is_placed:
         calls += _equal_calls(code, statement, calls)
     return all(_with_device(draft, call, stray.birth_op, device) for call in calls)
@@ -96,7 +95,7 @@ def _write_in_whole(draft: Draft, statement: ast.stmt, stray: Operand, device: s
 
 def _with_device(draft: Draft, call: ast.Call, function: str, device: str) -> bool:
     takes_device = function in FACTORIES | LIKENESSES
-    if takes_device and not _has_keyword(call, "generator"):
+    if takes_device and keyword_of(call, "generator") is None:
         draft.keyword(call, "device", device)
         return True
     if function == "load":  # it may give a dict of them, which has no `.to`
@@ -122,16 +121,16 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and met.intersection(map(ast.unparse, node.targets)):
             near.append(node.value)
-    for call in (node for each in near for node in ast.walk(each)):
-        if isinstance(call, ast.Call) and call not in calls and _is_factory(call) and not _is_placed(code, call):
+    for call in (call for each in near for call in calls_in(each)):
+        if call not in calls and _is_factory(call) and not _is_placed(code, call):
             yield call
 
 
 def _equal_calls(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> list[ast.Call]:
     """Return calls of the same function that equal these: they create their tensors on the same wrong device."""
     wanted = {ast.dump(call) for call in calls}
-    found = (node for node in ast.walk(code.scope(statement)) if isinstance(node, ast.Call) and node not in calls)
-    return [node for node in found if ast.dump(node) in wanted]
+    found = [call for call in calls_in(code.scope(statement)) if call not in calls]
+    return [call for call in found if ast.dump(call) in wanted]
 
 
 def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
@@ -141,7 +140,7 @@ def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
             return [left, right]
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             call = code.parents.get(node)
-            if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _JOINING:
+            if isinstance(call, ast.Call) and name_of_called(call) in _JOINING:
                 return parts
     return []
 
@@ -151,16 +150,12 @@ def _is_placed(code: Code, call: ast.Call) -> bool:
     return any(keyword.arg in ("device", None) for keyword in call.keywords) or _is_moved(code, call)
 
 
-def _has_keyword(call: ast.Call, name: str) -> bool:
-    return any(keyword.arg == name for keyword in call.keywords)
-
-
 def is_right_elsewhere(case: Case) -> bool:
     """Return whether code names the GPU of a misplaced tensor, and other lines than the failing call use it there."""
     fault, stray = case.fault, case.stray
     at, used = code_at(stray.birth, stray.birth_call), code_at(fault.site, fault.expression)
     call = parsed_expression(stray.birth_call)
-    is_written = stray.from_move or (isinstance(call, ast.Call) and _has_keyword(call, "device"))
+    is_written = stray.from_move or (isinstance(call, ast.Call) and keyword_of(call, "device") is not None)
     if at is None or used is None or not is_written or not stray.device.is_accelerator or case.is_wanted_on_host:
         return False
     code, statement = at
@@ -189,12 +184,12 @@ def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
 
 def _move_within(draft: Draft, value: ast.expr, device: str) -> None:
     """`torch.randn(2, n) * 0.02` with a device for what it makes, else a move of the whole."""
-    made = [n for n in ast.walk(value) if isinstance(n, ast.Call) and _is_factory(n)]
-    if made and not any(keyword.arg == "device" for call in made for keyword in call.keywords):
-        for call in made:
-            draft.keyword(call, "device", device)
-    else:
+    made = list(filter(_is_factory, calls_in(value)))
+    if not made or any(keyword_of(call, "device") for call in made):
         draft.append(value, f".to({device})")
+        return
+    for call in made:
+        draft.keyword(call, "device", device)
 
 
 def _is_moved(code: Code, call: ast.expr) -> bool:
@@ -214,7 +209,7 @@ def _is_dtype(node: ast.expr) -> bool:
 
 
 def _is_factory(node: ast.Call) -> bool:
-    return ast.unparse(node.func).rpartition(".")[2] in FACTORIES
+    return name_of_called(node) in FACTORIES
 
 
 def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
@@ -222,24 +217,19 @@ def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
     value, names = getattr(statement, "value", None), [ast.unparse(each) for each in targets_of(statement)]
     if not isinstance(value, ast.Call) or len(names) != 1 or not stray.expression.startswith(f"{names[0]}."):
         return []
-    inside = [node for part in (*value.args, *value.keywords) for node in ast.walk(part)]
-    return [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and not any(k.arg == "device" for k in n.keywords)]
+    inside = [call for part in (*value.args, *value.keywords) for call in calls_in(part)]
+    return [call for call in inside if _is_factory(call) and keyword_of(call, "device") is None]
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     """Return `nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for `head.weight`; a container for `critic[0].weight`."""
-    value, held = getattr(statement, "value", None), stray.held
-    if len(targets_of(statement)) == 1:
-        name = ast.unparse(targets_of(statement)[0])
-    else:
-        name = ""
+    value, held, targets = getattr(statement, "value", None), stray.held, targets_of(statement)
     of_module = held is None or held.how in ("parameter", "buffer") or bool(held.note)
-    if not isinstance(value, ast.Call) or not name or not of_module:
+    if not isinstance(value, ast.Call) or len(targets) != 1 or not of_module:
         return None
-    holds = ast.unparse(value.func).rpartition(".")[2] in ("Sequential", "ModuleList", "ModuleDict")
-    if ast.unparse(value.func).rpartition(".")[2] in ("Parameter", "Buffer"):
-        return None
-    if stray.expression.startswith((f"{name}.", f"{name}[") if holds else f"{name}."):
+    name, made = ast.unparse(targets[0]), name_of_called(value)
+    items = (f"{name}[",) if made in ("Sequential", "ModuleList", "ModuleDict") else ()
+    if made not in ("Parameter", "Buffer") and stray.expression.startswith((f"{name}.", *items)):
         return value
     return None
 
@@ -260,12 +250,9 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
         return named
     if literal and not _runs_each_step(code, statement):
         return written_device(code, statement, fault.target)
-    elsewhere = _devices_asked_for(code, statement, bound)
-    if elsewhere:
-        return elsewhere[0]
-    if literal:
-        return written_device(code, statement, fault.target)
-    return ""
+    for device in _devices_asked_for(code, statement, bound):
+        return device
+    return written_device(code, statement, fault.target) if literal else ""
 
 
 def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
@@ -280,19 +267,14 @@ def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
 def _devices_asked_for(code: Code, statement: ast.stmt, bound: set[str]) -> list[str]:
     """Return devices that the statement, then other lines of the function, name by expressions that have a value here."""
     scope = code.scope(statement)
-    found: dict[str, None] = {}
+    known, found = bound - {"self", "config", "torch", "np"}, dict[str, None]()
     for place in (statement, scope if not isinstance(scope, ast.Module) else statement):
         for node in ast.walk(place):
-            if isinstance(node, ast.Attribute) and node.attr in ("shape", "dtype", "device") and _known(node.value, bound):
-                found[f"{ast.unparse(node.value)}.device"] = None
-            method = node.func if isinstance(node, ast.Call) else None
-            if isinstance(method, ast.Attribute) and method.attr in ("size", "new_zeros") and _known(method.value, bound):
-                found[f"{ast.unparse(method.value)}.device"] = None
+            match node:
+                case ast.Attribute(value=ast.Name(id=name), attr="shape" | "dtype" | "device" | "size" | "new_zeros"):
+                    if name in known:
+                        found[f"{name}.device"] = None
     return list(found)
-
-
-def _known(node: ast.expr, bound: set[str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in bound and node.id not in ("self", "config", "torch", "np")
 
 
 def create_in_helper(case: Case) -> Fix | None:
@@ -305,20 +287,14 @@ def create_in_helper(case: Case) -> Fix | None:
         return None
     code, statement = at
     owner, draft = code.owner(statement), Draft(code)
-    arguments = [node for argument in call.args for node in ast.walk(argument)]
-    called = {ast.unparse(node.func) for node in arguments if isinstance(node, ast.Call)}
-    for method in owner.body if owner is not None else ():
-        if isinstance(method, ast.FunctionDef) and f"self.{method.name}" in called:
-            for node in _returned_nodes(method):
-                if isinstance(node, ast.Call) and _is_factory(node) and not _is_placed(code, node):
-                    draft.keyword(node, "device", f"{partner}.device")
+    called = {ast.unparse(node.func) for argument in call.args for node in calls_in(argument)}
+    methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)] if owner is not None else []
+    for method in (each for each in methods if f"self.{each.name}" in called):
+        returned = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
+        for made in (made for node in returned for made in calls_in(node) if _is_factory(made)):
+            if not _is_placed(code, made):
+                draft.keyword(made, "device", f"{partner}.device")
     return fix(Message("create it on the right device"), draft)
-
-
-def _returned_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
-    for node in ast.walk(function):
-        if isinstance(node, ast.Return):
-            yield from ast.walk(node)
 
 
 def move_at_once(case: Case) -> Fix | None:
@@ -330,8 +306,8 @@ def move_at_once(case: Case) -> Fix | None:
     code, statement = at
     device = _device_of_partner(fault, code, statement) or device_there(code, statement, stray, fault, literal=False)
     draft = Draft(code)
-    for call in code.alike(statement, stray.birth_call):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
+    for call in code.calls(statement, stray.birth_call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
             if not device or not _names_only_a_device(call) or code.local_names(call):
                 return None
             moved = code.text(call.func.value)
@@ -369,16 +345,16 @@ def move_value(case: Case) -> Fix | None:
     if more or any(isinstance(way, _CONTAINERS) for way in ways) or not isinstance(only, ast.Name | ast.Attribute):
         return None
     if isinstance(value, ast.Call):
-        name = ast.unparse(value.func).rpartition(".")[2]
+        name = name_of_called(value)
         is_part = not stray.birth_call and stray.held is None  # `parts = build()`: an item of it
         if name[:1].isupper() or is_part or stray.birth_op == "load":
             return None
     if _is_pinned_later(code, statement):
         return None
     draft, device = Draft(code), written_device(code, statement, fault.target)
-    moved = _moved_by(code, value)
-    if moved:
-        draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
+    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
+    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
+        draft.replace(value, f"{code.text(method.value)}.to({device})")  # there at once, and not by way of the wrong one
     else:
         draft.append(value, f".to({device})")
     return fix(Message("move it where it is created"), draft)
@@ -390,11 +366,3 @@ def _is_birth_of_the_call(case: Case) -> bool:
     lines = [site for site in (case.fault.site, taken.called if taken is not None else None) if site is not None]
     birth = case.stray.birth
     return birth is not None and any((birth.file, birth.line) == (site.file, site.line) for site in lines)
-
-
-def _moved_by(code: Code, value: ast.expr) -> str:
-    """Return `x` for a value `x.to('cuda:0')`; "" for other values, and if it casts as well."""
-    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
-    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
-        return code.text(method.value)
-    return ""

@@ -52,9 +52,7 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
         return None
     draft = Draft(at[0])
     done = [_move_operand(draft, at[1], fault, stray, cast) for stray in strays]
-    if all(done):
-        return fix(summary, draft)
-    return None
+    return fix(summary, draft) if all(done) else None
 
 
 def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
@@ -64,17 +62,13 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     if not name or not others:
         return None
     done = [_inline(draft, statement, fault, other, f".to({name}.device)") for other in others]
-    if all(done):
-        return fix(Message("move the other tensor to the device of the one that is written"), draft)
-    return None
+    words = Message("move the other tensor to the device of the one that is written")
+    return fix(words, draft) if all(done) else None
 
 
 def _source_of(home: Operand) -> str:
     """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
-    if home.source:
-        node = parsed_expression(home.source)
-    else:
-        node = None
+    node = parsed_expression(home.source) if home.source else None
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace(node.func.attr):
         node = node.func.value
     return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
@@ -137,8 +131,10 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
         return False  # the caller, too, may hold what is written
     is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
     is_inner = any(name in code.local_names(node) for node in uses)
+    target = fault.target
+    is_split = stray.device.is_accelerator and target is not None and target.is_accelerator and target != stray.device
     is_read_elsewhere = _is_given_to_others(code, statement, fault, uses) or (
-        _is_split(fault, stray) and _is_read_below(code, statement, name)  # there it meets others of the stage it comes from
+        is_split and _is_read_below(code, statement, name)  # there it meets others of the stage it comes from
     )
     if is_variable and not is_inner and not (is_read_elsewhere and uses):
         draft.insert_above(statement, f"{name} = {name}{move}")
@@ -152,11 +148,6 @@ def _is_given_to_others(code: Code, statement: ast.stmt, fault: Fault, uses: lis
     readers = [code.parents.get(node) for node in uses]
     others = [reader for reader in readers if reader not in failing and isinstance(reader, ast.Call | ast.keyword)]
     return bool(failing and others) and sum(operand.stray for operand in fault.operands) == 1
-
-
-def _is_split(fault: Fault, stray: Operand) -> bool:
-    target = fault.target
-    return stray.device.is_accelerator and target is not None and target.is_accelerator and target != stray.device
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
@@ -216,16 +207,12 @@ def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, m
     code = draft.code
     failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
     for text in (operand.source, operand.expression):
-        nodes = [node for node in code.alike(statement, text) if _is_read(node)]
+        nodes = [node for node in code.alike(statement, text) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
         if nodes:
             for node in [each for each in nodes if each in failing] or nodes:
                 draft.append(node, move)
             return True
     return False
-
-
-def _is_read(node: ast.expr) -> bool:
-    return isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
 
 
 def _is_compound(statement: ast.stmt) -> bool:

@@ -55,9 +55,7 @@ class Code:
         here = self.statements(line)
         if len(here) > 1:
             here = [each for each in here if has and self.alike(each, has)]
-        if len(here) == 1:
-            return here[0]
-        return None
+        return here[0] if len(here) == 1 else None
 
     @functools.cached_property
     def _statements(self) -> dict[int, list[ast.stmt]]:
@@ -99,6 +97,11 @@ class Code:
         for node in ast.walk(statement):
             if getattr(node, "lineno", lines.start) in lines:
                 yield node
+
+    def calls(self, statement: ast.stmt, text: str | None = None) -> list[ast.Call]:
+        """The calls in a statement itself; of those, the ones that mean the same as a text."""
+        nodes = self.parts(statement) if text is None else self.alike(statement, text)
+        return [node for node in nodes if isinstance(node, ast.Call)]
 
     def alike(self, statement: ast.stmt, text: str) -> list[ast.expr]:
         """The expressions in a statement that mean the same as a text."""
@@ -199,13 +202,10 @@ def code_of_site(site: Site | None) -> Code | None:
 def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
     """The file of a site and the statement there, see `Code.statement`."""
     code = code_of_site(site)
-    if code is not None and site is not None:
-        node = code.statement(site.line, has)
-    else:
-        node = None
-    if code is not None and node is not None:
-        return (code, node)
-    return None
+    node = code.statement(site.line, has) if code is not None and site is not None else None
+    if code is None or node is None:
+        return None
+    return code, node
 
 
 def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code | None:
@@ -216,13 +216,10 @@ def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code |
 @functools.lru_cache(maxsize=6)  # each keeps a syntax tree: a file, and what a few fixes would make of it
 def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     """A file that is at hand; None if it has no lines or does not parse."""
-    if lines:
-        tree = parsed_file("".join(lines))
-    else:
-        tree = None
-    if tree is not None:
-        return Code(file, tuple(line.rstrip("\n") for line in lines), tree)
-    return None
+    tree = parsed_file("".join(lines)) if lines else None
+    if tree is None:
+        return None
+    return Code(file, tuple(line.rstrip("\n") for line in lines), tree)
 
 
 def has_torch(code: Code) -> bool:
@@ -252,10 +249,7 @@ def own_lines(node: ast.stmt) -> range:
     """Lines of a statement without the body of a compound one."""
     body = getattr(node, "body", None) or getattr(node, "cases", None)
     inner = body[0] if body else None
-    if isinstance(inner, ast.stmt):
-        last = inner.lineno - 1
-    else:
-        last = node.end_lineno or node.lineno
+    last = inner.lineno - 1 if isinstance(inner, ast.stmt) else node.end_lineno or node.lineno
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, max(last, node.lineno) + 1)
 
@@ -268,6 +262,16 @@ def _loaded(node: ast.expr) -> str:
 def names_in(node: ast.AST) -> Iterator[ast.Name]:
     """The variables that a node names."""
     return (each for each in ast.walk(node) if isinstance(each, ast.Name))
+
+
+def calls_in(node: ast.AST) -> list[ast.Call]:
+    """The calls in a node."""
+    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+
+
+def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
+    """The value that a call passes by a keyword; None if it does not."""
+    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _names(target: ast.AST) -> Iterator[str]:

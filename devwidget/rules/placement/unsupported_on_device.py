@@ -107,7 +107,7 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
 def _widen_all(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """`torch.complex(a.cos(), a.sin())` becomes `torch.complex(a.cos().float(), a.sin().float())`."""
     subjects = {operand.source or operand.expression for operand in fault.operands if operand.stray} - {""}
-    calls = [call for call in draft.code.alike(statement, fault.expression) if isinstance(call, ast.Call)]
+    calls = draft.code.calls(statement, fault.expression)
     takes_parts = fault.call in ("complex", "polar")  # of one dtype
     arguments = [part for call in calls for part in arguments_in(call) if takes_parts or ast.unparse(part) in subjects]
     for argument in arguments:
@@ -121,12 +121,11 @@ def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, mo
     home = subject
     if isinstance(parsed_expression(subject), ast.BinOp | ast.UnaryOp):
         home = f"({subject})"
-    for call in draft.code.alike(statement, fault.expression):
-        if isinstance(call, ast.Call):
-            _move_arguments(draft, call, subject, move)
-            if back:
-                has_parts = isinstance(fault.detail, NoKernel) and fault.detail.has_parts
-                _move_result(draft, statement, call, f".to({home}.{back})", has_parts=has_parts)
+    for call in draft.code.calls(statement, fault.expression):
+        _move_arguments(draft, call, subject, move)
+        if back:
+            has_parts = isinstance(fault.detail, NoKernel) and fault.detail.has_parts
+            _move_result(draft, statement, call, f".to({home}.{back})", has_parts=has_parts)
 
 
 def _move_arguments(draft: Draft, call: ast.Call, subject: str, move: str) -> None:

@@ -25,7 +25,7 @@ from devwidget.rules.edits.devices import device_for
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at
+from devwidget.rules.edits.source_file import calls_in, code_at, keyword_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
@@ -234,9 +234,9 @@ def _unpinned(fault: Fault) -> Fix | None:
     """Remove `.pin_memory()` from the failing line; for a loader, set the one `pin_memory=True` of the file to False."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.parts(statement):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "pin_memory":
-                draft.replace(node, draft.code.text(node.func.value))
+        for call in draft.code.calls(statement):
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "pin_memory":
+                draft.replace(call, draft.code.text(call.func.value))
                 return
         asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
         if len(asked) == 1:
@@ -248,7 +248,7 @@ def _unpinned(fault: Fault) -> Fix | None:
 def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
     """Move a metric that was never moved: it keeps its state in attributes, which its own `_apply` moves."""
     whole = held.left_class or held.owner_class
-    yield from build_there(case, dataclasses.replace(held, left_behind=held.module, left_class=whole))
+    yield build_there(case, dataclasses.replace(held, left_behind=held.module, left_class=whole))
     if held.module is not None:
         owner = _spell_module(case.fault, held.module)
     else:
@@ -259,25 +259,24 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
     """Add the device of the random numbers to the `torch.Generator()` call."""
-    at = code_at(stray.birth, stray.birth_call)
-    if at is None:
-        return None
-    draft = Draft(at[0])
-    for node in at[0].parts(at[1]):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Generator"):
-            draft.keyword(node, "device", device_for(stray.birth, fault.target))
-    return fix(Message("create the generator on the device of the random numbers"), draft, "sure")
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.calls(statement):
+            if name_of_called(call) == "Generator":
+                draft.keyword(call, "device", device_for(stray.birth, fault.target))
+
+    return mended(stray.birth, Message("create the generator on the device of the random numbers"), change, "sure")
 
 
 def _draw_at_generator(fault: Fault, stray: Operand) -> Fix | None:
     """`torch.randn(n, generator=g, device=device)` becomes `torch.randn(n, generator=g, device=g.device).to(device)`."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.alike(statement, fault.expression):
-            given = {each.arg: each.value for each in call.keywords} if isinstance(call, ast.Call) else {}
-            if "device" in given and "generator" in given:
-                draft.replace(given["device"], f"{draft.code.text(given['generator'])}.device")
-                draft.append(call, f".to({draft.code.text(given['device'])})")
+        for call in draft.code.calls(statement, fault.expression):
+            device, generator = keyword_of(call, "device"), keyword_of(call, "generator")
+            if device is not None and generator is not None:
+                draft.replace(device, f"{draft.code.text(generator)}.device")
+                draft.append(call, f".to({draft.code.text(device)})")
 
     if not stray.expression:
         return None
@@ -289,9 +288,8 @@ def _loader(fault: Fault) -> Fix | None:
     at = code_at(fault.site, fault.expression)
     if at is None:
         return None
-    calls = [node for node in ast.walk(at[0].tree) if isinstance(node, ast.Call)]
-    loaders = [call for call in calls if name_of_called(call) == "DataLoader"]
-    if len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):
+    loaders = [call for call in calls_in(at[0].tree) if name_of_called(call) == "DataLoader"]
+    if len(loaders) != 1 or keyword_of(loaders[0], "generator") is not None:
         return None
     draft = Draft(at[0])
     draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")

@@ -15,7 +15,7 @@ from devwidget.records.fault_details import AutocastRegion, HalfGradients, Unsaf
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.dtype_edits import (
     LOW,
@@ -276,21 +276,17 @@ def _is_cast_after(draft: Draft, call: ast.Call) -> bool:
 
 def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
     """Whether the new dtype reaches only the failing op; many ops do not support half precision."""
-    made = [part for part in draft.code.parts(statement) if isinstance(part, ast.Call) and _names_factory(part)]
+    made = [each for each in draft.code.calls(statement) if name_of_called(each) in FACTORIES]
     if wanted in ("float32", "float64"):
         return len(made) == 1
     whole = isinstance(statement, ast.Assign) and statement.value is call
     return whole and [ast.unparse(each) for each in targets_of(statement)] == [stray.expression]
 
 
-def _names_factory(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in FACTORIES
-
-
 def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:
     """`self.register_buffer('angles', table)` gets another dtype."""
-    for call in draft.code.parts(statement):
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".register_buffer") and len(call.args) > 1:
+    for call in draft.code.calls(statement):
+        if name_of_called(call) == "register_buffer" and len(call.args) > 1:
             draft.append(call.args[1], cast)
 
 
@@ -298,8 +294,8 @@ def _constant_fix(fault: Fault, limits: str) -> Fix | None:
     """Replace the number on the failing line by the limit of the dtype."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.alike(statement, fault.expression):
-            for argument in call.args if isinstance(call, ast.Call) else ():
+        for call in draft.code.calls(statement, fault.expression):
+            for argument in call.args:
                 if isinstance(argument, ast.UnaryOp | ast.Constant):
                     low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
                     draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
