@@ -13,8 +13,8 @@ from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebo
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
+from devwidget.extras.plan.screen.piece_jobs import PieceJobs
 from devwidget.language.speaking import both, say, say_count
-from devwidget.panel.actions import PieceJobs
 from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, close_parts, runs_in_notebook, speak_along
 from devwidget.panel.questions import answer_page, refusal_words
