@@ -7,7 +7,7 @@ import functools
 import inspect
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
@@ -52,7 +52,7 @@ from devwidget.recording import virtual_gpus as virtual_gpus
 from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Severity
+from devwidget.records.finding import Edit, Severity
 from devwidget.records.held_memory import HeldMemory
 from devwidget.records.schema.public_calls import refuse_unknown, says_what_fits
 from devwidget.records.snapshot import Snapshot
@@ -321,6 +321,29 @@ def is_about_placement(error: BaseException) -> bool:
     from devwidget import post_mortem
 
     return post_mortem.is_about_placement(error)
+
+
+def answer_error(error: BaseException, cell: str = "") -> None:
+    """Show the answer below the exception of a cell, if it is about devices, dtypes or memory and there is one.
+
+    `cell` is its id in the notebook.
+    """
+    from devwidget import post_mortem
+
+    if not is_about_placement(error):
+        return
+    explanation = explain(error)
+    if post_mortem.is_answered(explanation):
+        from devwidget.apply_fix import Application
+
+        post_mortem.show_answer(explanation, cell, Application)
+
+
+def apply_in_page(edits: Sequence[Edit]) -> bool:
+    """Let the page write edits into the cells of the notebook; False where no page can."""
+    from devwidget.apply_fix import apply_in_page
+
+    return apply_in_page(edits)
 
 
 @overload

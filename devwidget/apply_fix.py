@@ -13,10 +13,14 @@ from typing import Literal
 
 from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
 from devwidget.panel.actions import CellEdit
+from devwidget.panel.displayed import has_page, is_in_jupyter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, find_shell
+from devwidget.report.report_parts import Code, Part
+from devwidget.report.style.words import site_words
+from devwidget.report.text.finding_text import changed_lines
 from devwidget.trying.code_swap import CodeSwap, Pair
 from devwidget.trying.edited_code import locate_edit, runs_in_constructor
 from devwidget.trying.live_functions import find_functions
@@ -115,6 +119,21 @@ class Application:
         for function, code in pairs:
             self._functions.append((weakref.ref(function), function.__code__, code))
             function.__code__ = code
+
+
+def apply_in_page(edits: Sequence[Edit]) -> bool:
+    """Show a card whose page writes edits into their cells, and says what came of it; False where no page can."""
+    if not has_page() or not is_in_jupyter():
+        return False
+    from IPython.display import display
+
+    from devwidget.panel.fix_card import FixCard
+
+    def parts() -> list[Part]:
+        return [Code(changed_lines(edit), site_words(edit.site)) for edit in edits]
+
+    display(FixCard(parts, Fix("", edits=tuple(edits)), Application, writes=True))
+    return True
 
 
 def _when_it_works(file: str, edits: Iterable[Edit], name: str) -> When:

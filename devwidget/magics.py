@@ -13,16 +13,18 @@ from typing import TYPE_CHECKING, Any
 from devwidget import extras
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
 
 if TYPE_CHECKING:
-    from devwidget.records.explanation import Explanation
     from devwidget.records.finding import Edit
 
-COMMANDS = ("why", "fix", "memory", "simulate", "births", *extras.offered("magics"), "help")
+COMMANDS = ("why", "fix", "memory", "simulate", "births", "errors", *extras.offered("magics"), "help")
 HELP = "%devwidget help"
 _CLASS = re.compile(r"^\s*class \w", re.MULTILINE)
 _applied: set[Edit] = set()
 """Edits of cells that `%devwidget fix apply` has offered as the next cell."""
+_last_error = 0
+"""The id of the last exception of a cell."""
 
 
 def split_line(line: str) -> tuple[str, str]:
@@ -112,21 +114,19 @@ _LINES = {
     ),
     "%devwidget why": Message("explain the last device or dtype exception"),
     "%devwidget fix": Message("show the fixes of the last trace or explanation as a diff"),
-    "%devwidget fix apply": Message("write the fixes to your files, with a backup, or to the next cell"),
+    "%devwidget fix apply": Message("write the fixes to your cells and files, with a backup of each file"),
     "%devwidget memory": Message("show which variables keep memory of each device in use, and what frees it"),
     "%devwidget simulate N [MEMORY]": Message("start N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop the virtual GPUs; `%devwidget simulate` alone shows them"),
+    "%devwidget errors on | off": Message(
+        "show the answer below each exception about devices, dtypes or memory; on by default"
+    ),
     "%devwidget births on | off": Message(
         "record the line that creates each tensor, for every call of a cell or for none; the default is the first 10,000 calls"
     ),
     "%%devtrace [MODEL]": Message("as the first line of a cell: run the cell, then report transfers and findings"),
 }
 _SUMMARY = Message("Open the panel of a model, explain an exception, apply fixes, or start virtual GPUs.")
-OFFER = Message("devwidget: `%devwidget why` names the tensor and the line")
-OFFER_TENSOR = Message("devwidget: `%devwidget why` names the tensor")
-OFFER_LINE = Message("devwidget: `%devwidget why` names the line")
-OFFER_HOLDERS = Message("devwidget: `%devwidget why` names what keeps the memory")
-OFFER_VALUES = Message("devwidget: `%devwidget why` shows the devices and dtypes on the line that failed")
 _SIMULATE = "%devwidget simulate 2 16GiB"
 
 
@@ -140,10 +140,10 @@ def usage_lines() -> str:
 
 def load_ipython_extension(shell: Any) -> None:
     """Load the magics: `%load_ext devwidget`. Loading twice has no effect."""
-    if _offer_explanation not in shell.events.callbacks["post_run_cell"]:
+    if _fold_frames not in shell.events.callbacks["pre_run_cell"]:
         _watch_cells(shell)  # first: an explanation is no part of the cell
-        shell.events.register("post_run_cell", _offer_explanation)
         shell.events.register("pre_run_cell", _fold_frames)
+        _switch_answers(shell, is_on=True)
     shell.register_magic_function(LineMagic(shell), magic_kind="line", magic_name="devwidget")
     shell.register_magic_function(CellMagic(shell), magic_kind="cell", magic_name="devtrace")
 
@@ -154,48 +154,44 @@ def unload_ipython_extension(shell: Any) -> None:
     if ours is not None:
         ours.end()
     shell.magics_manager.magics["cell"].pop("devtrace", None)
-    if _offer_explanation in shell.events.callbacks["post_run_cell"]:
-        shell.events.unregister("post_run_cell", _offer_explanation)
+    _switch_answers(shell, is_on=False)
+    if _fold_frames in shell.events.callbacks["pre_run_cell"]:
         shell.events.unregister("pre_run_cell", _fold_frames)
     if "devwidget.api" in sys.modules:
-        _folded_frames().unfold(shell, said(OFFER))
+        _folded_frames().unfold(shell, _fold_frames)
     _births_off(shell)
     refresh = sys.modules.get("devwidget.panel.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
         refresh.stop_watching(shell)
 
 
-def _offer_explanation(result: Any) -> None:
-    """Print one line below the traceback of a device or dtype exception, and leave IPython's output unchanged.
+def _switch_answers(shell: Any, *, is_on: bool) -> None:
+    is_registered = _answer_error in shell.events.callbacks["post_run_cell"]
+    if is_on and not is_registered:
+        shell.events.register("post_run_cell", _answer_error)
+    if is_registered and not is_on:
+        shell.events.unregister("post_run_cell", _answer_error)
 
-    The exception is explained first, so the line announces only what the explanation has, and `%devwidget fix` knows it.
+
+def _answer_error(result: Any) -> None:
+    """Show the answer to a device, dtype or memory exception below its traceback, once for each exception.
+
+    The exception is explained first, so that `%devwidget fix` knows its edits.
     """
+    global _last_error
+    error = getattr(result, "error_in_exec", None)
+    # The shell keeps the last exception, so no other one has its id meanwhile.
+    if error is None or id(error) == _last_error or "torch" not in sys.modules:
+        return
     from devwidget import api
     from devwidget.records.errors import DevwidgetError
 
-    error = getattr(result, "error_in_exec", None)
-    if error is not None and not isinstance(error, DevwidgetError) and api.is_about_placement(error):
-        offer = _what_is_known(api.explain(error))
-        if offer:
-            print(said(offer))
-
-
-def _what_is_known(explanation: Explanation) -> str:
-    """Return the line that announces what `%devwidget why` will show; "" if it shows nothing."""
-    if explanation.memory is not None:
-        return OFFER_HOLDERS
-    if not explanation.findings:
-        if explanation.values:
-            return OFFER_VALUES
-        return ""
-    first = explanation.findings[0]
-    if first.birth is None:
-        if first.operands:
-            return OFFER_TENSOR
-        return OFFER_LINE
-    if first.operands:
-        return OFFER
-    return OFFER_LINE
+    _last_error = id(error)
+    if isinstance(error, DevwidgetError):
+        return
+    # Nothing more comes below an exception if the answer fails: `%devwidget why` shows how.
+    with contextlib.suppress(Exception):
+        api.answer_error(error, getattr(getattr(result, "info", None), "cell_id", None) or "")
 
 
 def _fold_frames(info: Any) -> None:
@@ -204,7 +200,7 @@ def _fold_frames(info: Any) -> None:
 
     shell = find_shell()
     if shell is not None and "devwidget.api" in sys.modules:
-        _folded_frames().fold(shell, said(OFFER))
+        _folded_frames().fold(shell, _fold_frames)
 
 
 def _folded_frames() -> Any:
@@ -231,6 +227,7 @@ class LineMagic:
             "memory": self._print_memory,
             "simulate": self._switch_simulation,
             "births": self._switch_births,
+            "errors": self._switch_errors,
         }
         if word in extras.offered("magics"):
             return in_one_line(lambda: self._magic_of_extra(word).run(rest.strip()))
@@ -272,7 +269,6 @@ class LineMagic:
 
     def _print_fixes(self, words: list[str]) -> None:
         from devwidget import api
-        from devwidget.records.site import cell_label
 
         refuse_other(words, ["apply"], "fix")
         apply, edits = bool(words), api.edits_to_apply()
@@ -284,20 +280,30 @@ class LineMagic:
             return
         if any(edit in _applied for changes in edits.values() for edit in changes):
             print(say("this fix was written before; objects that are older still run the old code: create them again"))
-        for changes in edits.values():
-            print("\n".join(edit.diff() for edit in changes))
         if not apply:
+            print("\n".join(edit.diff() for changes in edits.values() for edit in changes))
             return
         api.refuse_edits(edits)
+        self._write_cells({file: changes for file, changes in edits.items() if cell_label(file)})
         for file, changes in edits.items():
-            if cell := cell_label(file):
-                _applied.update(changes)
-                source = api.apply_to_text(file, changes)
-                self.shell.set_next_input(source, replace=False)
-                print(_next_steps(cell, source))
-            else:
+            if not cell_label(file):
+                print("\n".join(edit.diff() for edit in changes))
                 print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
                 print(say("reload the module or restart the kernel, then create the model again"))
+
+    def _write_cells(self, edits: dict[str, list[Edit]]) -> None:
+        """Edit the cells in the page; where that is not possible, offer the edited cell as the next one."""
+        from devwidget import api
+
+        every = [edit for changes in edits.values() for edit in changes]
+        if not every or api.apply_in_page(every):
+            return
+        for file, changes in edits.items():
+            _applied.update(changes)
+            print("\n".join(edit.diff() for edit in changes))
+            source = api.apply_to_text(file, changes)
+            self.shell.set_next_input(source, replace=False)
+            print(_next_steps(cell_label(file), source))
 
     def _print_memory(self, words: list[str]) -> None:
         from devwidget import api
@@ -325,6 +331,13 @@ class LineMagic:
         if words == ["off"]:
             _births_off(self.shell)
         print(_describe_births(self.shell))
+
+    def _switch_errors(self, words: list[str]) -> None:
+        refuse_other(words, ["on", "off", "status"], "errors")
+        if words in (["on"], ["off"]):
+            _switch_answers(self.shell, is_on=words == ["on"])
+        is_on = _answer_error in self.shell.events.callbacks["post_run_cell"]
+        print(say("errors: on") if is_on else say("errors: off"))
 
     def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api

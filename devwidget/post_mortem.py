@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from devwidget import gpus
 from devwidget.capture.devices import read_memory
@@ -17,16 +17,25 @@ from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
 from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders, read_allocated
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
+from devwidget.panel.displayed import has_page
 from devwidget.records.device import KINDS, PLACING_METHODS
 from devwidget.records.errors import DevwidgetError, error_text, message, of_worker
 from devwidget.records.explanation import Explanation, Value
-from devwidget.records.finding import Finding
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, HeldMemory
 from devwidget.records.schema.message import Message, in_row, listed
 from devwidget.records.trace import Trace
+from devwidget.report.report_parts import Part
+from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import format_bytes
+from devwidget.report.text.draw_text import draw_lines
+from devwidget.report.text.finding_text import card_parts
 from devwidget.rules import registry as rules
 from devwidget.rules.kept_memory import find_kept_memory
+
+if TYPE_CHECKING:
+    from devwidget.panel.actions import AppliedFix
+    from devwidget.panel.fix_card import FixCard
 
 _NAMES_PLACE = re.compile(
     rf"(?i:\bdevices?\b|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|dtype|scalar type|autocast|torch\.\w*tensor)"
@@ -124,6 +133,8 @@ _ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
     ),
 )
 """Explanations by the text of an exception; named groups are facts of the message."""
+_cards: dict[str, FixCard] = {}
+"""The card of each cell that raised, by the id of the cell: when it raises again, the page has dropped the old one."""
 _IN_REPLICA = Message(
     "a DataParallel replica raised it: each replica gets a part of the batch, but the whole of numeric "
     "arguments and of state that the model keeps, such as a hidden state"
@@ -218,6 +229,35 @@ def is_about_placement(error: BaseException) -> bool:
         return True
     with sources_at_hand(error):
         return bool(read_error(error).faults)
+
+
+def is_answered(explanation: Explanation) -> bool:
+    """Return whether an explanation shows more than that the exception names a device or a dtype."""
+    words = explanation.error
+    known = explanation.findings or explanation.values or explanation.memory is not None
+    return bool(known) or _find_answer(words) is not None or CAUGHT.search(words) is not None
+
+
+def show_answer(explanation: Explanation, cell: str, prepare: Callable[[Fix], AppliedFix]) -> None:
+    """Show an answer below the exception of a cell; print it where no page shows widgets."""
+
+    def parts() -> list[Part]:
+        return list(card_parts(explanation))
+
+    if not has_page():
+        print(text_of(draw_lines(parts())))
+        return
+    from IPython.display import display
+
+    from devwidget.panel.fix_card import FixCard
+
+    fixes = [fix for finding in explanation.findings[:1] for fix in finding.fixes[:1]]
+    card = FixCard(parts, next(iter(fixes), None), prepare, folds=bool(explanation.findings))
+    if cell in _cards:
+        _cards.pop(cell).close()
+    if cell:
+        _cards[cell] = card
+    display(card)
 
 
 def _names_placement(error: object, words: str) -> bool:

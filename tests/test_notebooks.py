@@ -125,7 +125,7 @@ def test_the_field_guide_shows_every_kind():
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_in_a_kernel_the_offer_follows_the_traceback_and_why_answers():
+def test_in_a_kernel_a_card_follows_the_traceback_and_why_answers():
     cells = [
         "%load_ext devwidget\n%devwidget simulate 1 1GiB",
         "import torch\nnet = torch.nn.Linear(2, 3).to('cuda:0')",
@@ -136,6 +136,7 @@ def test_in_a_kernel_the_offer_follows_the_traceback_and_why_answers():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True, store_widget_state=False).execute()
     failed, why = notebook.cells[3].outputs, notebook.cells[4].outputs
-    assert [out.output_type for out in failed] == ["error", "stream"]
-    assert failed[1].text == "devwidget: `%devwidget why` names the tensor and the line\n"
+    assert [out.output_type for out in failed] == ["error", "display_data", "display_data"]
+    assert failed[1].data["text/plain"].startswith("error[wrong-device] `linear` got tensors on cpu and cuda:0")
+    assert "application/vnd.jupyter.widget-view+json" in failed[2].data
     assert "x = torch.ones(1, 2, device='cuda:0')" in why[0].text

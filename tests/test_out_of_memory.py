@@ -500,9 +500,11 @@ def test_the_magic_says_what_was_freed_since(shell, capsys):
     assert "cuda:0: 4 KiB freed since the last `%devwidget memory`" in shown
 
 
-def test_a_cell_that_fills_the_gpu_is_announced(shell, capsys):
+def test_a_cell_that_fills_the_gpu_is_answered(shell, capsys):
     run_cells(shell, "import torch; x = [torch.rand(1024, device='cuda') for _ in range(1000)]")
-    assert capsys.readouterr().out.splitlines()[-1] == magics.OFFER_HOLDERS
+    answer, rest = capsys.readouterr().out.splitlines()[-2:]
+    assert answer.startswith("the device was out of memory: ")
+    assert rest == "`%devwidget why` shows the whole answer"
 
 
 def test_the_report_names_holder_and_line(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import weakref
@@ -52,8 +53,7 @@ class Displayed:
 
     def _ipython_display_(self) -> None:
         """Display two outputs; a page shows one. JupyterLab ignores other formats of a widget output."""
-        # These would show both outputs.
-        if "VSCODE_PID" in os.environ or "google.colab" in sys.modules:
+        if not is_in_jupyter():
             raise NotImplementedError("IPython displays the MIME bundle instead")
         from IPython.display import display
 
@@ -85,10 +85,20 @@ def close_parts(panel: Any, *parts: Any) -> None:
     panel.layout.close()
 
 
+def is_in_jupyter() -> bool:
+    """Return whether the page is not that of VS Code or Colab, which show both outputs of a panel and keep their cells."""
+    return "VSCODE_PID" not in os.environ and "google.colab" not in sys.modules
+
+
 def runs_in_notebook() -> bool:
     """Return whether a page, not a terminal, shows the output."""
     shell = find_shell()
     return hasattr(shell, "kernel")
+
+
+def has_page() -> bool:
+    """Return whether a page shows the output, and this installation has widgets for it."""
+    return runs_in_notebook() and importlib.util.find_spec("anywidget") is not None
 
 
 class SpeakingWidget(Protocol):

@@ -106,9 +106,10 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     return as_saved(panel_html(snapshot, trace))
 
 
-def as_saved(html: str) -> str:
-    """For when the notebook is opened again and no kernel knows the panel."""
-    return render("saved.html", note=say("The panel as it was saved. Run the cell to get the live panel."), html=Markup(html))
+def as_saved(html: str, *, is_panel: bool = True) -> str:
+    """For when the notebook is opened again and no kernel knows the panel, or the card."""
+    note = say("The panel as it was saved. Run the cell to get the live panel.") if is_panel else ""
+    return render("saved.html", note=note, html=Markup(html))
 
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 from collections.abc import Iterator
 
@@ -12,7 +13,7 @@ from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import draw_page, writes
-from devwidget.report.report_parts import GAP, Code, Heading, Part, Sentence, Table
+from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
     code_word,
@@ -170,6 +171,17 @@ def explanation_parts(explanation: Explanation) -> Iterator[Part]:
         yield GAP
     for note in explanation.notes:
         yield Sentence(say("note: {note}", note=said(note)))
+
+
+def card_parts(explanation: Explanation) -> Iterator[Part]:
+    """The answer in short, below the exception: the first finding with its first fix. A page folds the rest."""
+    yield Sentence(next(iter(explanation.error.splitlines()), ""), on="page")
+    for finding in explanation.findings[:1]:
+        yield from finding_parts(dataclasses.replace(finding, fixes=finding.fixes[:1]))
+    if not explanation.findings:
+        yield Sentence(said(explanation.verdict), "verdict")
+    yield Fold(say("the whole answer"), [*explanation_parts(explanation)], on="page")
+    yield Sentence(say("`%devwidget why` shows the whole answer"), on="text")
 
 
 @presents("html", Finding)

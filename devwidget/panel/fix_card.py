@@ -1,0 +1,172 @@
+"""A short report with an edit that its page applies: below an exception, and for `%devwidget fix apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import anywidget
+from traitlets import Bool, Dict, Unicode
+
+from devwidget.language.speaking import said, say
+from devwidget.panel.actions import AppliedFix, MainThreadJobs
+from devwidget.panel.displayed import Displayed, fall_silent, speak_along
+from devwidget.panel.questions import answer_page, read_field, refusal_words
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.finding import Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label, file_label
+from devwidget.report.page.assets import join_modules, page_words, static_text
+from devwidget.report.page.draw_page import draw_body
+from devwidget.report.page.html import as_saved
+from devwidget.report.page.templates import render
+from devwidget.report.report_parts import Part, Sentence
+from devwidget.report.style.safe_text import text_of
+from devwidget.report.style.words import row_words, site_words
+from devwidget.report.text.draw_text import draw_lines
+
+CARD = ("words.js", "dom.js", "apply.js", "card.js")
+_DONE = {
+    "now": Message("Edited {place}. The change is live: run the cell again.", place=""),
+    "cell": Message("Edited {place}; re-run the cell to take effect", place=""),
+    "later": Message("Edited {place}. Build the model again, then run the cell again.", place=""),
+}
+_UNWRITTEN = {
+    "host": Message("Only JupyterLab and Notebook 7 let a panel edit a cell."),
+    "cell": Message("The cell was not found: it was re-run, copied or deleted."),
+    "changed": Message("The cell was edited on that line after it ran."),
+}
+Question = dict[str, Any]
+
+
+class CardView(anywidget.AnyWidget):
+    """What the page draws; it asks on its own channel, because Python changes it only in answers and between cells."""
+
+    _esm = join_modules(*CARD)
+    _css = "".join(map(static_text, ("base.css", "card.css")))
+    words = Dict().tag(sync=True)
+    html = Unicode().tag(sync=True)
+    folds = Bool(False).tag(sync=True)
+    writes = Bool(False).tag(sync=True)
+
+
+class FixCard(Displayed):
+    """A card; it keeps texts and the edit only.
+
+    Args:
+        parts: Builds the report, in the current language.
+        fix: What its button applies; None for no button.
+        prepare: Prepares a fix for the user's source.
+        folds: Fold the output above it in the page.
+        writes: Apply the fix as soon as the page shows it.
+    """
+
+    shows = object
+
+    def __init__(
+        self,
+        parts: Callable[[], Sequence[Part]],
+        fix: Fix | None,
+        prepare: Callable[[Fix], AppliedFix],
+        *,
+        folds: bool = False,
+        writes: bool = False,
+    ) -> None:
+        self._parts, self._fix, self._prepare = parts, fix, prepare
+        self._applied: AppliedFix | None = None
+        self._is_live = False  # whether the fix has taken effect
+        self._outcome = ""
+        self._jobs = MainThreadJobs()
+        self.view = CardView(folds=folds, writes=writes)
+        self.view.on_msg(self._on_message)
+        self.speak()
+        speak_along(self)
+
+    def speak(self) -> None:
+        """Draw the card in the current language."""
+        self.view.words = page_words(*CARD)
+        self._draw()
+
+    def close(self) -> None:
+        """Close the card, whose output the page no longer shows."""
+        fall_silent(self)
+        self.view.layout.close()  # a widget of its own, which closing its owner leaves behind
+        self.view.close()
+
+    def __repr__(self) -> str:
+        return text_of(draw_lines(self._parts()))
+
+    def _plain_html(self) -> str:
+        return draw_body(self._shown_parts())
+
+    def _saved_html(self) -> str:
+        return as_saved(self._plain_html(), is_panel=False)
+
+    def _shown_parts(self) -> list[Part]:
+        parts = list(self._parts())
+        if self._outcome:
+            parts.append(Sentence(self._outcome, "verdict"))
+        return parts
+
+    def _draw(self) -> None:
+        body, buttons = self._plain_html(), list(self._buttons())
+        self.view.html = render("card.html", body=body, buttons=buttons, folds=self.view.folds)
+        self.save_again()
+
+    def _buttons(self) -> Iterator[tuple[str, str]]:
+        if self._is_live:
+            yield "undo", say("Undo")
+        elif self._fix is not None and self._fix.edits:
+            files = row_words(dict.fromkeys(file_label(edit.file) for edit in self._fix.edits if not cell_label(edit.file)))
+            yield "apply", say("Apply to {files}", files=files) if files else say("Apply")
+
+    def _on_message(self, view: Any, message: Any, buffers: Any) -> None:
+        answer_page(view, message, self._answer)
+
+    def _answer(self, message: Question) -> Question:
+        """Answer the page, which writes the cells that an answer has, and then says what came of it."""
+        fix = self._fix
+        match message.get("ask"):
+            case "apply" if fix is not None and not self._is_live:
+                self.view.writes = False
+                return self._run(lambda: self._prepare_edits(fix))
+            case "undo" if self._applied is not None and self._is_live:
+                return {"cells": list(map(asdict, self._applied.cells)), "back": True}
+            case "written":
+                why = read_field(message, "why", str, "")
+                self._jobs.submit(lambda: self._finish(why))
+        return {}
+
+    def _run(self, act: Callable[[], Question]) -> Question:
+        """Return an answer; a refusal is shown in the card."""
+        try:
+            return act()
+        except DevwidgetError as error:
+            self._outcome = refusal_words(error)
+            self._draw()
+            return {}
+
+    def _prepare_edits(self, fix: Fix) -> Question:
+        self._applied = self._prepare(fix)
+        return {"cells": list(map(asdict, self._applied.cells))}
+
+    def _finish(self, why: str) -> None:
+        """Let the fix take effect, or be undone, after the page has written its cells."""
+        self._run(lambda: self._note_written(why, self._applied))
+
+    def _note_written(self, why: str, applied: AppliedFix | None) -> Question:
+        if applied is None:
+            return {}
+        places = row_words(dict.fromkeys(site_words(edit.site) for edit in applied.fix.edits))
+        if why:
+            rest = say("Copy the lines above to {place}.", place=places)
+            self._outcome = f"{said(_UNWRITTEN.get(why, why))} {rest}"
+        elif self._is_live:
+            applied.take_back()
+            self._is_live, self._outcome = False, ""
+        else:
+            applied.take_effect()
+            self._is_live, self._outcome = True, say(_DONE[applied.works].template, place=places)
+        self._draw()
+        return {}
