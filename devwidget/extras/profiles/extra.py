@@ -2,4 +2,4 @@
 
 from devwidget.extras import Extra
 
-EXTRA = Extra(files=("files",))
+EXTRA = Extra(files=("kineto", "memory_snapshot"))

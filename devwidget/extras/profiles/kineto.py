@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from devwidget.extras.profiles.allocations import FOREIGN, History, build_curve
+from devwidget.extras.profiles.allocations import History, build_curve
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.stacks import Stack, read_stack
@@ -44,8 +44,10 @@ _NUMBERS = frozenset(
 _LARGEST = 1 << 63
 
 
-def read_kineto(content: dict[str, Any]) -> Trace:
-    """Read what the profiler wrote; raise ValueError if it is something else."""
+def read_content(name: str, content: Any, size: int) -> Trace | None:
+    """Read what the profiler wrote; None for the file of another tool."""
+    if not isinstance(content, dict) or "traceEvents" not in content:
+        return None
     with refuse_damaged(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
         events = list(map(_check_event, place.iterate_list("traceEvents", content["traceEvents"])))
         place.move_to("")
@@ -105,23 +107,18 @@ class _KinetoReader:
     def _list_moves(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
             shape, dtype = _read_shape(operator)
-            for copy in self._find_copies(operator):
-                ends = _find_ends(copy)
-                if ends is not None:
-                    size, stack = int(copy["args"].get("bytes", 0)), where.stack
-                    move = Move(*ends, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
-                    yield move, {"number": number}, {"seconds": copy.get("dur", 0) / 1e6}
+            for copy, source, target in self._find_copies(operator):
+                size, stack = int(copy["args"].get("bytes", 0)), where.stack
+                move = Move(source, target, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
+                yield move, {"number": number}, {"seconds": copy.get("dur", 0) / 1e6}
 
     def _list_waits(self, launching: Iterable[Located]) -> Iterator[_Row]:
         """Yield the operators that give the host a value of a GPU."""
         for operator, where, _ in launching:
-            if operator["name"] not in _WAITING:
-                continue
-            for ends in map(_find_ends, self._find_copies(operator)):
-                if ends is not None and ends[1] == _CPU:
-                    stack = where.stack
-                    yield Wait(_WAITING[operator["name"]], ends[0], where.module, stack.phase, stack.site, False), {}, {}
-                    break
+            call, stack = _WAITING.get(operator["name"]), where.stack
+            sources = [source for _, source, target in self._find_copies(operator) if target == _CPU]
+            if call is not None and sources:
+                yield Wait(call, sources[0], where.module, stack.phase, stack.site, False), {}, {}
 
     def _list_operators(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
@@ -159,12 +156,16 @@ class _KinetoReader:
             reserved = int(events[-1][0]["args"].get("Total Reserved", 0))
             yield build_curve(DeviceId("cuda", index), _build_history(events), max(reserved, 0))
 
-    def _find_copies(self, operator: Event) -> list[Event]:
-        return [event for event in self._launched[_external_id(operator)] if event["cat"] == "gpu_memcpy"]
-
     def _find_device(self, operator: Event) -> DeviceId:
         """The GPU of the first that an operator has launched."""
         return _find_gpu(self._launched[_external_id(operator)][0])
+
+    def _find_copies(self, operator: Event) -> Iterator[tuple[Event, DeviceId, DeviceId]]:
+        """Yield the copies between devices that an operator has launched, with their source and target."""
+        for event in self._launched[_external_id(operator)]:
+            ends = _find_ends(event) if event["cat"] == "gpu_memcpy" else None
+            if ends is not None:
+                yield event, *ends
 
     def _seconds_since_start(self, event: Event) -> float:
         return float(event["ts"] - self._start) / 1e6
@@ -203,14 +204,12 @@ def _build_history(events: Iterable[Located]) -> History:
     for event, where, number in events:
         args, size = event["args"], int(event["args"]["Bytes"])
         before = int(args.get("Total Allocated", size)) - size
-        if not history.sizes and before > 0:
-            history.add_allocation(before, FOREIGN, 0)
+        if not history.allocations and before > 0:
+            history.start = history.add_unseen(before)
         if size >= 0:
             history.allocate(args["Addr"], size, where.stack, number)
-        elif not history.give_back(args["Addr"], number, where.stack.phase):
-            place = history.split_foreign(-size)
-            history.ended[place], history.ended_in[place] = number, where.stack.phase
-            history.marks.append((number, size))
+        else:
+            history.give_back(args["Addr"], -size, number, where.stack.phase)
     return history
 
 
@@ -219,9 +218,7 @@ def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
     args, name = copy["args"], copy["name"]
     if "fromDevice" in args:
         source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
-        if source != target:
-            return (source, target)
-        return None
+        return (source, target) if source != target else None
     device = _find_gpu(copy)
     if "HtoD" in name:
         return (_CPU, device)
@@ -295,31 +292,19 @@ def numbered_name(module: Event) -> str:
 
 def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
     modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
-    if modules:
-        path = ".".join(map(numbered_name, modules[1:]))
-    else:
-        path = None
-    frames: list[dict[str, Any]] = []
-    for span in reversed(spans):
-        frames += _span_frames(span)
+    path = ".".join(map(numbered_name, modules[1:])) if modules else None
+    frames = [frame for span in reversed(spans) for frame in _span_frames(span)]
     return Enclosing(read_stack(frames), path, modules)
 
 
 def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
     """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
     name = span["name"]
-    if span["cat"] == "python_function":
-        function = _FUNCTION.fullmatch(name)
-    else:
-        function = None
-    if function and not _is_standard(function[1]):
+    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
+    # The profiler cuts the folders of `sys.path` off: a file of Python itself begins with the name of its module.
+    if function and re.split(r"[/\\]", function[1])[0].removesuffix(".py") not in sys.stdlib_module_names:
         yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
     elif name.startswith("autograd::engine"):
         yield {"filename": "??", "line": 0, "name": f"torch::{name}"}
     elif name.startswith("Optimizer.step#"):
         yield {"filename": "torch/optim/optimizer.py", "line": 0, "name": "step"}
-
-
-def _is_standard(file: str) -> bool:
-    """Whether a file is Python's own: the profiler cuts the folders of `sys.path` off."""
-    return re.split(r"[/\\]", file)[0].removesuffix(".py") in sys.stdlib_module_names

@@ -32,34 +32,31 @@ _MOST_READINGS = 8
 _AGAIN = Message("it refers to one list too many times")
 
 
-def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
-    """Read a memory snapshot from a file of so many bytes; raise ValueError if it is something else."""
+def read_content(name: str, content: Any, size: int) -> Trace | None:
+    """Read a memory snapshot from a file of so many bytes; None for the file of another tool."""
+    if not isinstance(content, dict) or not content.keys() & {"segments", "device_traces"}:
+        return None
     with refuse_damaged(lambda error: Message("not a memory snapshot of torch: {error}", error=error)) as reading:
         segments, traces = content["segments"], content["device_traces"]
         # Every event and block takes several bytes in the file: no more are looked at.
-        if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
+        if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > size:
             raise UnreadableError(_AGAIN)
-        curves = tuple(_read_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
-        missing = []
+        curves = tuple(_read_curves(segments, traces, _StackReader(_MOST_READINGS * size), reading))
+        notes = [INFERRED]
         for curve in curves:
             share = 1 - owned_share(curve)
             if share:
-                missing.append(_word_missing_stacks(curve.device, share))
+                facts = {"share": f"{share:.1%}", "device": curve.device}
+                what = Message("who owns {share} of the bytes at the peak of {device}", **facts)
+                notes.append(Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file")))
         reading.move_to("")
-        return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
-
-
-def _word_missing_stacks(device: DeviceId, share: float) -> Message:
-    what = Message("who owns {share} of the bytes at the peak of {device}", share=f"{share:.1%}", device=device)
-    return Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file"))
+        return reread(Trace(memory=curves, not_checked=tuple(notes)))
 
 
 def owned_share(curve: MemoryCurve) -> float:
     """Return the part of the bytes at the peak whose owner is known."""
     peak = curve.peak
-    if peak is not None and peak.allocated:
-        return 1 - peak.foreign / peak.allocated
-    return 1.0
+    return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
 
 
 def _read_curves(
@@ -88,17 +85,15 @@ class _StackReader:
         if self._left < 0:
             raise UnreadableError(_AGAIN)
         key = tuple(map(id, frames))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = read_stack(frames)
-        return found
+        if key not in self._known:
+            self._known[key] = read_stack(frames)
+        return self._known[key]
 
 
 def _read_history(
     index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: ReadingPlace
 ) -> History:
     history, phase = History(), "other"
-    before: list[tuple[int, int]] = []
     unknown = NO_STACK if any(event.get("frames") for event in events) else FOREIGN
     for number, event in enumerate(reading.iterate_list(f"device_traces[{index}]", events), 1):
         match event["action"]:
@@ -109,31 +104,21 @@ def _read_history(
             case "free_requested":
                 # Without frames: one of autograd's threads, or a file without stacks of what is freed.
                 frames = event.get("frames")
-                if not history.give_back(event["addr"], number, read(frames).phase if frames else phase):
-                    before.append((number, _check_bytes(event["size"])))
-                    history.marks.append((number, -event["size"]))
+                freed_in = read(frames).phase if frames else phase
+                history.give_back(event["addr"], _check_bytes(event["size"]), number, freed_in)
             case "oom":
                 stack = read(event["frames"]) if event.get("frames") else FOREIGN
                 free = _check_bytes(event.get("device_free", 0))
                 history.refused.append((number, _check_bytes(event["size"]), free, stack))
-    for number, size in before:
-        history.ended[history.add_allocation(size, FOREIGN, 0)] = number
-    for size, frames in _list_unseen(history, segments, reading):
-        history.add_allocation(size, read(frames) if frames else FOREIGN, 0)
-    return history
-
-
-def _list_unseen(
-    history: History, segments: Sequence[dict[str, Any]], reading: ReadingPlace
-) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """Yield size and frames of the blocks in use at the end that were there at the start."""
+    # Blocks in use at the end that no event asked for were there at the start.
     for segment in reading.iterate_list("segments", segments):
         address = segment["address"]
         for block in segment["blocks"]:
-            size = _check_bytes(block["size"])
+            size, frames = _check_bytes(block["size"]), block.get("frames")
             if block["state"] == "active_allocated" and block.get("address", address) not in history.living:
-                yield size, block.get("frames") or []
+                history.add_unseen(size, read(frames) if frames else FOREIGN)
             address += size
+    return history
 
 
 def _check_bytes(size: int) -> int:
