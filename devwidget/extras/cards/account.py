@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -111,9 +111,9 @@ class CardAccount(Account):
     def describe_statistics(self) -> dict[str, Any]:
         """Describe what is held, as `torch.cuda.memory_stats_as_nested_dict` does."""
         figures = self.allocator.figures
-        tables: dict[str, Any] = {
-            name: {pool: asdict(figure) for pool, figure in table.items()} for name, table in figures.tables.items()
-        }
+        tables: dict[str, Any] = {}
+        for name, table in figures.tables.items():
+            tables[name] = {pool: asdict(figure) for pool, figure in table.items()}
         nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
         unsplit = self.allocator.settings.unsplit
         return tables | {
@@ -133,20 +133,12 @@ class CardAccount(Account):
 def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
     """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
     firsts = [first for pool in allocator.pools for first in pool.segments.values()]
-    runs = [_describe_segment(run, device) for first in firsts for run in _split_into_runs(first)]
-    return sorted(runs, key=lambda segment: int(segment["address"]))
-
-
-def _split_into_runs(first: SegmentBlock) -> Iterator[list[SegmentBlock]]:
-    run: list[SegmentBlock] = []
-    for block in iterate_from(first):
-        if block.mapped:
-            run.append(block)
-        elif run:
-            yield run
-            run = []
-    if run:
-        yield run
+    found = []
+    for first in firsts:
+        for is_mapped, run in itertools.groupby(iterate_from(first), lambda block: block.mapped):
+            if is_mapped:
+                found.append(_describe_segment(list(run), device))
+    return sorted(found, key=lambda segment: int(segment["address"]))
 
 
 def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]:

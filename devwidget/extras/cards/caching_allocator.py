@@ -72,14 +72,8 @@ class ExpandableSegment:
         if begin >= end:
             return
         self.pool.take_block(block)
-        if begin == start:
-            inside = block
-        else:
-            inside = block.split_off(begin - start)
-        if inside.size > end - begin:
-            after = inside.split_off(end - begin)
-        else:
-            after = None
+        inside = block if begin == start else block.split_off(begin - start)
+        after = inside.split_off(end - begin) if inside.size > end - begin else None
         inside.mapped = False
         self.memory.give_back(self.pool.name, inside.size)
         for rest in (block if inside is not block else None, after):

@@ -100,23 +100,10 @@ class Figure:
         if self.current > self.peak:
             self.peak = self.current
 
-    def reset_peak(self) -> None:
-        """Let the peak start again from what is now."""
-        self.peak = self.current
-
-    def reset_totals(self) -> None:
-        """Let what went in and out start again."""
-        self.allocated = self.freed = 0
-
 
 FIGURE_NAMES = (
-    "allocation",
-    "segment",
-    "inactive_split",
-    "allocated_bytes",
-    "reserved_bytes",
-    "inactive_split_bytes",
-    "requested_bytes",
+    *("allocation", "segment", "inactive_split"),
+    *("allocated_bytes", "reserved_bytes", "inactive_split_bytes", "requested_bytes"),
 )
 POOLS = ("all", "small_pool", "large_pool")
 
@@ -147,12 +134,12 @@ class Figures:
     def reset_peaks(self) -> None:
         """Let all peaks start again from what is now."""
         for figure in self.list_figures():
-            figure.reset_peak()
+            figure.peak = figure.current
 
     def reset_totals(self) -> None:
         """Let all that went in and out start again."""
         for figure in self.list_figures():
-            figure.reset_totals()
+            figure.allocated = figure.freed = 0
 
     def list_figures(self) -> list[Figure]:
         """All of them."""

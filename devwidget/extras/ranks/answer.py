@@ -40,9 +40,8 @@ from devwidget.extras.ranks.job import (
 from devwidget.extras.ranks.rank_tensors import compute_checksums, read_holdings
 from devwidget.extras.ranks.records.rank import LastWord, RankMemory, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedStep
-from devwidget.extras.ranks.settings import read_place
 from devwidget.extras.ranks.stacks import is_in_step, main_frames, stack_of
-from devwidget.extras.ranks.step_history import StepHistory, Summed
+from devwidget.extras.ranks.step_history import StepHistory, Summed, read_place
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message, in_row
@@ -94,17 +93,12 @@ def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
     found: set[int] = set()
     for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         for each in (value, *_stored_fields(value)):
-            parts = [each]
-            if type(each) in (list, tuple):
-                parts += parts_of(each)
-            for stage in filter(_is_stage, parts):
-                found.add(int(dict_of(stage)["stage_index"]))
+            for part in (each, *(parts_of(each) if type(each) in (list, tuple) else ())):
+                if any(module_name(kind).startswith(_PIPELINES) for kind in mro_of(type(part))):
+                    index = dict_of(part).get("stage_index")
+                    if type(index) is int:
+                        found.add(index)
     return tuple(sorted(found))
-
-
-def _is_stage(value: object) -> bool:
-    of_library = any(module_name(kind).startswith(_PIPELINES) for kind in mro_of(type(value)))
-    return of_library and type(dict_of(value).get("stage_index")) is int
 
 
 def _stored_fields(value: object) -> Iterator[Any]:
@@ -119,12 +113,8 @@ def _stored_fields(value: object) -> Iterator[Any]:
 
 _TRIES = 5
 _recorded: list[TracedStep] = []
+"""The step that this process has recorded last."""
 ReadMemory = Callable[[], Iterable[DeviceMemory]]
-
-
-def remember_step(step: TracedStep) -> None:
-    """Report this recorded step from now on."""
-    _recorded[:] = [step]
 
 
 class Reporter:
@@ -145,7 +135,7 @@ class Reporter:
             "job": job_name(),
             "run": agree_on_run(),
             "machine": find_machine(),
-            "started": _find_start(),
+            "started": (read_process(os.getpid()) or ("", 0))[1],
         }
         self._progress, self._last = ProgressReader(), LastReader()
         self.history = StepHistory(self._find_model, checksums=checksums)
@@ -214,17 +204,16 @@ class Reporter:
         )
 
     def _read_model(self, model: nn.Module | None, frames: list[FrameType]) -> dict[str, Any]:
-        notes = []
-        if self.history.fault:
-            fault = self.history.fault
+        notes, fault = [], self.history.fault
+        if fault:
             notes.append(Message("optimizer settings are unknown after a step that could not be read: {error}", error=fault))
         if model is None:
             return {"note": in_row((Message("no variable of its main thread refers to a model"), *notes), "; ")}
         held = read_holdings(model)
         # While a step runs FSDP gathers what it needs; it may have begun since the frames were read.
         if is_in_step(frames) or is_in_step(main_frames()):
-            held = held._replace(unsharded=())
-        return held._replace(note=in_row((held.note, *notes), "; "))._asdict()
+            held["unsharded"] = ()
+        return held | {"note": in_row((held["note"], *notes), "; ")}
 
     def _count_optimizer_bytes(self) -> int:
         total = 0
@@ -245,32 +234,16 @@ class Reporter:
         return self.history.count_steps() if self._counts else -1
 
 
-def _find_start() -> int:
-    """Return when this process started, in ticks of its machine; 0 if unknown."""
-    found = read_process(os.getpid())
-    return found[1] if found is not None else 0
-
-
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
     """Yield the memory of the accelerators that this process has used, and of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
-            card = each.uuid
-            if not card and each.card is not None:
-                card = str(each.card)
+            card = each.uuid or ("" if each.card is None else str(each.card))
             yield RankMemory(each.device, each.activations, reserved, each.peak, each.total, card)
-    resident = _resident_bytes()
-    if resident:
-        yield RankMemory(CPU, resident)
-
-
-def _resident_bytes() -> int:
-    """Return the resident memory of this process on Linux; 0 elsewhere."""
-    counts = pathlib.Path("/proc/self/statm")
+    counts = pathlib.Path("/proc/self/statm")  # of Linux
     if counts.exists():
-        return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+        yield RankMemory(CPU, int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 class RankWriter:
@@ -292,7 +265,7 @@ class RankWriter:
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
         """Write both files; by default of the largest model that a variable of the main thread refers to."""
-        remember_step(TracedStep(trace.collectives, trace.groups))
+        _recorded[:] = [TracedStep(trace.collectives, trace.groups)]
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
-from devwidget.extras.ranks.flight_records import count_bytes, find_kind
+from devwidget.extras.ranks.flight_file import count_bytes, find_kind
 from devwidget.extras.ranks.records.rank import Collective, GroupProgress, PastCollective
 from devwidget.records.parallel import group_label
 

@@ -29,7 +29,7 @@ def add_commands(line: CommandLine) -> None:
 def diagnose_ranks(options: Namespace) -> int:
     """Print a diagnosis of the ranks of a job, which may hang or have ended."""
     from devwidget.extras.ranks.api import ranks
-    from devwidget.extras.ranks.words.verdict import diagnosis_text, is_well
+    from devwidget.extras.ranks.words.cluster import diagnosis_text, is_well
 
     cluster = ranks(options.source or None, patience=options.patience)
     print(diagnosis_text(cluster))

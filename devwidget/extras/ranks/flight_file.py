@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.extras.ranks.flight_records import count_bytes, find_kind
 from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.merging import merge
@@ -152,3 +152,18 @@ def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[in
     members = groups.get(name) or groups.get("") or ()
     kind = find_kind(entry.profiling_name)
     return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)
+
+
+# By the words of the recorder; what else there is takes one byte.
+_ITEM_BYTES = {"ComplexDouble": 16, "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4}
+_ITEM_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
+
+
+def find_kind(profiling_name: str) -> str:
+    """Return `all_reduce` for `nccl:all_reduce`."""
+    return profiling_name.rpartition(":")[2]
+
+
+def count_bytes(shapes: Iterable[Sequence[int]], dtypes: Iterable[str]) -> int:
+    """Return the bytes of the tensors that a rank passes."""
+    return sum(math.prod(shape) * _ITEM_BYTES.get(dtype, 1) for shape, dtype in zip(shapes, dtypes, strict=False))

@@ -10,12 +10,14 @@ from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank,
 from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, Holding, LocalTensor
 from devwidget.extras.ranks.records.traced_steps import TracedJob
-from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
 from devwidget.extras.ranks.views.job import (
+    HeldCollective,
+    HeldRanks,
     ModuleRow,
     Span,
     find_age,
     find_coordinates,
+    find_held,
     find_named,
     find_spans,
     group_alike,

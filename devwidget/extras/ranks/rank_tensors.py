@@ -8,7 +8,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,28 +27,9 @@ from devwidget.records.snapshot import Role
 _Shape = tuple[int, ...]
 
 
-class RankHoldings(NamedTuple):
-    """Everything that one rank holds.
-
-    Attributes:
-        model: Record of the model.
-        device: Device of most of its bytes.
-        axes: Axes of the mesh with the most axes among its tensors.
-        coordinates: Coordinates of this rank in that mesh.
-        unsharded: Paths of modules whose parameters FSDP has gathered.
-        note: What could not be read, and why; "" if nothing.
-    """
-
-    model: RankModel
-    device: DeviceId | None
-    axes: tuple[Axis, ...]
-    coordinates: tuple[int, ...]
-    unsharded: tuple[str, ...]
-    note: str
-
-
-def read_holdings(root: nn.Module) -> RankHoldings:
-    """Return all parameters and buffers of a model, by module."""
+def read_holdings(root: nn.Module) -> dict[str, Any]:
+    """Return all parameters and buffers of a model, by module, as fields of a RankReport: the device of most of its bytes, the
+    largest mesh among its tensors, where FSDP has gathered parameters, and what could not be read."""
     tree = ModuleTree(root)
     sharded, unsharded, note = _fsdp_parameters(tree)
     reader = _HoldingsReader(sharded)
@@ -57,15 +38,21 @@ def read_holdings(root: nn.Module) -> RankHoldings:
     modules, held = [], []
     for module, path, *_ in tree.visits:
         holding = tuple(reader.read_module(module))
-        modules.append(_describe_module(module, path))
+        modules.append(RankModule(path, *known_class(module), own(module).get("training") is True))
         held.append(places.setdefault(holding, len(places)))
         for tensor in holding:
             sizes[tensor.device] += tensor.local_bytes
     device = max(sizes, key=sizes.__getitem__, default="")
     holdings = tuple(_name_own_device(holding, device) for holding in places)
     axes, coordinates = reader.mesh
-    model = RankModel(tuple(modules), holdings, tuple(held))
-    return RankHoldings(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
+    return {
+        "model": RankModel(tuple(modules), holdings, tuple(held)),
+        "device": DeviceId.parse(device) if device else None,
+        "axes": axes,
+        "coordinates": coordinates,
+        "unsharded": unsharded,
+        "note": note,
+    }
 
 
 def _name_own_device(holding: Holding, own_device: str) -> Holding:
@@ -76,11 +63,6 @@ def _name_own_device(holding: Holding, own_device: str) -> Holding:
             tensor = replace(tensor, device=OWN_DEVICE)
         found.append(tensor)
     return tuple(found)
-
-
-def _describe_module(module: nn.Module, path: str) -> RankModule:
-    name, wrapper, defined_at = known_class(module)
-    return RankModule(path, name, wrapper, defined_at, own(module).get("training") is True)
 
 
 class _HoldingsReader:
@@ -99,38 +81,30 @@ class _HoldingsReader:
                 if is_tensor(tensor):
                     yield self._read_tensor(name, role, tensor)
 
-    def _read_tensor(self, name: str, role: Role, tensor: torch.Tensor) -> LocalTensor:
-        kind = type(tensor)
+    def _read_tensor(self, name: str, role: Role, tensor: Any) -> LocalTensor:
+        local, placement, note = tensor, "", ""
         if is_distributed(tensor):
-            return self._read_distributed(name, role, tensor)
-        if kind is not nn.Parameter and kind is not torch.Tensor and is_odd(tensor):
+            local, placement = tensor._local_tensor, self._word_spec(tensor._spec)
+        if local is tensor and type(tensor) not in (nn.Parameter, torch.Tensor) and is_odd(tensor):
             odd = read_odd(tensor)
-            note = odd.note
-            shape, size = odd.shape, odd.bytes
+            shapes, sizes, note = (odd.shape, odd.shape), (odd.bytes, odd.bytes), odd.note
         else:
-            note, shape = "", tuple(read_attribute(tensor, "shape"))
-            size = math.prod(shape) * read_attribute(tensor, "itemsize")
-        return LocalTensor(
-            name, role, shape, shape, _word_dtype(tensor), size, size, _word_device(tensor), "", _requires_grad(tensor), note
-        )
-
-    def _read_distributed(self, name: str, role: Role, tensor: Any) -> LocalTensor:
-        local, spec = tensor._local_tensor, tensor._spec
-        shape, here = tuple(map(int, spec.shape)), tuple(read_attribute(local, "shape"))
-        item = read_attribute(local, "itemsize")
-        words = self._word_spec(spec)
-        sizes = math.prod(shape) * item, math.prod(here) * item
-        return LocalTensor(
-            name, role, shape, here, _word_dtype(local), *sizes, _word_device(local), words, _requires_grad(tensor), ""
-        )
+            here, item = tuple(read_attribute(local, "shape")), read_attribute(local, "itemsize")
+            whole = tuple(map(int, tensor._spec.shape)) if placement else here
+            shapes, sizes = (whole, here), (math.prod(whole) * item, math.prod(here) * item)
+        dtype, device = str(read_attribute(local, "dtype")), str(read_attribute(local, "device"))
+        requires_grad = bool(read_attribute(tensor, "requires_grad"))
+        return LocalTensor(name, role, *shapes, dtype.removeprefix("torch."), *sizes, device, placement, requires_grad, note)
 
     def _word_spec(self, spec: Any) -> str:
-        """Describe a spec. Specs are kept alive so that their ids stay valid."""
+        """Return `Shard(0) on dp, Replicate on tp`. Specs are kept alive so that their ids stay valid."""
         known = self._words.get(id(spec))
         if known is None:
             mesh = spec.device_mesh
             self._note_mesh(mesh)
-            known = self._words[id(spec)] = spec, word_placements(spec.placements, name_axes(mesh))
+            # A strided shard says how many parts it has.
+            placed = zip(map(_word_kind, spec.placements), name_axes(mesh), strict=True)
+            known = self._words[id(spec)] = spec, ", ".join(f"{kind} on {axis}" for kind, axis in placed)
         return known[1]
 
     def _note_mesh(self, mesh: Any) -> None:
@@ -151,11 +125,6 @@ def name_axes(mesh: Any) -> tuple[str, ...]:
     return tuple(f"axis {at}" for at in range(mesh.ndim))
 
 
-def word_placements(placements: tuple[Any, ...], axes: tuple[str, ...]) -> str:
-    """Return `Shard(0) on dp, Replicate on tp`; a strided shard says how many parts it has."""
-    return ", ".join(f"{_word_kind(placement)} on {axis}" for placement, axis in zip(placements, axes, strict=True))
-
-
 def _word_kind(placement: Any) -> str:
     factor = getattr(placement, "split_factor", None)
     if factor is not None:
@@ -167,46 +136,35 @@ def _word_kind(placement: Any) -> str:
     return f"Partial({getattr(placement, 'reduce_op', 'sum')})"
 
 
-def _word_dtype(tensor: torch.Tensor) -> str:
-    return str(read_attribute(tensor, "dtype")).removeprefix("torch.")
-
-
-def _word_device(tensor: torch.Tensor) -> str:
-    return str(read_attribute(tensor, "device"))
-
-
-def _requires_grad(tensor: torch.Tensor) -> bool:
-    return bool(read_attribute(tensor, "requires_grad"))
-
-
 _Shards = dict[tuple[int, str], torch.Tensor]
 
 
 def _fsdp_parameters(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...], str]:
     """Return FSDP's shards while it has gathered the full parameters, where it has, and what is unknown."""
+    shards: _Shards = {}
+    unsharded = []
     if torch_internals.FSDP not in sys.modules:
         return {}, (), ""
     try:
-        return *_read_shards(tree), ""
+        for module, path, *_ in tree.visits:
+            for group in _parameter_groups(module):
+                shards |= _read_shards(group)
+                if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
+                    # One that keeps its parameters between forward and backward does so on purpose.
+                    unsharded.append(path)
     except (AttributeError, DevwidgetError) as missing:
         # Its inside differs from torch to torch.
         return {}, (), Message("which parameters FSDP gathered is unknown: {error}", error=missing)
+    return shards, tuple(unsharded), ""
 
 
-def _read_shards(tree: ModuleTree) -> tuple[_Shards, tuple[str, ...]]:
-    shards: _Shards = {}
-    unsharded = []
-    for module, path, *_ in tree.visits:
-        for group in _parameter_groups(module):
-            for parameter in group.fsdp_params:
-                where = parameter._module_info
-                owners = (where.module, *where.shared_modules)
-                names = (where.param_name, *where.shared_param_names)
-                shards |= {(id(owner), name): parameter.sharded_param for owner, name in zip(owners, names, strict=True)}
-            if group._sharded_state.name == "UNSHARDED" and group.post_forward_mesh_info is not None:
-                # One that keeps its parameters between forward and backward does so on purpose.
-                unsharded.append(path)
-    return shards, tuple(unsharded)
+def _read_shards(group: Any) -> Iterator[tuple[tuple[int, str], torch.Tensor]]:
+    for parameter in group.fsdp_params:
+        where = parameter._module_info
+        owners = (where.module, *where.shared_modules)
+        names = (where.param_name, *where.shared_param_names)
+        for owner, name in zip(owners, names, strict=True):
+            yield (id(owner), name), parameter.sharded_param
 
 
 def _parameter_groups(module: nn.Module) -> tuple[Any, ...]:

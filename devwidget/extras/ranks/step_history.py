@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import own, walk_modules
+from devwidget.capture.object_fields import parts_of
+from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.extras.ranks.rank_tensors import compute_checksums
 from devwidget.extras.ranks.records.rank import Setting, StepSettings
-from devwidget.extras.ranks.settings import (
-    Raw,
-    read_mode,
-    read_modes,
-    read_optimizers,
-    read_policies,
-    word_optimizers,
-)
-from devwidget.records.errors import error_text
+from devwidget.records.errors import DevwidgetError, error_text
 
 MOST_STEPS = 32
 """Number of recorded step ends, and of recorded runs of equal settings."""
@@ -135,3 +134,152 @@ class StepHistory:
 def is_due(step: int) -> bool:
     """Return whether all modules are walked after a step."""
     return step in _EARLY or step % _EACH == 0
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_COUNTED = frozenset({"params", "param_names"})
+"""Options of a group that differ between ranks with shards of a model."""
+
+
+Raw = tuple[tuple[str, tuple[tuple[tuple[str, Any], ...], ...]], ...]
+"""Class of each optimizer, and names and values of its groups, compared at each step."""
+
+
+def read_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> Raw:
+    """Return the class of each optimizer and the options of its groups, without tensors."""
+    return tuple((type(each).__name__, tuple(map(_plain_values, groups_of(each)))) for each in optimizers)
+
+
+def _plain_values(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in group.items() if name not in _COUNTED and _is_plain(value))
+
+
+def _is_plain(value: object) -> bool:
+    """Return whether it is a number, a string, or a tuple or list of those."""
+    if type(value) in _PLAIN:
+        return True
+    return type(value) in (tuple, list) and all(type(part) in _PLAIN for part in parts_of(value))
+
+
+def word_optimizers(read: Raw) -> Iterator[Setting]:
+    """Yield them as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
+    for at, (class_name, groups) in enumerate(read):
+        which = "optimizer"
+        if len(read) > 1:
+            which = f"optimizers[{at}]"
+        yield Setting("optimizer", which, class_name)
+        yield Setting("optimizer", f"{which}.groups", str(len(groups)))
+        for number, group in enumerate(groups):
+            if len(groups) > 1:
+                where = f"{which}.groups[{number}]"
+            else:
+                where = which
+            yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
+
+
+def read_modes(model: nn.Module) -> Iterator[Setting]:
+    """Yield whether the model is in training mode, and each module whose mode differs from its parent's."""
+    flags: dict[str, bool] = {}
+    for path, module in walk_modules(model):
+        flags[path] = own(module).get("training") is True
+        if not path or flags[path] != _around(path, flags):
+            yield Setting("mode", path, _word_mode(flags[path]))
+
+
+def read_mode(model: nn.Module) -> Setting:
+    """Return whether the root is in training mode; costs nothing."""
+    return Setting("mode", "", _word_mode(own(model).get("training") is True))
+
+
+_OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs")
+
+
+def read_policies(model: nn.Module) -> Iterator[Setting]:
+    """Yield the mixed precision of each FSDP2 module whose policy differs from its parent's."""
+    policies: dict[str, str] = {}
+    if torch_internals.FSDP not in sys.modules:
+        return
+    for path, module in walk_modules(model):
+        if (policy := _find_policy(module)) is None:
+            continue
+        around, name = _around(path, policies), "mp_policy"
+        if path:
+            name = f"mp_policy of {path}"
+        policies[path] = ", ".join(
+            f"{field}={str(getattr(policy, field, None)).removeprefix('torch.')}" for field in _OF_POLICY
+        )
+        if policies[path] != around:
+            yield Setting("precision", name, policies[path])
+
+
+def _find_policy(module: nn.Module) -> object:
+    try:
+        return getattr(torch_internals.fsdp_state_of(module), "_mp_policy", None)
+    except DevwidgetError:
+        # A torch that has no such state, or elsewhere.
+        return None
+
+
+def _word_mode(training: bool) -> str:
+    return "train" if training else "eval"
+
+
+_Value = TypeVar("_Value")
+
+
+def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
+    """Return the value of the nearest ancestor of a path that has one."""
+    while path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return known[path]
+    return None
+
+
+def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
+    """Return settings that do not change during a run: precision, versions, variables, random seeds."""
+    seed = Setting("random", "torch.initial_seed()", str(torch.initial_seed()))
+    return (*_read_precision(), *_read_versions(), *_read_variables(environ), seed)
+
+
+def _read_precision() -> Iterator[Setting]:
+    yield Setting("precision", "torch.get_default_dtype()", str(torch.get_default_dtype()).removeprefix("torch."))
+    yield Setting("precision", "torch.get_float32_matmul_precision()", torch.get_float32_matmul_precision())
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    yield Setting("precision", "torch.are_deterministic_algorithms_enabled()", str(deterministic))
+    yield Setting("precision", "torch.backends.cudnn.allow_tf32", str(torch.backends.cudnn.allow_tf32))
+    yield Setting("precision", "torch.backends.cudnn.benchmark", str(torch.backends.cudnn.benchmark))
+
+
+def _read_versions() -> Iterator[Setting]:
+    yield Setting("version", "Python", platform.python_version())
+    yield Setting("version", "torch", torch.__version__)
+    yield Setting("version", "torch.version.cuda", str(torch.version.cuda))
+    if driver := _find_driver():
+        yield Setting("version", "NVIDIA driver", driver)
+    nccl = getattr(sys.modules.get("torch.cuda.nccl"), "version", None)
+    if torch_internals.nccl_counts is not None and nccl is not None:
+        yield Setting("version", "NCCL", ".".join(map(str, nccl())))
+
+
+def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
+    """Return the version of the NVIDIA driver; "" without one."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as told:
+            told_words = told.readline().split()
+    except OSError:
+        return ""
+    return next((each for each in told_words if each[:1].isdigit() and "." in each), "")
+
+
+_PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")
+_NAMES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "TORCH_CPP_LOG_LEVEL"})
+_OF_ONE_RANK = frozenset({"CUDA_VISIBLE_DEVICES"})
+"""Variables that differ between ranks which each see only their own GPU."""
+_LONGEST = 200
+
+
+def _read_variables(environ: Mapping[str, str]) -> Iterator[Setting]:
+    for name in sorted(environ):
+        if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
+            yield Setting("environment", name, environ[name][:_LONGEST])

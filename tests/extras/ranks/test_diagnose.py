@@ -12,7 +12,7 @@ import devwidget
 from devwidget.cli.main import main
 from devwidget.extras.ranks.job import file_of
 from devwidget.extras.ranks.records.rank import Collective, LastWord
-from devwidget.extras.ranks.words.verdict import MOST_LINES, diagnosis_text
+from devwidget.extras.ranks.words.cluster import MOST_LINES, diagnosis_text
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.site import Site
 from tests.extras.ranks.records.made_up import faulty, model, report

@@ -5,7 +5,7 @@ import dataclasses
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
-from devwidget.extras.ranks.views.held import find_held
+from devwidget.extras.ranks.views.job import find_held
 from tests.extras.ranks.records.made_up import LOADS, NOW, STEP, held_up
 
 

@@ -34,6 +34,6 @@ def test_a_rank_tells_its_model_where_the_inside_of_fsdp_is_another(monkeypatch:
     state = SimpleNamespace(_fsdp_param_groups=[SimpleNamespace(fsdp_params=[SimpleNamespace()])])
     monkeypatch.setattr(torch_internals, "fsdp_state_of", lambda module: state)
     held = rank_tensors.read_holdings(nn.Linear(2, 2))
-    assert (len(held.model.modules), held.unsharded) == (1, ())
-    assert held.note.startswith("which parameters FSDP gathered is unknown: ")
-    assert "_module_info" in held.note
+    assert (len(held["model"].modules), held["unsharded"]) == (1, ())
+    assert held["note"].startswith("which parameters FSDP gathered is unknown: ")
+    assert "_module_info" in held["note"]

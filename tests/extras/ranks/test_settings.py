@@ -15,8 +15,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.extras.ranks.records.rank import Setting
-from devwidget.extras.ranks.settings import read_policies
-from devwidget.extras.ranks.step_history import StepHistory
+from devwidget.extras.ranks.step_history import StepHistory, read_policies
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by
 from devwidget.extras.ranks.records.columns import lay_out_columns
-from devwidget.extras.ranks.rules.compared_settings import compared_ranks, find_step_differences
 from devwidget.extras.ranks.rules.over_ranks import (
     answered,
     cluster_rule,
@@ -23,6 +22,7 @@ from devwidget.extras.ranks.rules.over_ranks import (
     severity_among,
 )
 from devwidget.extras.ranks.rules.ranks_disagree import differs_in_bytes
+from devwidget.extras.ranks.rules.settings_differ import compared_ranks, find_step_differences
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 

@@ -9,9 +9,9 @@ from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, State
 from devwidget.extras.ranks.records.columns import Column, lay_out_columns
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob
-from devwidget.extras.ranks.views.job import find_age, group_alike
+from devwidget.extras.ranks.views.job import ORDERLY, find_age, group_alike
 from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
-from devwidget.language.speaking import said
+from devwidget.language.speaking import said, say
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.data_frames import Columns, attribute_columns, frame, site_columns
@@ -20,11 +20,14 @@ from devwidget.report.style.units import count_words, format_bytes, format_secon
 from devwidget.report.style.words import (
     align_columns,
     code_word,
+    cut_line,
     first_line,
+    label_line,
     modules_words,
     ranks_words,
     row_words,
     site_words,
+    translate_finding,
 )
 from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.finding_text import finding_parts
@@ -216,3 +219,44 @@ def _of_each_rank(cluster: Cluster) -> Columns:
 
 
 frame(Cluster, {"ranks": _of_each_rank, "collectives": _of_all_ranks})
+
+
+MOST_LINES = 10
+_WIDE = 160
+
+
+def is_well(cluster: Cluster) -> bool:
+    """Return whether every rank answered or ended normally, without findings above a hint."""
+    states = {rank.state for rank in cluster.ranks}
+    return states <= ORDERLY and {finding.severity for finding in cluster.findings} <= {"info"}
+
+
+def diagnosis_text(cluster: Cluster) -> str:
+    """Return the diagnosis; lines beyond the tenth are counted."""
+    lines = [cluster_headline(cluster, len(lay_out_columns(cluster).each)), *_finding_lines(cluster), *_state_lines(cluster)]
+    if is_well(cluster):
+        lines.append(f"no problems found; checked: {', '.join(cluster.checked)}")
+    if len(lines) > MOST_LINES:
+        more = len(lines) - MOST_LINES + 1
+        lines[MOST_LINES - 1 :] = [f"and {more} more lines: print(devwidget.ranks(...))"]
+    return text_of(cut_line(line, _WIDE) for line in lines)
+
+
+def _finding_lines(cluster: Cluster) -> Iterator[str]:
+    """Yield headline, line and fix of each finding, and notes of the first."""
+    for at, finding in enumerate(map(translate_finding, cluster.findings)):
+        yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
+        if finding.fault is not None:
+            yield label_line(say("where"), row_words((site_words(finding.fault), first_line(finding.fault)), "  "))
+        if not at:
+            yield from (label_line(say("note"), note) for note in finding.notes[:2])
+        yield from (label_line(say("help"), fix.summary) for fix in finding.fixes[:1])
+
+
+def _state_lines(cluster: Cluster) -> Iterator[str]:
+    """Yield ranks that did not answer, by state, with the place of the first."""
+    for state, ranks in ranks_by_state(cluster).items():
+        if state not in ORDERLY:
+            words = [f"{code_word(state)}: {ranks_words(runs_of(numbers_of(ranks)))}", said(ranks[0].note)]
+            words += map(site_words, ranks[0].said.stack[-1:])
+            yield row_words(words, "; ")

@@ -17,7 +17,7 @@ from typing import Literal
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.rank import CollectivePlace
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, name_ranks
-from devwidget.extras.ranks.rules.waiting.endings import raised_itself
+from devwidget.extras.ranks.rules.waiting.rank_raised import raised_itself
 from devwidget.records.finding import Finding, Fix, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row

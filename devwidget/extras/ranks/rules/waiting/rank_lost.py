@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.extras.ranks.records.cluster import Cluster, Rank, numbers_of
 from devwidget.extras.ranks.rules.over_ranks import answered, answered_by, cluster_rule, format_rank_ranges, name_ranks
 from devwidget.extras.ranks.rules.waiting import different_collectives
-from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
+from devwidget.extras.ranks.rules.waiting.rank_raised import find_hanging, lost_another, raised_itself, select_first
 from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.schema.message import Message
 
