@@ -67,7 +67,11 @@ class Agent:
         self._refuse_double()
         self._hook = Undo()
         STEP_ENDS.call_hook(self._reporter.history.note_step, self._hook)
-        _start_listening(self)
+        # Torch's `shutdown`, also called by the destructor of its server, waits for its threads while it holds the GIL, so a
+        # query at that moment would deadlock. It is never called: the socket is removed, and the reference is kept.
+        _register_handler()
+        _keep_forever(torch_internals.WorkerServer(str(self._socket), -1))
+        _agents.append(self)
         atexit.register(self.stop)
         # A child of multiprocessing ends without the exit handlers of Python, and shows its exception by itself.
         self._finalizer = util.Finalize(None, self._leave_child, exitpriority=10)
@@ -100,8 +104,7 @@ class Agent:
         """Write how this rank has ended, or what it holds now."""
         who = self._find_identity()
         try:
-            ended = word.how == "ended"
-            if ended:
+            if word.how == "ended":
                 said = self._reporter.report_end(who, word)
             else:
                 said = self._reporter.make_report(who, word=word, frames=frames)
@@ -142,11 +145,6 @@ class Agent:
         """Its number in the job."""
         return self._who.rank
 
-    @property
-    def socket_path(self) -> pathlib.Path:
-        """Path of its socket."""
-        return self._socket
-
     def __enter__(self) -> Self:
         return self
 
@@ -168,17 +166,6 @@ def serving_agent() -> Agent | None:
     return _agents[0] if _agents else None
 
 
-def _start_listening(agent: Agent) -> None:
-    """Start torch's server.
-
-    Its `shutdown`, also called by its destructor, waits for its threads while it holds the GIL, so a query at that moment
-    would deadlock. The server is therefore never shut down: its socket is removed, and its reference is kept.
-    """
-    _register_handler()
-    _keep_forever(torch_internals.WorkerServer(str(agent.socket_path), -1))
-    _agents.append(agent)
-
-
 @functools.cache
 def _register_handler() -> None:
     """Register once per process: torch rejects a second handler of a name and cannot remove the first."""
@@ -196,23 +183,20 @@ def _answer_request(request: Any, response: Any) -> None:
     agent = serving_agent()
     try:
         if agent is None:
-            refused = "nobody answers here any more"
+            status, text = 400, "nobody answers here any more"
+        elif _has_body(request):
+            status, text = 400, "a question has no body"
         else:
-            refused = _find_fault(request)
-        if agent is None or refused:
-            status, text = (400, refused)
-        else:
-            status, text = (200, dumps(agent.report()))
+            status, text = 200, dumps(agent.report())
     except Exception as error:
         status, text = 500, error_text(error)
     response.set_status(status)
     response.set_content(text, "application/json" if status == 200 else "text/plain")
 
 
-def _find_fault(request: Any) -> str:
-    """Return why a query cannot be answered, or "". A query has no body."""
+def _has_body(request: Any) -> bool:
     try:
-        return "a question has no body" if request.body() else ""
+        return bool(request.body())
     except UnicodeDecodeError:
         # torch makes a text of the body before we see it.
-        return "a question has no body"
+        return True

@@ -85,21 +85,15 @@ def _read_past() -> tuple[PastCollective, ...]:
     groups, found = list_groups(), []
     for entry in _read_entries(only_open=False):
         if not entry.get("is_p2p"):
-            found.append(_describe_past(entry, groups))
+            each, begun = describe_collective(entry, groups), entry.get("time_created_ns", 0) / 1e9
+            size = _first_and_size(each.ranks)
+            found.append(PastCollective(each.kind, each.sequence, each.group, *size, each.bytes, begun))
     found.sort(key=lambda each: each.begun)
     return tuple(found[-MOST_LAST:])
 
 
-def _describe_past(entry: Mapping[str, Any], groups: Groups) -> PastCollective:
-    found = describe_collective(entry, groups)
-    begun = entry.get("time_created_ns", 0) / 1e9
-    return PastCollective(found.kind, found.sequence, found.group, *_first_and_size(found.ranks), found.bytes, begun)
-
-
 def _first_and_size(ranks: Sequence[int]) -> tuple[int, int]:
-    if ranks:
-        return ranks[0], len(ranks)
-    return -1, 0
+    return (ranks[0], len(ranks)) if ranks else (-1, 0)
 
 
 def _read_counts() -> list[Mapping[str, Any]]:
@@ -153,18 +147,13 @@ def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[Gro
     found: dict[str, GroupProgress] = {}
     for each in told:
         for place, status in each.get("pg_status", {}).items():
-            progress = _describe_group(place, status, by_place.get(place))
-            if place not in found or found[place].begun < progress.begun:
-                found[place] = progress
+            # -1 where there was none.
+            begun = max(0, int(status["last_enqueued_collective"]))
+            finished = max(0, int(status["last_completed_collective"]))
+            name, ranks = by_place.get(place) or (place, ())
+            if place not in found or found[place].begun < begun:
+                found[place] = GroupProgress(name, begun, finished, *_first_and_size(ranks))
     return tuple(found.values())
-
-
-def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
-    # -1 where there was none.
-    begun = max(0, int(status["last_enqueued_collective"]))
-    finished = max(0, int(status["last_completed_collective"]))
-    name, ranks = group or (place, ())
-    return GroupProgress(name, begun, finished, *_first_and_size(ranks))
 
 
 def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:

@@ -164,16 +164,11 @@ def _is_plain(value: object) -> bool:
 def word_optimizers(read: Raw) -> Iterator[Setting]:
     """Yield them as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
     for at, (class_name, groups) in enumerate(read):
-        which = "optimizer"
-        if len(read) > 1:
-            which = f"optimizers[{at}]"
+        which = "optimizer" if len(read) == 1 else f"optimizers[{at}]"
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
-            if len(groups) > 1:
-                where = f"{which}.groups[{number}]"
-            else:
-                where = which
+            where = which if len(groups) == 1 else f"{which}.groups[{number}]"
             yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
 
 
@@ -202,9 +197,7 @@ def read_policies(model: nn.Module) -> Iterator[Setting]:
     for path, module in walk_modules(model):
         if (policy := _find_policy(module)) is None:
             continue
-        around, name = _around(path, policies), "mp_policy"
-        if path:
-            name = f"mp_policy of {path}"
+        around, name = _around(path, policies), f"mp_policy of {path}" if path else "mp_policy"
         policies[path] = ", ".join(
             f"{field}={str(getattr(policy, field, None)).removeprefix('torch.')}" for field in _OF_POLICY
         )
@@ -238,20 +231,16 @@ def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
 
 def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
     """Return settings that do not change during a run: precision, versions, variables, random seeds."""
-    seed = Setting("random", "torch.initial_seed()", str(torch.initial_seed()))
-    return (*_read_precision(), *_read_versions(), *_read_variables(environ), seed)
+    return tuple(_list_fixed(environ))
 
 
-def _read_precision() -> Iterator[Setting]:
+def _list_fixed(environ: Mapping[str, str]) -> Iterator[Setting]:
     yield Setting("precision", "torch.get_default_dtype()", str(torch.get_default_dtype()).removeprefix("torch."))
     yield Setting("precision", "torch.get_float32_matmul_precision()", torch.get_float32_matmul_precision())
     deterministic = torch.are_deterministic_algorithms_enabled()
     yield Setting("precision", "torch.are_deterministic_algorithms_enabled()", str(deterministic))
     yield Setting("precision", "torch.backends.cudnn.allow_tf32", str(torch.backends.cudnn.allow_tf32))
     yield Setting("precision", "torch.backends.cudnn.benchmark", str(torch.backends.cudnn.benchmark))
-
-
-def _read_versions() -> Iterator[Setting]:
     yield Setting("version", "Python", platform.python_version())
     yield Setting("version", "torch", torch.__version__)
     yield Setting("version", "torch.version.cuda", str(torch.version.cuda))
@@ -260,16 +249,20 @@ def _read_versions() -> Iterator[Setting]:
     nccl = getattr(sys.modules.get("torch.cuda.nccl"), "version", None)
     if torch_internals.nccl_counts is not None and nccl is not None:
         yield Setting("version", "NCCL", ".".join(map(str, nccl())))
+    for name in sorted(environ):
+        if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
+            yield Setting("environment", name, environ[name][:_LONGEST])
+    yield Setting("random", "torch.initial_seed()", str(torch.initial_seed()))
 
 
 def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
     """Return the version of the NVIDIA driver; "" without one."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as told:
-            told_words = told.readline().split()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            words = file.readline().split()
     except OSError:
         return ""
-    return next((each for each in told_words if each[:1].isdigit() and "." in each), "")
+    return next((each for each in words if each[:1].isdigit() and "." in each), "")
 
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")
@@ -277,9 +270,3 @@ _NAMES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_DISTRIBUTED_DEB
 _OF_ONE_RANK = frozenset({"CUDA_VISIBLE_DEVICES"})
 """Variables that differ between ranks which each see only their own GPU."""
 _LONGEST = 200
-
-
-def _read_variables(environ: Mapping[str, str]) -> Iterator[Setting]:
-    for name in sorted(environ):
-        if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
-            yield Setting("environment", name, environ[name][:_LONGEST])

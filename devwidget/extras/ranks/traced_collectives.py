@@ -92,16 +92,9 @@ _BACKWARD = "torch.autograd.graph"
 _OURS = "devwidget.capture."
 
 
-class CollectiveCause(NamedTuple):
-    """The caller: part of torch, "" for the user's own call; the module, None if unknown; the line."""
-
-    by: str
-    module: nn.Module | None
-    site: RawSite | None
-
-
-def cause_of(frame: FrameType | None) -> CollectiveCause:
-    """Return the caller of an operator that a mode of devwidget handles in this frame; does not read the user's frames."""
+def _find_caller(frame: FrameType | None) -> tuple[str, nn.Module | None, RawSite | None]:
+    """Return who called an operator that a mode of devwidget handles in this frame: the part of torch, "" for the user's own
+    call; the module, None if unknown; the line. Does not read the user's frames."""
     while frame is not None and _qualified_name(frame).startswith(_OURS):
         frame = frame.f_back
     by, module = "", None
@@ -113,7 +106,7 @@ def cause_of(frame: FrameType | None) -> CollectiveCause:
         name = _qualified_name(each)
         by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
         module = module or _find_owner(each, name)
-    return CollectiveCause(by, module, raw_site(frame))
+    return by, module, raw_site(frame)
 
 
 def _qualified_name(frame: FrameType) -> str:
@@ -129,9 +122,7 @@ def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
         found = next(iter(getattr(of_group, "modules", ())), None)
     else:
         return None
-    if is_module(found):
-        return found
-    return None
+    return found if is_module(found) else None
 
 
 MOST_CALLS = 20_000
@@ -150,24 +141,19 @@ class Collectives(Observer):
 
     def operator_begins(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType) -> None:
         """Note an operator of a library before it runs, because a collective may never finish."""
-        if name in KINDS:
-            self._note_call(func, KINDS[name], args, frame)
-
-    def _note_call(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+        if name not in KINDS:
+            return
         if len(self._calls) >= MOST_CALLS:
-            return self._log.add_note(_cut_list(MOST_CALLS))
-        places, tracker = places_of(func), self._tracker
+            reason = Message("the trace contains only the first {count} collectives", count=f"{MOST_CALLS:,}")
+            self._log.add_note(Message("{kind}: {reason}", kind=Message("recorder"), reason=reason))
+            return
+        kind, places, tracker = KINDS[name], places_of(func), self._tracker
         group = self._group_place(torch_internals.group_in(args[places.group]))
-        if places.peer >= 0:
-            peer = self._groups[group].ranks[args[places.peer]]
-        else:
-            peer = UNKNOWN
+        peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
-        by, owner, site = cause_of(frame)
-        path = None
-        if owner is not None:
-            path = tracker.path_of(owner)
+        by, owner, site = _find_caller(frame)
+        path = tracker.path_of(owner) if owner is not None else None
         if path is None:
             path = tracker.module
         call = CollectiveCall(
@@ -175,13 +161,13 @@ class Collectives(Observer):
             path, tracker.phase, None, by, peer,
         )  # fmt: skip
         self._calls.append((call, site))
-        return None
 
     def _group_place(self, group: Any) -> int:
         """Return the index of a process group. The group is kept alive, because ids are reused after deletion."""
         if id(group) not in self._places:
             self._places[id(group)] = group, len(self._groups)
-            self._groups.append(_record_of(group))
+            name, ranks = str(group.group_name), torch_internals.ranks_of_group(group)
+            self._groups.append(ProcessGroup(name, group_label(name, str(group.group_desc)), tuple(map(int, ranks))))
         return self._places[id(group)][1]
 
     def list_facts(self) -> dict[str, Any]:
@@ -189,17 +175,6 @@ class Collectives(Observer):
         read_line = functools.cache(to_site)
         calls = [replace(call, site=read_line(site)) for call, site in self._calls]
         return {"collectives": tuple(calls), "groups": tuple(self._groups)}
-
-
-def _record_of(group: Any) -> ProcessGroup:
-    name, ranks = str(group.group_name), torch_internals.ranks_of_group(group)
-    return ProcessGroup(name, group_label(name, str(group.group_desc)), tuple(map(int, ranks)))
-
-
-@functools.cache
-def _cut_list(most: int) -> Message:
-    reason = Message("the trace contains only the first {count} collectives", count=f"{most:,}")
-    return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)
 
 
 OBSERVER = Collectives

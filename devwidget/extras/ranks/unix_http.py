@@ -53,7 +53,12 @@ class Line:
     """
 
     def __init__(self, path: pathlib.Path, seconds: float) -> None:
-        self._socket = _connect_socket(path, seconds)
+        self._socket = _Bounded(seconds)
+        try:
+            self._socket.connect(os.fspath(path))
+        except BaseException:
+            self._socket.close()
+            raise
         self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
@@ -114,16 +119,6 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = self._connected
-
-
-def _connect_socket(path: pathlib.Path, seconds: float) -> _Bounded:
-    made = _Bounded(seconds)
-    try:
-        made.connect(os.fspath(path))
-    except BaseException:
-        made.close()
-        raise
-    return made
 
 
 def _find_listener(connected: socket.socket) -> int:

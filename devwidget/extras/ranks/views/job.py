@@ -1,12 +1,11 @@
-"""All ranks of a job as a map, minima and maxima over ranks, their progress, and modules as rows."""
+"""All ranks of a job as a map, minima and maxima over ranks, modules as rows, and what blocks the job."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Columns
@@ -40,23 +39,12 @@ class Span:
     outlier: int = NOWHERE
 
 
-class TakenBytes(NamedTuple):
-    """Allocated bytes of a rank on accelerators, now and at the peak; on the CPU of its process. -1 if unknown."""
-
-    now: int
-    most: int
-
-
-def taken_bytes(rank: Rank) -> TakenBytes:
-    """Return the sums over the devices of a rank."""
+def taken_bytes(rank: Rank) -> tuple[int, int]:
+    """Return the allocated bytes of a rank on accelerators, or else of its process, now and at the peak; -1 if unknown."""
     counted = [memory for memory in rank.said.memory if memory.device.is_accelerator] or rank.said.memory
     if not counted:
-        return TakenBytes(NOWHERE, NOWHERE)
-    now = most = 0
-    for memory in counted:
-        now += memory.allocated
-        most += memory.peak
-    return TakenBytes(now, most)
+        return NOWHERE, NOWHERE
+    return sum(memory.allocated for memory in counted), sum(memory.peak for memory in counted)
 
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
@@ -95,9 +83,7 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
     if len(far) < 3:
         return NOWHERE
     (second, _), (first, outlier) = far[-2:]
-    if first > max(3 * second, median / 10):
-        return outlier
-    return NOWHERE
+    return outlier if first > max(3 * second, median / 10) else NOWHERE
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
@@ -138,27 +124,18 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     names: list[str] = []
     for lane in lay_out_lanes(cluster):
         hosts = {rank.said.host for rank in cluster.select(lane)}
-        if len(hosts) == 1:
-            names += hosts
-        else:
-            names.append("")
-    if len(set(names)) > 1:
-        return tuple(names)
-    return ("",) * len(names)
-
-
-def _row_major(number: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return where `init_device_mesh` would put a rank that did not report."""
-    coordinates = []
-    for size in reversed(sizes):
-        number, coordinate = divmod(number, size)
-        coordinates.append(coordinate)
-    return tuple(reversed(coordinates))
+        names.append(hosts.pop() if len(hosts) == 1 else "")
+    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
 
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
-    """Return the coordinates of any rank, including one that did not report."""
-    return cluster.find_coordinates(rank) or _row_major(rank.number, cluster.sizes)
+    """Return the coordinates of any rank; of one that did not report, those that `init_device_mesh` would give it."""
+    found = cluster.find_coordinates(rank)
+    number = rank.number
+    for size in () if found else reversed(cluster.sizes):
+        number, coordinate = divmod(number, size)
+        found = (coordinate, *found)
+    return found
 
 
 ORDERLY = frozenset({"answered", "ended"})
@@ -173,9 +150,7 @@ def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
 
 def _what_it_says(rank: Rank) -> object:
     held = rank.said.collective
-    where = None
-    if held is not None:
-        where = held.kind, held.group, held.sequence
+    where = (held.kind, held.group, held.sequence) if held is not None else None
     return rank.state, rank.step, rank.note, rank.said.stack, where
 
 
