@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import pathlib
+from dataclasses import asdict
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.records.finding import SEVERITIES, Edit, Finding, Fix
+from devwidget.records.finding import SEVERITIES, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
@@ -25,14 +26,14 @@ Root = str | pathlib.Path
 
 def findings_json(trace: Trace, root: Root = ".") -> str:
     """Everything that was found, every hop and every peak; paths are written against `root`."""
-    report = _report_head(trace)
-    report["findings"] = [_finding_json(finding, root) for finding in trace.findings]
-    report["hops"] = _hops_json(trace, root)
-    report["step_runs"], report["noticed"] = trace.step_runs, list(trace.noticed)
-    report["peaks"] = []
-    for curve in trace.memory:
-        if curve.peak:
-            report["peaks"].append({"device": str(curve.device), "bytes": curve.peak.allocated})
+    report = {
+        **_report_head(trace),
+        "findings": [_finding_json(finding, root) for finding in trace.findings],
+        "hops": _hops_json(trace, root),
+        "step_runs": trace.step_runs,
+        "noticed": list(trace.noticed),
+        "peaks": [{"device": str(each.device), "bytes": each.peak.allocated} for each in trace.memory if each.peak],
+    }
     return json.dumps(report, indent=1)
 
 
@@ -81,12 +82,9 @@ def _report_head(trace: Trace) -> Json:
 
 
 def _finding_json(finding: Finding, root: Root) -> Json:
+    plain = {name: getattr(finding, name) for name in ("kind", "severity", "headline", "why", "module")}
     return {
-        "kind": finding.kind,
-        "severity": finding.severity,
-        "headline": finding.headline,
-        "why": finding.why,
-        "module": finding.module,
+        **plain,
         "fault": _site_json(finding.fault, root),
         "birth": _site_json(finding.birth, root),
         "operands": list(finding.operands),
@@ -96,31 +94,22 @@ def _finding_json(finding: Finding, root: Root) -> Json:
 
 
 def _brief_finding(finding: Finding, root: Root) -> Json:
-    fix = None
-    for each in sorted(finding.fixes, key=lambda each: not each.edits)[:1]:
-        fix = _fix_json(each, root)
+    whole = _finding_json(finding, root)
+    fixes = sorted(whole["fixes"], key=lambda fix: not fix["edits"])
     return {
-        "kind": finding.kind,
-        "severity": finding.severity,
+        **{name: whole[name] for name in ("kind", "severity", "module")},
         "headline": _clip_text(finding.headline),
-        "module": finding.module,
         "fault": _line_words(finding.fault, root),
         "birth": _line_words(finding.birth, root),
-        "fix": fix,
+        "fix": fixes[0] if fixes else None,
     }
 
 
 def _fix_json(fix: Fix, root: Root) -> Json:
-    edits = [_edit_json(edit, root) for edit in fix.edits]
-    known = {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
-    if fix.not_tried:
-        return {**known, "not_tried": fix.not_tried}
-    return known
-
-
-def _edit_json(edit: Edit, root: Root) -> Json:
-    file = path_of(edit.file, root) or edit.file
-    return {"file": file, "first": edit.first, "last": edit.last, "was": edit.was, "text": edit.text}
+    plain = {name: getattr(fix, name) for name in ("summary", "confidence", "verified", "code")}
+    edits = [asdict(edit) | {"file": path_of(edit.file, root) or edit.file} for edit in fix.edits]
+    not_tried = {"not_tried": fix.not_tried} if fix.not_tried else {}
+    return {**plain, "edits": edits, **not_tried}
 
 
 def _hops_json(trace: Trace, root: Root) -> list[Json]:
@@ -140,15 +129,11 @@ def _site_json(site: Site | None, root: Root) -> Json | None:
 
 
 def _line_words(site: Site | None, root: Root) -> str | None:
-    if site is None:
-        return None
-    return f"{path_of(site.file, root) or site.file}:{site.line}"
+    return f"{path_of(site.file, root) or site.file}:{site.line}" if site is not None else None
 
 
 def _clip_text(text: str) -> str:
-    if len(text) <= _MOST_CHARACTERS:
-        return text
-    return f"{text[: _MOST_CHARACTERS - 1]}…"
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 WRITERS = {

@@ -9,7 +9,7 @@ import hashlib
 import json
 import pathlib
 import urllib.parse
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from devwidget._version import __version__
@@ -36,10 +36,9 @@ def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> st
         root: the folder of the repository, against which paths are written.
     """
     given = list(dict.fromkeys(findings))
-    firsts: dict[str, Finding] = {}
-    for finding in given:
-        firsts.setdefault(finding.kind, finding)
-    rules = list(map(_rule_json, firsts.values()))
+    firsts = {finding.kind: finding for finding in reversed(given)}
+    kinds = dict.fromkeys(finding.kind for finding in given)
+    rules = [_rule_json(firsts[kind]) for kind in kinds]
     run = {
         "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -70,24 +69,19 @@ def _as_sentence(text: str) -> str:
 
 def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
     places = []
-    for site in (finding.fault, finding.birth):
-        if site is not None and path_of(site.file, root) and _place_json(site, root) not in places:
+    for site in filter(None, (finding.fault, finding.birth)):
+        if path_of(site.file, root) and _place_json(site, root) not in places:
             places.append(_place_json(site, root))
     texts = filter(None, (finding.headline, finding.why, *finding.notes, *extra_notes(finding)))
-    fixes = []
-    for fix in finding.fixes:
-        if fix.edits and all(path_of(edit.file, root) for edit in fix.edits):
-            fixes.append(_fix_json(fix, root))
+    fixes = [fix for fix in finding.fixes if fix.edits and all(path_of(edit.file, root) for edit in fix.edits)]
     result: Json = {
         "ruleId": finding.kind,
         "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(map(said, texts))},
         "partialFingerprints": {"devwidget/v1": _fingerprint_lines(finding, root)},
-        "locations": [],
-        "fixes": fixes,
+        "locations": [{"physicalLocation": place} for place in places[:1]],
+        "fixes": [_fix_json(fix, root) for fix in fixes],
     }
-    if places:
-        result["locations"] = [{"physicalLocation": places[0]}]
     if len(places) > 1:
         result["relatedLocations"] = [{"physicalLocation": places[1], "message": {"text": birth_words(finding)}}]
     if finding.module is not None:
@@ -95,16 +89,10 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
     return result
 
 
-def _sites_of(finding: Finding) -> Iterator[Site]:
-    for site in (finding.fault, finding.birth):
-        if site is not None:
-            yield site
-
-
 def _fingerprint_lines(finding: Finding, root: str | pathlib.Path) -> str:
     """A fingerprint of what the lines say, without their numbers: it stays when lines are moved about."""
     words = [finding.kind, finding.module or ""]
-    for site in _sites_of(finding):
+    for site in filter(None, (finding.fault, finding.birth)):
         words += [path_of(site.file, root), site.text]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -124,9 +112,10 @@ def _fix_json(fix: Fix, root: str | pathlib.Path) -> Json:
     changes: dict[str, list[Edit]] = {}
     for edit in fix.edits:
         changes.setdefault(edit.file, []).append(edit)
-    of_files = []
-    for file, edits in changes.items():
-        of_files.append({"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))})
+    of_files = [
+        {"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))}
+        for file, edits in changes.items()
+    ]
     return {"description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"}, "artifactChanges": of_files}
 
 

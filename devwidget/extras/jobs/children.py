@@ -85,9 +85,7 @@ def change_command(args: Any) -> list[str] | None:
         return None
     if _is_this_python(found):
         command = split_command(words[1:])
-        if command is None:
-            return None
-        return [words[0], *command.options, "-c", BEGIN, *command.program]
+        return [words[0], *command.options, "-c", BEGIN, *command.program] if command is not None else None
     if _is_script_of_this_python(found):
         return [sys.executable, "-c", BEGIN, found, *words[1:]]
     return None

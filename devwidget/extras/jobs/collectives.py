@@ -11,7 +11,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,24 +27,8 @@ GROUP, GROUP_NAME = "process_group", "group_name"
 PEERS = ("dst", "src")
 
 
-class Carrier(Protocol):
-    """What carries the tensors of one group."""
-
-    def boxed_group(self) -> Any:
-        """The group for tensors that are really on the CPU, as operators take it."""
-
-    def check_gpu(self, label: int, peer: int | None) -> None:
-        """Refuse a GPU that another rank has; `peer` is the other one where only two talk."""
-
-    def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
-        """Gather tensors of unequal sizes."""
-
-    def remember_work(self, work: Any) -> None:
-        """What was begun, for who waits for all of it at once."""
-
-
-CARRIERS: weakref.WeakKeyDictionary[Any, Carrier] = weakref.WeakKeyDictionary()
-"""Process group -> what carries its tensors on GPUs; a group without NCCL is not here."""
+CARRIERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""Process group -> the `VirtualNccl` that carries its tensors on GPUs; a group without NCCL is not here."""
 
 
 class _Lenient(threading.local):
@@ -64,8 +48,8 @@ def take_every_tensor() -> Iterator[None]:
         _lenient.is_asked = before
 
 
-def carrier_of(call: Call) -> Carrier | None:
-    """What carries the tensors of a call, if its group has NCCL."""
+def _find_carrier(call: Call) -> Any:
+    """What carries the tensors of a call; None if its group has no NCCL."""
     for name in (GROUP, GROUP_NAME) if CARRIERS else ():
         if name in call.schema.names:
             return CARRIERS.get(group_in(call[name]))
@@ -74,25 +58,20 @@ def carrier_of(call: Call) -> Carrier | None:
 
 def find_parts(call: Call) -> Callable[..., Any] | None:
     """What runs a functional collective, which C++ makes of others that are to be seen one by one if its group has NCCL."""
-    if carrier_of(call) is None:
+    if _find_carrier(call) is None:
         return None
     return functools.partial(call.func._op_dk, DispatchKey.CompositeExplicitAutograd)
 
 
 def run_in_group(call: Call) -> Any:
-    """One operator of `c10d`."""
-    carrier = carrier_of(call)
-    if carrier is None:
-        return run_foreign(call)
-    return run_collective(carrier, call)
-
-
-def run_collective(carrier: Carrier, call: Call) -> Any:
-    """One operator of `c10d` whose group has NCCL.
+    """One operator of `c10d`.
 
     Raises:
         ValueError, DistBackendError: in the words of NCCL's backend, for tensors that it does not take.
     """
+    carrier = _find_carrier(call)
+    if carrier is None:
+        return run_foreign(call)
     given, schema = call.by_name(), call.schema
     tensors = list(_iterate_tensors(given.values()))
     takes_every = _lenient.is_asked or _is_from_reducer(tensors)
@@ -103,7 +82,7 @@ def run_collective(carrier: Carrier, call: Call) -> Any:
     _check_layout(given)
     if label is not None:
         carrier.check_gpu(label, next((given[name] for name in PEERS if name in given), None))
-    shape = _flatten if schema.name in IN_ONE_PIECE else _keep
+    shape = _flatten if schema.name in IN_ONE_PIECE else _view_plain
     carried = {name: _map_tensors(value, shape) for name, value in given.items()}
     carried[GROUP] = carrier.boxed_group()
     if "tag" in carried:
@@ -148,16 +127,11 @@ def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
         raise ValueError("Tensors must be CUDA and dense")
     if len(found) > 1:
         raise ValueError("Expected list of tensors on the same device")
-    for tensor in tensors:
-        if tensor.dtype in UNKNOWN_TYPES:
-            raise unknown_to_nccl(tensor.dtype)
+    for dtype in UNKNOWN_TYPES.intersection(tensor.dtype for tensor in tensors):
+        # Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`.
+        kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        raise TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
     return found.pop() if found else None
-
-
-def unknown_to_nccl(dtype: torch.dtype) -> Exception:
-    """A dtype that NCCL does not know. Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`."""
-    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-    return TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
 
 
 UNKNOWN_TYPES = {torch.int16, torch.complex32}
@@ -192,14 +166,12 @@ IN_ONE_PIECE = frozenset(
 
 
 def _flatten(tensor: torch.Tensor) -> torch.Tensor:
-    return _keep(tensor.as_strided((tensor.numel(),), (1,)))
+    return _view_plain(tensor.as_strided((tensor.numel(),), (1,)))
 
 
-def _keep(tensor: torch.Tensor) -> torch.Tensor:
+def _view_plain(tensor: torch.Tensor) -> torch.Tensor:
     """What gloo does not know by its type goes as bytes."""
-    if tensor.dtype in FLOAT8:
-        return tensor.view(torch.uint8)
-    return tensor
+    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
 
 
 def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

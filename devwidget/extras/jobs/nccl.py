@@ -99,10 +99,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             return
         self._checked.add((label, peer))
         own = f"{socket.gethostname()}/{simulation.visible[label]}"
-        if peer is None:
-            twin = self._find_twin(own)
-        else:
-            twin = self._ask_peer(own, peer)
+        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
         if twin is not None:
             raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
@@ -124,9 +121,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         store = c10d.PrefixStore("devwidget/pair", self._store)
         store.set(f"{self.rank()}/{peer}", own)
         theirs = f"{peer}/{self.rank()}"
-        if store.check([theirs]) and store.get(theirs).decode() == own:
-            return peer
-        return None
+        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
 
     def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
         """Have each rank send its tensor to all; only the last of them is left to wait for.
@@ -254,14 +249,10 @@ def _multiplied(value: Any, factor: Any) -> Any:
 @replaces(*locate_name("begin_coalescing"))
 def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    if isinstance(carrier, VirtualNccl):
-        return carrier.begin_gathering()
-    return original(self, device)
+    return original(self, device) if carrier is None else carrier.begin_gathering()
 
 
 @replaces(*locate_name("end_coalescing"))
 def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    if isinstance(carrier, VirtualNccl):
-        return carrier.end_gathering()
-    return original(self, device)
+    return original(self, device) if carrier is None else carrier.end_gathering()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -46,15 +47,8 @@ class ValueRoles:
         yield from (value for name, value in kwargs.items() if name in self.written)
 
 
-_roles: dict[Any, ValueRoles] = {}
-
-
-def value_roles_of(func: OpOverload) -> ValueRoles:
-    """Read once from the schema."""
-    found = _roles.get(func)
-    if found is None:
-        found = _roles[func] = ValueRoles(func)
-    return found
+_roles_of = functools.cache(ValueRoles)
+"""Roles are read once from each schema."""
 
 
 CHOOSERS = frozenset({"topk", "argmax", "argmin", "max", "min", "sort"})
@@ -69,12 +63,9 @@ def spread_choices(chooser: str, dim: int | None, given: torch.Tensor, result: A
         given: what it chose from.
         result: what it returned: places, or values and places.
     """
-    if chooser.startswith("arg"):
-        places = result
-    elif isinstance(result, (list, tuple)):
+    places = result if chooser.startswith("arg") else None
+    if isinstance(result, (list, tuple)):
         places = result[1]
-    else:
-        places = None
     if places is None or not given.dim() or not given.numel():
         return None
     options = given.numel() if dim is None else given.shape[dim]
@@ -108,7 +99,7 @@ def call_factory(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Any:
     """What a factory writes; None for real numbers that are drawn, or not written at all."""
-    roles, is_real = value_roles_of(func), result.dtype.is_floating_point or result.dtype.is_complex
+    roles, is_real = _roles_of(func), result.dtype.is_floating_point or result.dtype.is_complex
     if is_real and roles.name == "rand" and result.numel() == 1:
         return torch.full_like(result, LARGEST_DRAW, device=CPU_DEVICE)
     if is_real and (roles.draws or "empty" in roles.name):
@@ -122,7 +113,7 @@ def _written_down(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator."""
-    roles = value_roles_of(func)
+    roles = _roles_of(func)
     if roles.is_view:
         return _call_on_meta(func, args, kwargs)
     real = None if roles.draws else known_values.all_known((args, kwargs))
@@ -171,7 +162,7 @@ def _if_finite(name: str, args: tuple[Any, ...]) -> bool | None:
 def _call_on_meta(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bare_args, bare_kwargs = tree_map_only(torch.Tensor, known_values.strip_values, (args, kwargs))
     result = META_KERNELS.get(func, func)(*bare_args, **bare_kwargs)
-    if (place := value_roles_of(func).mask_at) is not None and isinstance(result, (list, tuple)):
+    if (place := _roles_of(func).mask_at) is not None and isinstance(result, (list, tuple)):
         # Gradients that nobody asked for: some meta kernels make them all the same.
         result = tuple(part if wanted else None for part, wanted in zip(result, args[place], strict=True))
     # An in-place operation must return the tensor that it was given.
