@@ -84,6 +84,7 @@ def open_panel(
         live.try_fix,
         lambda fix: Application(fix, live.name),
         live.follow_name,
+        live.can_repeat,
         lambda: live.name,
         lambda: live.model,
     )
@@ -248,6 +249,15 @@ class Live:
         if self._item is None or self._item[0]() is not batch:
             self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True
         return self._item[1]
+
+    def can_repeat(self, request: TraceRequest) -> bool:
+        """Return whether a trace needs no click: the fields are names, which call no code, and none of an iterator."""
+        fields = [field.strip() for field in (request.batch, request.loss, request.target)]
+        if fields[0] == GIVEN:
+            batch = self._given.get("batch")
+        else:
+            batch = _user_namespace().get(fields[0])
+        return not moves_on(batch) and all(field in ("", GIVEN) or field.isidentifier() for field in fields)
 
     def find_batches(self) -> tuple[str, ...]:
         """Return the notebook variables that may be a batch: first those that fit `forward`, likely ones first."""

@@ -190,6 +190,7 @@ class PanelActions:
         try_fix: Runs the step of a request with and without a fix; raises as `trace`.
         apply: Prepares a fix for the user's source; raises DevwidgetError if it does not fit.
         follow: Follows the model's name to its current object, after each cell; True if that is another object.
+        can_repeat: Returns whether a trace of a request leaves everything as it is, so that it needs no click.
         name: Returns the notebook variable that refers to the model, "" if none does.
         model: Returns the model for sections of extras, None if it no longer exists; also called on another thread.
     """
@@ -204,6 +205,7 @@ class PanelActions:
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
     apply: Callable[[Fix], AppliedFix] = _apply_nothing
     follow: Callable[[], bool] = lambda: False
+    can_repeat: Callable[[TraceRequest], bool] = lambda request: False
     name: Callable[[], str] = str
     model: Callable[[], Any] = lambda: None
 
@@ -276,7 +278,7 @@ class Panel(Protocol):
         """Return whether a newer panel replaces this one."""
 
     def take_over(self, before: Self) -> None:
-        """Take over the applied fixes of the previous panel."""
+        """Take over the trace and the applied fixes of the previous panel."""
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
         """Update after a cell: its text, whether it succeeded, its number, whether it displayed this panel."""

@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import ipywidgets
 from traitlets import Instance, Unicode, observe, validate
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
 from devwidget.panel import refresh
 from devwidget.panel.actions import AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.panel.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
-from devwidget.panel.questions import PanelQuestions
+from devwidget.panel.questions import PanelQuestions, collect_printed
 from devwidget.panel.sections import Section, load_sections, section_scripts
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
@@ -79,6 +79,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._bindings = self._traced_binding = 0  # how often the model's name got another object, now and at the last trace
         self._is_rebound = False  # the last cell has done that
+        self._continues = False  # the last cell has shown it in place of an earlier panel
+        self._has_traced = False  # on request, so that the next object is traced too
+        self._again = ""  # why the trace that is shown was made without a request
         self._cell = ""  # which has displayed it, by the id of the notebook
         self._was_shown = False
         self._shown_choices = 0  # how often code has led the page to a row
@@ -234,7 +237,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         with self.lock:
             chosen = request or self._request
             trace = self._trace_step(chosen)
-            self._request = chosen
+            self._request, self._has_traced, self._again = chosen, True, ""
             if not self._waits_for_trace:
                 self._forget_applied()
             self._show_traced(trace)
@@ -391,7 +394,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         Args:
             cell: Id of the cell in the notebook, "" if unknown.
         """
-        self._is_rebound = self.actions.follow()
+        self._is_rebound, self._continues = self.actions.follow(), False
         if self._is_rebound:
             self._note_rebinding()
         if self._cell or not self._was_displayed:
@@ -404,15 +407,21 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return other is not self and other._cell == self._cell != "" and other.actions.name() == self.actions.name() != ""
 
     def take_over(self, before: DeviceWidget) -> None:
-        """Take over the applied fixes of the previous panel, which the page no longer shows."""
+        """Take over the trace and the applied fixes of the previous panel, which the page no longer shows."""
         with self.lock:
-            if self._applied or not before._applied:
+            if self.trace is not None or before.trace is None:
                 return
             self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
-            self._request, self._bindings, self._is_rebound = before._request, before._bindings, before._is_rebound
+            if not self._applied:
+                self.kept = before.trace
+            if self.actions.request == before.actions.request:
+                self._request = before._request
+            self._bindings, self._is_rebound, self._continues = before._bindings, before._is_rebound, True
+            self._has_traced, before._has_traced = before._has_traced, False
             before._applied, before._awaited = [], ()
             before._draw_applied()
             self._draw_applied()
+            self._show_trace_of(before.trace, before._traced_binding)
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
         """Update after a cell. A panel that is no longer shown releases a batch that only it keeps.
@@ -436,6 +445,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._note_run(raw, number)
         if succeeded and self._can_trace_applied(is_awaited=is_awaited):
             self.jobs.submit(self._trace_applied)
+        elif succeeded and self._can_trace_again():
+            self.jobs.submit(self._trace_again)
 
     def _note_rebinding(self) -> None:
         """Note that the name has a new object: the trace is of the previous one, to compare later ones with."""
@@ -445,6 +456,23 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
         if self.trace is not None:
             self._show_result(self.trace)
+
+    def _can_trace_again(self) -> bool:
+        """Return whether the cell has made another step of the one that you traced, and a trace changes nothing of yours."""
+        is_other = self._is_rebound or self._continues
+        return is_other and self._has_traced and self.actions.can_repeat(self._request)
+
+    def _trace_again(self) -> None:
+        """Trace after a cell without a request; the panel shows errors."""
+        with self.lock, contextlib.suppress(Exception):
+            self._again = self._why_other()
+            with collect_printed(self.show_printed):
+                self._show_traced(self._trace_step(self._request))
+
+    def _why_other(self) -> Message:
+        if self._is_rebound:
+            return Message("`{name}` was bound to a new object, so the step was traced again.", name=self.actions.name())
+        return Message("The cell was re-run, so the step was traced again.")
 
     def _note_run(self, raw: str, number: int) -> None:
         """Note the new number of a cell that was re-run to apply a fix."""
@@ -546,8 +574,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.show_status("moved", "\n".join((summary, words)))
         elif self._has_moved:
             self.show_status("moved", "\n".join((summary, say("The model was moved after this trace. Press Trace batch."))))
+        elif self._continues and trace is self.kept:
+            self.show_status("moved", "\n".join((summary, say("The cell was re-run after this trace. Press Trace batch."))))
         else:
-            self.show_status("error" if trace.error else "done", summary)
+            self.show_status("error" if trace.error else "done", "\n".join(filter(None, (summary, said(self._again)))))
 
     def _offer_inputs(self) -> None:
         self.view.inputs = asdict(self._request) | {"names": list(self.actions.names())}

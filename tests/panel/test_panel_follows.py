@@ -59,18 +59,71 @@ def build(width=2):
     return BUILD.replace("WIDTH", str(width))
 
 
-def test_a_panel_follows_its_name_to_a_new_object_and_keeps_the_trace_to_compare(notebook):
+def test_a_panel_follows_its_name_to_a_new_object_and_traces_it_as_the_one_before(notebook):
     notebook.run(build(2), "build")
     notebook.run(SHOW, "show")
     before = notebook.panel.run_trace()
     notebook.run(build(7), "build")
     panel = notebook.panel
     assert (panel.view.gone, panel.snapshot.modules[0].tensors[0].shape) == (False, (7, 4))
+    assert "`layer` was bound to a new object, so the step was traced again" in panel.view.status["text"]
+    assert panel.kept is before
+    assert panel.trace is not before
+    assert "sides" in panel.view.compared
+    panel.run_trace()
+    assert "traced again" not in panel.view.status["text"]
+
+
+def test_without_a_trace_before_nothing_is_traced_when_the_name_is_bound_again(notebook):
+    notebook.run(build(2), "build")
+    notebook.run(SHOW, "show")
+    notebook.run(build(7), "build")
+    assert notebook.panel.trace is None
+
+
+@pytest.mark.parametrize("batch", ["torch.randn(3, 4)", "drawn"])
+def test_a_batch_that_a_trace_would_draw_is_traced_on_request_only(notebook, batch):
+    notebook.run(build(2), "build")
+    notebook.run(f"drawn = iter([(rows,), (rows,)])\npanel = devwidget.show(layer, batch_expression={batch!r})\npanel", "show")
+    before = notebook.panel.run_trace()
+    notebook.run("torch.manual_seed(0)\n" + build(7) + "state = torch.get_rng_state()", "build")
+    panel = notebook.panel
+    assert panel.trace is before
+    assert notebook.names["torch"].equal(notebook.names["state"], notebook.names["torch"].get_rng_state())
     assert "`layer` was bound to a new object after this trace" in panel.view.status["text"]
     assert panel.kept is before
-    panel.run_trace()
-    assert panel.view.status["kind"] != "moved"
-    assert "fixed" in panel.view.compared
+
+
+def test_a_cell_that_raises_after_it_has_bound_the_name_is_not_traced(notebook):
+    notebook.run(build(2), "build")
+    notebook.run(SHOW, "show")
+    before = notebook.panel.run_trace()
+    notebook.run(build(7) + "1 / 0", "build", succeeds=False)
+    assert notebook.panel.trace is before
+
+
+def test_show_that_is_run_again_goes_on_with_the_trace_before(notebook):
+    notebook.run(build(2), "build")
+    notebook.run(SHOW, "show")
+    before, old = notebook.panel.run_trace(), notebook.panel
+    notebook.run(SHOW, "show")
+    panel = notebook.panel
+    assert panel is not old
+    assert (panel.kept is before, panel.trace is not before, old.trace is before) == (True, True, True)
+    assert "The cell was re-run, so the step was traced again" in panel.view.status["text"]
+    notebook.run("other = 1", "other")
+    assert (panel.kept is before, "sides" in panel.view.compared) == (True, True)
+    old.close()
+
+
+def test_show_in_another_cell_begins_anew(notebook):
+    notebook.run(build(2), "build")
+    notebook.run(SHOW, "show")
+    notebook.panel.run_trace()
+    old = notebook.panel
+    notebook.run(SHOW, "other")
+    assert notebook.panel.trace is None
+    old.close()
 
 
 def test_an_edit_of_the_cell_that_builds_the_model_is_traced_on_the_new_object(notebook):
