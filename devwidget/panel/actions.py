@@ -190,7 +190,7 @@ class PanelActions:
         try_fix: Runs the step of a request with and without a fix; raises as `trace`.
         apply: Prepares a fix for the user's source; raises DevwidgetError if it does not fit.
         follow: Follows the model's name to its current object, after each cell; True if that is another object.
-        can_repeat: Returns whether a trace of a request leaves everything as it is, so that it needs no click.
+        can_repeat: Returns whether a trace of a request changes nothing of yours, so that it needs no click.
         name: Returns the notebook variable that refers to the model, "" if none does.
         model: Returns the model for sections of extras, None if it no longer exists; also called on another thread.
     """
