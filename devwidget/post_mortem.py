@@ -14,7 +14,7 @@ from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
 from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
-from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders, read_allocated
+from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.panel.displayed import has_page
@@ -23,6 +23,7 @@ from devwidget.records.errors import DevwidgetError, error_text, message, of_wor
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, HeldMemory
+from devwidget.records.memory import read_refused_bytes
 from devwidget.records.schema.message import Message, in_row, listed
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part
@@ -194,7 +195,7 @@ def read_full_memory(error: BaseException, frame: FrameType) -> FullMemory:
         return FullMemory()
     machine = gpus.active()
     held = find_memory_holders(read_memory(machine.gpus if machine is not None else 0), error=cause, frame=frame)
-    device = find_full_device(held, error_text(cause))
+    device = find_full_device(held, read_refused_bytes(error_text(cause)))
     if device is None:
         return FullMemory(held)
     sites = list_user_sites(cause)
@@ -273,7 +274,8 @@ def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...], ful
     if findings:
         return Message("likely cause, read from the frames of the exception:")
     if full is not None:
-        return _describe_full(full, read_allocated(words))
+        refused = read_refused_bytes(words)
+        return _describe_full(full, refused.allocated if refused is not None else 0)
     if _FULL.search(words) is not None:  # of the host
         return Message(
             "the device was out of memory: devwidget.trace shows what was allocated at that line, devwidget.plan what would fit"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from devwidget.records.device import KINDS, DeviceId
 from devwidget.records.schema.fields import Size
@@ -24,6 +25,29 @@ def allocated_bytes(requested_bytes: int, device_type: str) -> int:
     if kind is None:
         return requested_bytes
     return in_blocks(requested_bytes, kind.block_bytes)
+
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+_SIZE = rf"([\d.]+) ({'|'.join(_UNITS)})"
+_REFUSED = re.compile(rf"Tried to allocate {_SIZE}\. GPU (\d+)(?:.*?{_SIZE} is allocated by PyTorch)?", re.DOTALL)
+
+
+class RefusedBytes(NamedTuple):
+    """What the text of an out-of-memory error says: the GPU, the requested bytes, and the bytes in use or 0."""
+
+    gpu: int
+    requested: int
+    allocated: int
+
+
+def read_refused_bytes(text: str) -> RefusedBytes | None:
+    """Return the figures of an out-of-memory error, which has them only in its text."""
+    found = _REFUSED.search(text)
+    if found is None:
+        return None
+    requested, unit, index, allocated, other_unit = found.groups(default="0")
+    units = {"0": 0} | {name: 1024**power for power, name in enumerate(_UNITS)}
+    return RefusedBytes(int(index), round(float(requested) * units[unit]), round(float(allocated) * units[other_unit]))
 
 
 @dataclass(frozen=True, slots=True)

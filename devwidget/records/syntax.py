@@ -99,6 +99,18 @@ def inner_statements(node: Any) -> Iterator[ast.stmt]:
         yield from getattr(node, name, ())
 
 
+def owner_text(node: ast.expr) -> str:
+    """Return `cache` for `cache`, `cache[key]`, `*cache` and `cache.setdefault(key, [])`; "" for other expressions."""
+    while True:
+        match node:
+            case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                node = inner
+            case ast.Name() | ast.Attribute() if is_shallow(node):
+                return ast.unparse(node)
+            case _:
+                return ""
+
+
 def targets_of(node: ast.AST) -> list[ast.expr]:
     """Return the targets of a statement, with tuples opened."""
     found: list[ast.expr] = []

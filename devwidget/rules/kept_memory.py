@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, MemoryHolder
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
-from devwidget.records.syntax import arguments_in, is_shallow, name_of_called, targets_of
+from devwidget.records.syntax import arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, Function, code_at, code_of, code_of_site, edited_code
+from devwidget.rules.edits.source_file import Code, Function, code_at, code_of, code_of_site, edited_code, has_torch
 
 KIND = "kept-memory"
 LEAST_SHARE = 1 / 4
@@ -52,42 +52,37 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
     if known is None:
         return None
     code, statement = known
-    loop = _loop_around(code, statement)
-    name = _find_kept(statement)
-    added = _find_added(statement, name)
-    scope = code.scope(statement)
-    is_outer = isinstance(scope, Function) and name not in _own_names(scope)
-    grows = loop is not None or is_outer
-    is_graph = holder.is_graph
-    is_added = added is not None or _is_carried(statement, name)
-    if not is_added or not grows or (holder.items < 2 and not is_graph):
+    name, added = _read_addition(statement)
+    loop, scope = _loop_around(code, statement), code.scope(statement)
+    grows = loop is not None or (isinstance(scope, Function) and name not in _own_names(scope))
+    if not name or not grows or (holder.items < 2 and not holder.is_graph):
         return None
     flow = _Flow(code, frames)
     if holder.graph and flow.is_differentiated(code, scope, name):
         return None
     fixes: list[Fix | None] = []
-    if is_graph and loop is not None and not flow.trains(loop) and _is_computed(loop, added):
-        fixes.append(_run_without_gradients(code, loop, flow.codes))
+    if holder.is_graph and loop is not None and not flow.calls(loop, _TRAINS) and _is_computed(loop, added):
+        fixes.append(_run_without_gradients(code, loop))
     if added is not None:
-        fixes.append(_keep_values(code, added, holder, is_graph=is_graph))
+        fixes.append(_keep_values(code, added, holder))
     return Finding(
         kind=KIND,
         severity="error",
         module=None,
-        headline=_headline(held, holder, is_graph=is_graph),
-        why=_GRAPH if is_graph else _HELD,
+        headline=_headline(held, holder),
+        why=_GRAPH if holder.is_graph else _HELD,
         fault=site,
         fixes=tuple(each for each in fixes if each is not None),
     )
 
 
-def _keep_values(code: Code, added: ast.expr, holder: MemoryHolder, *, is_graph: bool) -> Fix | None:
+def _keep_values(code: Code, added: ast.expr, holder: MemoryHolder) -> Fix | None:
     """Return the edit of what is added: without its graph, or in host memory; words if tensors are inside of it."""
-    summary = _DETACH if is_graph else _CPU
+    summary = _DETACH if holder.is_graph else _CPU
     if not holder.has_tensors or isinstance(added, ast.Tuple | ast.List | ast.Dict):
         return Fix(summary, confidence="choice")
     draft = Draft(code)
-    if is_graph:
+    if holder.is_graph:
         draft.append(added, ".detach()")
     elif isinstance(added, ast.Call) and name_of_called(added) in ("cuda", "to"):
         draft.drop_method(added)
@@ -96,11 +91,11 @@ def _keep_values(code: Code, added: ast.expr, holder: MemoryHolder, *, is_graph:
     return fix(summary, draft, "choice")
 
 
-def _headline(held: DeviceHolders, holder: MemoryHolder, *, is_graph: bool) -> Message:
+def _headline(held: DeviceHolders, holder: MemoryHolder) -> Message:
     facts = {"name": holder.name, "kind": holder.kind, "count": holder.items, **_share(held, holder.bytes)}
     if not holder.items:
         return Message("`{name}` keeps the graphs of all its terms, {share} of the memory in use on {device}", **facts)
-    if is_graph:
+    if holder.is_graph:
         return Message(
             "{kind} `{name}` keeps the graphs of its {count} items, {share} of the memory in use on {device}", **facts
         )
@@ -155,34 +150,35 @@ def _loop_around(code: Code, statement: ast.stmt) -> ast.stmt | None:
     return None
 
 
-def _find_kept(statement: ast.stmt) -> str:
-    """Return `losses` for `losses.append(loss)`, `total` for `total += loss`, `state` for `out, state = cell(x, state)`."""
+def _read_addition(statement: ast.stmt) -> tuple[str, ast.expr | None]:
+    """Return what grows at a statement, and what is added: `losses`, `loss` for `losses.append(loss)` and `losses += loss`.
+
+    `state`, None for `out, state = cell(x, state)`; "" for other statements.
+    """
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))):
-            return _owner_text(owner)
-    names = [_owner_text(target) for target in targets_of(statement)]
-    return next((name for name in names if _is_carried(statement, name)), next(iter(names), ""))
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="append" | "appendleft" | "add"), args=[value])):
+            return owner_text(owner), value
+        case (
+            ast.AugAssign(target=target, op=ast.Add(), value=value)
+            | ast.Assign(targets=[ast.Subscript() as target], value=value)
+        ):
+            return owner_text(target), value
+        case ast.Assign(targets=[ast.Name() | ast.Attribute() as target], value=value) if _is_read(value, {owner_text(target)}):
+            return owner_text(target), _find_term(value, owner_text(target))
+        case ast.Assign(value=value):
+            names = map(owner_text, targets_of(statement))
+            return next((name for name in names if _is_read(value, {name})), ""), None
+    return "", None
 
 
-def _is_carried(statement: ast.stmt, name: str) -> bool:
-    """Return whether a statement computes a new value of a variable from the old one."""
-    return isinstance(statement, ast.Assign) and _is_read(statement.value, {name})
-
-
-def _find_added(statement: ast.stmt, name: str) -> ast.expr | None:
-    """Return what a statement adds to a sum or a container; None for other statements and several values."""
-    match statement:
-        case ast.AugAssign(op=ast.Add(), value=value) | ast.Assign(targets=[ast.Subscript()], value=value):
-            return value
-        case ast.Assign(value=ast.BinOp(left=left, op=ast.Add(), right=right)) if is_shallow(statement):
-            if ast.unparse(left) == name:
-                return right
-            return left if ast.unparse(right) == name else None
-        case ast.Assign(targets=[ast.Name() | ast.Attribute()], value=value) if _is_carried(statement, name):
-            return value
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="append" | "appendleft" | "add"), args=[value])):
-            return value
-    return None
+def _find_term(value: ast.expr, name: str) -> ast.expr:
+    """Return `loss` for `total + loss`, else the whole value."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if owner_text(left) == name:
+            return right
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if owner_text(right) == name:
+            return left
+    return value
 
 
 def _is_computed(loop: ast.stmt, added: ast.expr | None) -> bool:
@@ -190,15 +186,15 @@ def _is_computed(loop: ast.stmt, added: ast.expr | None) -> bool:
     if not isinstance(added, ast.Name):
         return True
     targets = [target for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in targets_of(node)]
-    return added.id in map(_owner_text, targets)
+    return added.id in map(owner_text, targets)
 
 
-def _run_without_gradients(code: Code, loop: ast.stmt, codes: Iterable[Code]) -> Fix | None:
+def _run_without_gradients(code: Code, loop: ast.stmt) -> Fix | None:
     """Return the edit that puts a loop under `torch.no_grad()`."""
     first, last = loop.lineno, loop.end_lineno or loop.lineno
     rows = code.rows[first - 1 : last]
     texts = [node for node in ast.walk(loop) if isinstance(node, ast.Constant | ast.JoinedStr)]
-    if any(node.lineno != node.end_lineno for node in texts) or not any(map(_imports_torch, codes)):
+    if any(node.lineno != node.end_lineno for node in texts) or not has_torch(code):
         return None
     indent = rows[0][: len(rows[0]) - len(rows[0].lstrip())]
     inner = [f"    {row}" if row.strip() else row for row in rows]
@@ -206,11 +202,6 @@ def _run_without_gradients(code: Code, loop: ast.stmt, codes: Iterable[Code]) ->
     if edited_code(code.file, code.rows, [edit]) is None:
         return None
     return Fix(_NO_GRAD, "with torch.no_grad():", edits=(edit,))
-
-
-def _imports_torch(code: Code) -> bool:
-    imports = [name for node in ast.walk(code.tree) if isinstance(node, ast.Import) for name in node.names]
-    return any(each.name.partition(".")[0] == "torch" and each.asname is None for each in imports)
 
 
 # -- where its values go
@@ -221,38 +212,34 @@ class _Flow:
 
     Args:
         code: file of the variable.
-        frames: the user's lines that were running, outermost first.
+        frames: the user's lines that were running.
     """
 
     def __init__(self, code: Code, frames: Sequence[Site]) -> None:
-        self._frames = frames
         self._followed: set[str] = set()
         others = [code_of(file, tuple(linecache.getlines(file))) for file in cells() if file != code.file]
         others += [code_of_site(site) for site in frames]
         known = {each.file: each for each in others if each is not None}
-        self.codes = [*(known | {code.file: code}).values()]
+        self._codes = [*(known | {code.file: code}).values()]
 
     def is_differentiated(self, code: Code, scope: ast.AST, name: str) -> bool:
-        """Return whether backward may get a value of a variable, or the function that returns it is called out of sight."""
+        """Return whether backward may get a value of a variable."""
         if isinstance(scope, Function) and name in _parameters(scope):
             return True
         if isinstance(scope, Function) and name in _own_names(scope):
             return self._reaches_backward(code, scope, {name})
-        return any(self._reaches_backward(each, each.tree, {name}) for each in self.codes)
+        return any(self._reaches_backward(each, each.tree, {name}) for each in self._codes)
 
-    def trains(self, part: ast.AST, seen: frozenset[str] = frozenset()) -> bool:
-        """Return whether a part of the program calls backward or an optimizer, itself or in functions of the program."""
-        return self._calls(part, _TRAINS, seen)
-
-    def _calls(self, part: ast.AST, names: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+    def calls(self, part: ast.AST, names: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether a part of the program calls a function of these names, itself or in functions of the program."""
         called = set(map(name_of_called, _calls_in(part)))
         if called & names:
             return True
         inner = seen | called
-        return any(self._calls(each, names, inner) for name in called - seen for each in self._functions_named(name))
+        return any(self.calls(each, names, inner) for name in called - seen for each in self._functions_named(name))
 
     def _functions_named(self, name: str) -> Iterator[ast.AST]:
-        for code in self.codes:
+        for code in self._codes:
             for node in ast.walk(code.tree):
                 if isinstance(node, Function) and node.name == name:
                     yield node
@@ -265,29 +252,23 @@ class _Flow:
                     return True
                 case ast.Call() if any(_is_read(each, names) for each in arguments_in(node)):
                     functions = self._functions_named(name_of_called(node))
-                    if any(self._calls(each, _DIFFERENTIATES) for each in functions):
+                    if any(self.calls(each, _DIFFERENTIATES) for each in functions):
                         return True
-                case ast.Return(value=ast.expr() as value) if _is_read(value, names):
+                case ast.Return() | ast.Yield() | ast.YieldFrom() if _is_read(node, names):
                     if self._is_result_differentiated(getattr(code.scope(node), "name", "")):
                         return True
-                case ast.Yield() | ast.YieldFrom() if _is_read(node, names):
-                    return True
         return False
 
     def _is_result_differentiated(self, function: str) -> bool:
-        """Return whether the running caller of a function may pass its result to backward; True for a caller out of sight."""
+        """Return whether callers of a function may pass its result to backward; True if all are out of sight."""
         if function in self._followed:
-            return True
+            return False
         self._followed.add(function)
-        inner = next((at for at, site in enumerate(self._frames) if site.function == function), 0)
-        code = code_of_site(self._frames[inner - 1]) if inner else None
-        if code is None:
-            return True
+        callers = []
+        for code in self._codes:
+            callers += [(code, call) for call in _calls_in(code.tree) if name_of_called(call) == function]
         result = {f"{function}()"}
-        for statement in code.statements(self._frames[inner - 1].line):
-            if function in map(name_of_called, _calls_in(statement)):
-                return self._reaches_backward(code, code.scope(statement), result)
-        return True
+        return not callers or any(self._reaches_backward(code, code.scope(call), result) for code, call in callers)
 
 
 def _calls_in(part: ast.AST) -> Iterator[ast.Call]:
@@ -310,13 +291,9 @@ def _parameters(function: Function) -> set[str]:
 
 
 def _own_names(function: Function) -> set[str]:
-    assigned = {_owner_text(target) for node in ast.walk(function) for target in _assigned(node)}
-    return _parameters(function) | assigned
-
-
-def _assigned(node: ast.AST) -> list[ast.expr]:
-    """Return the variables that a statement binds: not `cache` in `cache[key] = value`."""
-    return [target for target in targets_of(node) if isinstance(target, ast.Name)]
+    """Return the variables of a function: not `cache` for `cache[key] = value`."""
+    targets = [target for node in ast.walk(function) for target in targets_of(node)]
+    return _parameters(function) | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _spread(scope: ast.AST, names: set[str]) -> set[str]:
@@ -327,25 +304,12 @@ def _spread(scope: ast.AST, names: set[str]) -> set[str]:
         for node in _nodes_of(scope, found):
             match node:
                 case ast.Assign(value=value) | ast.AugAssign(value=value) if _is_read(value, found):
-                    found |= {_owner_text(target) for target in targets_of(node)}
+                    found |= {owner_text(target) for target in targets_of(node)}
                 case ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values):
-                    found |= {_owner_text(target)} if _is_read(values, found) else set()
+                    found |= {owner_text(target)} if _is_read(values, found) else set()
                 case ast.Call(func=ast.Attribute(value=owner, attr=method), args=values) if method in _GROWS:
-                    found |= {_owner_text(owner)} if any(_is_read(each, found) for each in values) else set()
+                    found |= {owner_text(owner)} if any(_is_read(each, found) for each in values) else set()
     return found - {""}
-
-
-def _owner_text(target: ast.expr) -> str:
-    """Return `losses` for `losses`, `losses[0]` and `losses.setdefault(key, [])`."""
-    while True:
-        match target:
-            case ast.Subscript(value=inner) | ast.Starred(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
-                target = inner
-            case _:
-                break
-    if isinstance(target, ast.Name | ast.Attribute) and is_shallow(target):
-        return ast.unparse(target)
-    return ""
 
 
 def _is_read(node: ast.AST, names: set[str]) -> bool:
@@ -358,7 +322,7 @@ def _is_read(node: ast.AST, names: set[str]) -> bool:
                 return True
             case ast.Call() if part is not node and name_of_called(part) in _WITHOUT_GRAPH:
                 continue
-            case ast.Name() | ast.Attribute() if _owner_text(part) in names:
+            case ast.Name() | ast.Attribute() if owner_text(part) in names:
                 return True
         todo += ast.iter_child_nodes(part)
     return False

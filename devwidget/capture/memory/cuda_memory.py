@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import weakref
 from collections import deque
@@ -18,10 +17,7 @@ from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
-from devwidget.records.memory import DeviceMemory, allocated_bytes
-
-_ASKED = re.compile(r"Tried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)\. GPU (\d+)")
-_UNITS = ("bytes", "KiB", "MiB", "GiB")
+from devwidget.records.memory import DeviceMemory, allocated_bytes, read_refused_bytes
 
 
 class _Storage(weakref.ref[Any]):
@@ -104,11 +100,10 @@ class CudaMemory:
                     self._listener.taken(known[0], self.allocated(known[0].index))
 
     def refused(self, error: torch.OutOfMemoryError) -> None:
-        """Note that an operator ran out of memory. The requested size is only in the text of the exception."""
-        told = _ASKED.search(message(error))
-        if told is not None and self._listener is not None:
-            size, unit, index = float(told[1]), told[2], int(told[3])
-            self._listener.refused(index, round(size * 1024 ** _UNITS.index(unit)), self.allocated(index))
+        """Note that an operator ran out of memory."""
+        refused = read_refused_bytes(message(error))
+        if refused is not None and self._listener is not None:
+            self._listener.refused(refused.gpu, refused.requested, self.allocated(refused.gpu))
 
     def _find_block(self, tensor: torch.Tensor) -> tuple[MemoryBlock, bool] | None:
         """Return the block of a tensor, and whether it is new."""

@@ -27,7 +27,7 @@ from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_t
 from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
-from devwidget.records.memory import DeviceMemory, allocated_bytes
+from devwidget.records.memory import DeviceMemory, RefusedBytes, allocated_bytes
 from devwidget.records.site import Site
 
 MOST_OBJECTS = 200_000
@@ -68,29 +68,12 @@ class _Row:
     roles: Counter[str] = field(default_factory=Counter)
 
 
-_REFUSED = re.compile(r"out of memory.*\bGPU (\d+)", re.DOTALL)
-
-
-def find_full_device(held: HeldMemory, words: str) -> DeviceHolders | None:
-    """Return the device that was full, by the text of an exception; the fullest one if it names none."""
-    told = _REFUSED.search(words)
+def find_full_device(held: HeldMemory, refused: RefusedBytes | None) -> DeviceHolders | None:
+    """Return the device that was full; the fullest one if the exception named none."""
     for each in held.devices:
-        if told is not None and each.device.index == int(told[1]):
+        if refused is not None and each.device.index == refused.gpu:
             return each
     return max(held.devices, key=lambda each: each.allocated, default=None)
-
-
-_IN_USE = re.compile(r"([\d.]+) (bytes|KiB|MiB|GiB) is allocated by PyTorch")
-_UNITS = ("bytes", "KiB", "MiB", "GiB")
-
-
-def read_allocated(words: str) -> int:
-    """Return the bytes in use by the text of an out-of-memory error; 0 if it has none."""
-    told = _IN_USE.search(words)
-    if told is None:
-        return 0
-    unit: int = 1024 ** _UNITS.index(told[2])
-    return round(float(told[1]) * unit)
 
 
 def find_memory_holders(

@@ -10,7 +10,7 @@ from types import FrameType
 from devwidget.capture.source_code.source_files import Function, read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import is_shallow, name_of_called, parsed_statement, targets_of
+from devwidget.records.syntax import is_shallow, name_of_called, owner_text, parsed_statement, targets_of
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""
@@ -119,19 +119,9 @@ def _grows(node: ast.stmt, names: set[str]) -> bool:
         for part in ast.walk(node):
             match part:
                 case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in _GROWING:
-                    if _owner_text(owner) in names:
+                    if owner_text(owner) in names:
                         return True
-    return any(isinstance(target, ast.Subscript) and _owner_text(target) in names for target in targets_of(node))
-
-
-def _owner_text(owner: ast.expr) -> str:
-    """Return `cache` for `cache`, `cache[key]` and `cache.setdefault(key, [])`."""
-    while True:
-        match owner:
-            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(value=inner)):
-                owner = inner
-            case _:
-                return ast.unparse(owner) if is_shallow(owner) else ""
+    return any(isinstance(target, ast.Subscript) and owner_text(target) in names for target in targets_of(node))
 
 
 def _assigns(node: ast.stmt, names: set[str]) -> bool:

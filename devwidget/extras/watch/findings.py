@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -220,24 +219,6 @@ def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *,
     )
 
 
-_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
-_REFUSED = re.compile(rf"Tried to allocate {_SIZE}.*?{_SIZE} is reserved by PyTorch but unallocated", re.DOTALL)
-_UNITS = ("bytes", "KiB", "MiB", "GiB")
-_PIECES = Fix(
-    Message("use expandable segments: set {setting} before the program starts", setting="`PYTORCH_CUDA_ALLOC_CONF`"),
-    code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-)
-
-
-def _find_pieces(error: str) -> tuple[int, int]:
-    """Return the bytes that were requested and those that were free in blocks, from the text of the exception."""
-    found = _REFUSED.search(error)
-    if found is None:
-        return 0, 0
-    asked, free = (float(found[at]) * 1024 ** _UNITS.index(found[at + 1]) for at in (1, 3))
-    return round(asked), round(free)
-
-
 def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, site: Site | None) -> Finding:
     """Return the finding about a run that ran out of memory, with the peak of the last recorded step.
 
@@ -247,13 +228,7 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
         last: The last recorded step, with its number.
         site: Line of the failed allocation.
     """
-    asked, free = _find_pieces(error)
     told: list[Message] = []
-    fixes: tuple[Fix, ...] = ()
-    if asked and free >= asked:
-        sizes = {"free": format_bytes(free), "asked": format_bytes(asked)}
-        told.append(Message("the allocator had {free} unused, in blocks smaller than {asked}", **sizes))
-        fixes = (_PIECES,)
     if last is not None:
         for line, size in _sum_fullest(last[1]).most_common(_MOST_LINES):
             facts = {"step": last[0], "size": format_bytes(size), "line": line}
@@ -266,7 +241,6 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
         why=_ROOM,
         notes=tuple(told),
         fault=site,
-        fixes=fixes,
     )
 
 
