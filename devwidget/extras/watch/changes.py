@@ -14,7 +14,7 @@ from torch import nn
 
 from devwidget.capture.modules import registered_entries, walk_modules
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.tensors import device_of, is_tensor, shape_of, tensors_in
 from devwidget.extras.watch.findings import tell_moved
 from devwidget.records.device import DeviceId
@@ -35,11 +35,9 @@ class RunChanges:
 
     Attributes:
         elements: Elements of the inputs of the last call in a step.
-        site: Line of that call.
     """
 
     elements = 0
-    site: RawSite | None = None
 
     def __init__(self, model: nn.Module, ask_for: Callable[[Message], None]) -> None:
         self._model, self._ask_for = weakref.ref(model), ask_for
@@ -92,8 +90,7 @@ class RunChanges:
             self._note(step, Message("step {step}: the inputs of the model are on {devices}", step=step, devices=named))
         self._input_devices = devices
         elements = sum(math.prod(shape_of(tensor)) for tensor in tensors)
-        if elements != self.elements:  # as it does where inputs grow
-            self.elements, self.site = elements, raw_site(sys._getframe(1))
+        self.elements = elements
         self._look_at_sizes(step, elements)
 
     def _look_at_sizes(self, step: int, elements: int) -> None:

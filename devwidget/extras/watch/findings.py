@@ -13,15 +13,13 @@ from devwidget.records.held_memory import MemoryHolder
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.trace import Move, Trace, Wait
+from devwidget.records.trace import Trace
 from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.report.style.words import name_holder, site_words
 
 _MOST_LINES = 4
 MOST_KEPT = 2
 """Multiple of the growth per step. If more is kept of a step, the line that keeps most is not blamed."""
-_QUEUE = Message("a GPU runs asynchronously; Python gets the value only after all queued work has finished")
-_BUS = Message("a transfer between devices is repeated in every step")
 _MEANT = Message("tensors of a step are freed once the program no longer references them")
 _ROOM = Message("the peak of a step must fit in addition to everything that is kept")
 
@@ -84,26 +82,6 @@ def tell_holder(holder: MemoryHolder) -> Message:
     return words
 
 
-def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:
-    """Return the finding about inputs that grow each step, with the peaks of devices before and now."""
-    told = []
-    for device, before, now in peaks:
-        facts = {"device": device, "before": format_bytes(before), "now": format_bytes(now)}
-        told.append(Message("the peak of {device} rose from {before} to {now}", **facts))
-    count = f"{growth.bytes_per_step:,.0f}"
-    return Finding(
-        kind="longer-inputs",
-        severity="info",
-        module="",
-        headline=Message(
-            "the inputs of the model have grown by {count} elements per step since step {step}", count=count, step=growth.since
-        ),
-        why=_ROOM,
-        notes=tuple(told),
-        fault=site,
-    )
-
-
 def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler | None = None) -> Finding:
     """Return the finding about steps that have become slow.
 
@@ -162,43 +140,6 @@ _PART_NAMES = {
     "optimizer": Message("the optimizer"),
     "other": Message("the code between backward and the optimizer"),
 }
-
-
-def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]) -> Finding:
-    """Return the finding about a transfer or sync that earlier recorded steps did not have."""
-    if isinstance(line, Move):
-        kind, why = "late-hop", _BUS
-        headline = Message(
-            "{size} have been copied from {source} to {target} in each step since about step {step}",
-            size=format_bytes(line.bytes * line.count),
-            source=line.source,
-            target=line.target,
-            step=first,
-        )
-    else:
-        kind, why = "late-wait", _QUEUE
-        headline = Message(
-            "`{code}` has synced with {device} in each step since about step {step}",
-            code=line.expression or line.call.strip("_"),
-            device=line.device,
-            step=first,
-        )
-    facts = {"first": first, "next": first + 1, "before": before}
-    steps = Message("recorded steps {first} and {next} have it, step {before} does not", **facts)
-    return Finding(
-        kind=kind,
-        severity="warning",
-        module=line.module,
-        headline=headline,
-        why=why,
-        notes=(steps, *changes),
-        fault=find_asker(line),
-    )
-
-
-def find_asker(line: Move | Wait) -> Site | None:
-    """Return the user's line, with the line of a library that it called."""
-    return line.site if isinstance(line, Move) else line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:

@@ -1,14 +1,8 @@
-"""Which steps are recorded, and what only two recorded steps together show."""
+"""Which steps are recorded."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
-
-from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Move, Trace, Wait
 
 WARM_UP = 10
 """Steps before the first recorded one: optimizers create their state in the first step, and caches fill."""
@@ -70,56 +64,3 @@ class RecordingSchedule:
 
     def _has_time(self) -> bool:
         return self.spent <= SHARE * self.passed
-
-
-Line = tuple[Any, ...]
-
-
-class LateLines:
-    """Transfers and syncs that start in the middle of a run and then happen in each step.
-
-    A new line in a recorded step is reported only if the next step has it too, because loggers and evaluations do not recur.
-    A line that replaces another one, as in the loop of a next stage, is not reported.
-    """
-
-    def __init__(self) -> None:
-        self._known: set[Line] = set()
-        self._new: dict[Line, Move | Wait] = {}
-        self._usual = Counter[tuple[DeviceId, ...]]()
-        self._number = self._before = -1
-
-    @property
-    def wants_next(self) -> bool:
-        """Whether the next step must be recorded."""
-        return bool(self._new)
-
-    def meet_step(self, number: int, trace: Trace) -> list[tuple[Move | Wait, int, int]]:
-        """Return the lines in this step and the one before but in none earlier, with the first and last step."""
-        found, confirms = dict(_list_lines(trace)), number == self._number + 1
-        again = [line for line in self._new if confirms and line in found]
-        counts = Counter(map(_find_ends, found.values()))
-        more = [line for line in again if counts[_find_ends(found[line])] > self._usual[_find_ends(found[line])]]
-        late = [(self._new[line], self._number, self._before) for line in more]
-        self._known.update(found if self._before < 0 else again)
-        unknown = {line: each for line, each in found.items() if line not in self._known}
-        self._new = {} if confirms else unknown
-        if not unknown:
-            self._before, self._usual = number, counts
-        self._number = number
-        return late
-
-
-def _find_ends(line: Move | Wait) -> tuple[DeviceId, ...]:
-    if isinstance(line, Move):
-        return (line.source, line.target)
-    return (line.device,)
-
-
-def _list_lines(trace: Trace) -> Iterator[tuple[Line, Move | Wait]]:
-    """Return the lines of a step. Backward is left out because it mirrors forward."""
-    for move in trace.moves:
-        if move.site is not None and move.cause == "explicit" and move.phase != "backward":
-            yield (move.site.place, move.source, move.target), move
-    for wait in trace.waits:
-        if wait.site is not None and not wait.meant:
-            yield (wait.site.place, wait.call, wait.device), wait

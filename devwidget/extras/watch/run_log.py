@@ -155,10 +155,6 @@ class RunLog:
             return (self._recorded[-1].number, self._recorded[-1].trace)
         return None
 
-    def explains(self, place: tuple[object, ...]) -> bool:
-        """Return whether a finding is about this line."""
-        return any(finding.fault is not None and finding.fault.place == place for _, finding in self._found.values())
-
     @_LOCK
     def make_record(self) -> WatchedRun:
         """Return the run as a record."""

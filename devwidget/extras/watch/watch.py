@@ -27,13 +27,12 @@ from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.loader_clock import LoaderClock
-from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window
-from devwidget.extras.watch.recorded_steps import LateLines, RecordingSchedule
+from devwidget.extras.watch.recorded_steps import RecordingSchedule
 from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.extras.watch.run_log import RunLog
 from devwidget.extras.watch.slow_steps import SlowSteps
@@ -45,7 +44,7 @@ from devwidget.records.finding import Finding
 from devwidget.records.held_memory import MemoryHolder
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Move, Trace, Wait
+from devwidget.records.trace import Trace
 from devwidget.rules.registry import all_rules, judge
 
 if TYPE_CHECKING:
@@ -120,7 +119,6 @@ class Watch:
         self._number = first
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
-        self._late = LateLines()
         self._window = Window()
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
@@ -128,8 +126,6 @@ class Watch:
         self._held: dict[tuple[str, str], MemoryHolder] = {}
         self._creeping: set[str] = set()
         self._loader_clock = LoaderClock(counts=lambda: self._recorded is None)
-        self._lengths = GrowthJudge(ELEMENTS)
-        self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
         self._slow_steps = SlowSteps(self.hooks, self.log, self._changes, self._schedule.ask_for)
 
@@ -280,7 +276,7 @@ class Watch:
         """Compare no step with the batches of inference before."""
         if self._number == 0:
             return
-        self._late, self._window = LateLines(), Window()
+        self._window = Window()
         self._schedule.begin_again(self._number)
         self._slow_steps.begin_again()
 
@@ -326,16 +322,6 @@ class Watch:
             found, self._recorded = now.recording.trace, None
         self._schedule.spent += time.perf_counter() - now.began
         self.log.add_recorded(RecordedStep(self._number, now.reason, found))
-        for line, first, before in self._late.meet_step(self._number, found):
-            self._tell_late(line, first, before)
-        if self._late.wants_next:
-            self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
-
-    def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:
-        if any(site is not None and self.log.explains(site.place) for site in (line.site, findings.find_asker(line))):
-            return
-        changes = self._changes.list_between(before, self._number)
-        self.log.add_findings(first, [findings.tell_late(line, first, before, changes)])
 
     # -- judgements
 
@@ -344,7 +330,6 @@ class Watch:
             device, _, part = name.partition(" ")
             if part == MEMORY[0]:
                 self._judge_growth(number, device, name)
-        self._judge_lengths(number, figures)
 
     def _judge_loaders(self) -> None:
         """Report loaders that take most of each step. One that becomes slow is another finding."""
@@ -371,25 +356,6 @@ class Watch:
         if number >= step + LATER:
             self._tell_growth(number)
 
-    def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
-        """Report inputs that grow, if the peak of a device grows with them."""
-        growth = self._lengths.look(self._window)
-        if growth is None or self._lengthens:
-            return
-        peaks = list(self._list_higher_peaks(number, growth, figures))
-        if peaks:
-            self._lengthens = True
-            self.log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
-
-    def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
-        """Return the devices that would be full within a run at this growth of their peaks: before, and now."""
-        before = self._window.oldest
-        for name, size in now.items():
-            device, _, part = name.partition(" ")
-            each = (size - before.get(name, 0)) / len(self._window)
-            if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
-                yield DeviceId.parse(device), before.get(name, 0), size
-
     def _find_grown(self, device: str, least: float) -> MemoryHolder | None:
         """Return the holder that keeps most more than soon after the recorded step, if this is at least so many bytes."""
         most, found = least, None
@@ -410,8 +376,8 @@ class Watch:
         if list_living is not None and later >= _LEAST_LATER:
             kept = _join_lines(list_living())
             holder = self._find_grown(device, growth.bytes_per_step * (later - _LEAST_LATER) / 2)
-        if self._lengthens and holder is None:
-            return  # more is kept between steps because the inputs grow, which has its own finding
+        if holder is None and GrowthJudge(ELEMENTS).look(self._window) is not None:
+            return  # more is kept between steps because the inputs grow
         if holder is not None and _is_limited(holder):
             return
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))

@@ -10,11 +10,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras.watch.recorded_steps import LEAST_APART, MOST_CHANGES, WARM_UP, LateLines, RecordingSchedule
-from devwidget.records.device import DeviceId
+from devwidget.extras.watch.recorded_steps import LEAST_APART, MOST_CHANGES, WARM_UP, RecordingSchedule
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
-from devwidget.records.trace import Move, Trace
 
 
 def operators(trace):
@@ -74,40 +71,3 @@ def test_changes_are_recorded_a_few_times_whatever_that_costs():
         schedule.ask_for(Message("a change"))
         reasons.append(schedule.find_reason(step))
     assert len([each for each in reasons if each is not None]) == MOST_CHANGES
-
-
-def hops(*lines):
-    ends = DeviceId("cpu"), DeviceId("cuda", 0)
-    return Trace(moves=tuple(Move(*ends, 4, (1,), "float32", None, "other", Site("a.py", line), "explicit") for line in lines))
-
-
-def test_what_comes_up_in_one_step_alone_is_no_late_line():
-    late = LateLines()
-    assert late.meet_step(10, hops(1)) == []
-    assert late.meet_step(60, hops(1, 2)) == []
-    assert late.wants_next
-    assert late.meet_step(61, hops(1)) == []
-    assert not late.wants_next
-
-
-def test_what_two_steps_in_a_row_have_is_late_and_told_once():
-    late = LateLines()
-    for step, lines in ((10, (1,)), (35, (1,)), (60, (1, 2))):
-        assert late.meet_step(step, hops(*lines)) == []
-    ((move, first, before),) = late.meet_step(61, hops(1, 2))
-    assert (move.site.line, first, before) == (2, 60, 35)
-    assert late.meet_step(85, hops(1, 2)) == []
-    assert not late.wants_next
-
-
-def test_a_line_that_takes_the_place_of_another_is_no_late_one():
-    late = LateLines()
-    for step, lines in ((10, (1,)), (60, (2,)), (61, (2,)), (110, (2,)), (160, (2, 3))):
-        assert late.meet_step(step, hops(*lines)) == []
-    assert [move.site.line for move, _, _ in late.meet_step(161, hops(2, 3))] == [3]
-
-
-def test_two_steps_that_are_no_neighbours_confirm_nothing():
-    late = LateLines()
-    for step, lines in ((10, (1,)), (60, (1, 2)), (110, (1, 2))):
-        assert late.meet_step(step, hops(*lines)) == []

@@ -134,36 +134,6 @@ def test_a_queue_with_a_limit_is_silent():
     assert loop.run(turn).findings == ()
 
 
-def test_a_batch_that_comes_from_the_host_later_is_a_late_hop():
-    loop = Loop(every=25)
-
-    def turn(step):
-        batch = loop.draw_batch(device="cpu" if step >= 50 else "cuda")
-        loop.go_back(loop.model(batch.to("cuda")))
-
-    run = loop.run(turn)
-    hop = told(run, "late-hop")
-    assert "batch.to(" in line_of(hop)
-    assert run.result.first_steps == (60,)
-    assert hop.notes[0] == "recorded steps 60 and 61 have it, step 35 does not"
-
-
-def test_a_value_that_a_callback_reads_later_is_a_late_wait():
-    loop = Loop(every=25)
-    callbacks = []
-
-    def turn(step):
-        loss = loop.go_back(loop.model(loop.draw_batch()))
-        if step == 50:
-            callbacks.append(lambda value: value.item())
-        for call in callbacks:
-            call(loss)
-
-    wait = told(loop.run(turn), "late-wait")
-    assert "value.item()" in line_of(wait)
-    assert "in each step since about step 60" in wait.headline
-
-
 def test_an_evaluation_that_moves_the_model_is_told_with_its_call():
     loop = Loop(steps=120)
 
@@ -214,15 +184,3 @@ def test_out_of_memory_is_told_from_the_last_recorded_step():
     assert end.headline.startswith("the run ended in step 40: OutOfMemoryError")
     assert any("at the peak of step 10" in note for note in end.notes)
     assert run.result.error.startswith("OutOfMemoryError")
-
-
-def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
-    loop = Loop(steps=180)
-
-    def turn(step):
-        loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))
-
-    longer = told(loop.run(turn), "longer-inputs")
-    assert longer.headline == "the inputs of the model have grown by 256 elements per step since step 0"
-    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))"
-    assert longer.notes[0].startswith("the peak of cuda:0 rose from ")
