@@ -14,7 +14,6 @@ from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import RankReport
 from devwidget.extras.ranks.screen import RanksWidget
 from devwidget.extras.watch.api import watch
-from devwidget.extras.watch.records.job import WatchedJob
 from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.extras.watch.watch import Watch
 from devwidget.gpus import Simulation
@@ -80,7 +79,6 @@ __all__ = [
     "UnreadableError",
     "Wait",
     "Watch",
-    "WatchedJob",
     "WatchedRun",
     "__version__",
     "allow",

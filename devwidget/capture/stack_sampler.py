@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 import weakref
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -38,14 +38,6 @@ class LoaderWorkers(NamedTuple):
 
     processes: int
     functions: tuple[tuple[str, Site], ...]
-
-
-class SampledLine(NamedTuple):
-    """A line of a part of the step, with its mean time per step."""
-
-    part: str
-    site: Site
-    seconds: float
 
 
 class _Standpoint(NamedTuple):
@@ -87,7 +79,7 @@ class StackSampler:
 
     Args:
         thread: Its identifier.
-        part: Part of interest; "" for all.
+        part: Part of interest.
 
     Attributes:
         steps: Numbers of the first and the last sampled step.
@@ -95,7 +87,7 @@ class StackSampler:
         trouble: Error of devwidget that ended sampling; "" if none did.
     """
 
-    def __init__(self, thread: int, part: str = "") -> None:
+    def __init__(self, thread: int, part: str) -> None:
         self.part = part
         self.steps: tuple[int, int] | None = None
         self.workers: LoaderWorkers | None = None
@@ -108,7 +100,6 @@ class StackSampler:
         self._pending: list[tuple[_Standpoint, float]] = []
         self._of_step: list[tuple[str, _Standpoint, float]] = []
         self._parts = defaultdict[str, defaultdict[_Standpoint, _Tally]](lambda: defaultdict(_Tally))
-        self._microseconds = Counter[str]()
 
     # -- the thread that looks
 
@@ -184,22 +175,15 @@ class StackSampler:
         if part:
             self._of_step += [(part, *each) for each in pending]
 
-    def take_step(self, number: int, times: Mapping[str, int], *, counts: bool) -> None:
-        """Note the end of a step.
-
-        Args:
-            number: Number of the step.
-            times: Microseconds of each part.
-            counts: Whether its samples count; False for a recorded step, which takes longer.
-        """
+    def take_step(self, number: int, *, counts: bool) -> None:
+        """Note the end of a step; the samples of a recorded one, which takes longer, do not count."""
         of_step, self._of_step = self._of_step, []
         if counts:
             self.steps = (self.steps[0] if self.steps is not None else number), number
             self._count += 1
-            self._microseconds.update(times)
             for part, stands, seconds in of_step:
                 self._parts[part][stands].add_look(seconds)
-                self._looks += self.part in ("", part)
+                self._looks += part == self.part
         if self._looker is None:  # a process was forked
             self.begin()
 
@@ -233,14 +217,6 @@ class StackSampler:
         if whole:
             return SampledPart(told, waiting / whole, computing / whole)
         return SampledPart()
-
-    def list_lines(self) -> Iterator[SampledLine]:
-        """Return the lines that were seen often enough, with their time per step."""
-        for part in self._parts:
-            mean = self._microseconds[part] / 1e6 / max(1, self._count)
-            for site, share, seen in self.sum_part(part).lines:
-                if seen >= LEAST_LOOKS:
-                    yield SampledLine(part, site, share * mean)
 
 
 def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:

@@ -32,7 +32,7 @@ def spin():
 
 @pytest.fixture
 def sampler():
-    sampler = StackSampler(threading.get_ident())
+    sampler = StackSampler(threading.get_ident(), "data")
     yield sampler
     sampler.end()
     assert not lookers()
@@ -45,7 +45,7 @@ def test_each_line_has_its_share_of_the_time_of_its_part(sampler):
     rest()
     spin()
     sampler.take_part("forward")
-    sampler.take_step(7, {"data": 200_000, "forward": 400_000}, counts=True)
+    sampler.take_step(7, counts=True)
     sampler.end()
     data, forward = sampler.sum_part("data"), sampler.sum_part("forward")
     assert data.lines[0][0].text == "time.sleep(0.2)"
@@ -53,18 +53,16 @@ def test_each_line_has_its_share_of_the_time_of_its_part(sampler):
     shares = {site.function: share for site, share, _ in forward.lines}
     assert shares["rest"] == pytest.approx(0.5, abs=0.35)
     assert sampler.steps == (7, 7)
-    (line,) = [each for each in sampler.list_lines() if each.part == "data"]
-    assert line.seconds == pytest.approx(0.2, rel=0.2)
 
 
 def test_what_is_ours_and_what_was_recorded_counts_for_nothing(sampler):
     sampler.begin()
     rest()
     sampler.take_part("")
-    sampler.take_step(1, {}, counts=True)
+    sampler.take_step(1, counts=True)
     rest()
     sampler.take_part("data")
-    sampler.take_step(2, {}, counts=False)
+    sampler.take_step(2, counts=False)
     assert sampler.sum_part("data").lines == ()
 
 
@@ -86,7 +84,7 @@ def test_nobody_looks_while_a_process_is_forked(sampler):
         os._exit(len(lookers()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not lookers()
-    sampler.take_step(1, {}, counts=True)
+    sampler.take_step(1, counts=True)
     assert lookers()
 
 

@@ -142,7 +142,7 @@ class LoaderClock:
             if is_sampled:
                 _quick_switches.end()
                 loop.sampler.take_part(_PART)
-                loop.sampler.take_step(loop.batches, {}, counts=counts)
+                loop.sampler.take_step(loop.batches, counts=counts)
                 loop.sampler.end()
         return batch
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +14,6 @@ from devwidget.records.schema.public_calls import says_what_fits
 
 if TYPE_CHECKING:
     from devwidget.extras.watch.program import ProgramWatch
-    from devwidget.extras.watch.status_line import StatusLine
     from devwidget.extras.watch.watch import Watch
 
 
@@ -38,7 +36,7 @@ def watch(
         optimizer: A step ends after its step; without one after the forward pass.
         every: Number of steps between recorded ones; by default recording takes at most 2 % of the time.
         path: File that is written while the run continues, such as `watch.jsonl`; `devwidget.open` reads it, also from another
-            process. In a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` combines a folder.
+            process. In a job of several ranks each has its own, `watch.rank-3.jsonl`.
 
     Returns:
         A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
@@ -62,16 +60,8 @@ def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]
     return file.with_name(f"{file.name.removesuffix('.jsonl')}.rank-{found[0]}.jsonl")
 
 
-def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
-    """Return a watch of the model that a program trains, with a status line for the terminal."""
+def watch_program(path: str | os.PathLike[str] | None = None) -> ProgramWatch:
+    """Return a watch of the model that a program trains."""
     from devwidget.extras.watch.program import ProgramWatch
 
-    line = make_status_line()
-    return ProgramWatch(name_for_rank(path), line.show_step), line
-
-
-def make_status_line() -> StatusLine:
-    """Return a status line on the error stream, if that is a terminal."""
-    from devwidget.extras.watch.status_line import StatusLine
-
-    return StatusLine(sys.stderr)
+    return ProgramWatch(name_for_rank(path))

@@ -31,11 +31,10 @@ def watch_program(options: Namespace) -> int | BaseException:
     _refuse_for_watch(options)
     process = os.getpid()
     virtual_gpus(options).__enter__()
-    watching, line = begin_watch(options.save)
+    watching = begin_watch(options.save)
     ended = run_inside(watching, options)
     run = watching.result
     if os.getpid() == process:
-        line.erase()
         report_run(dataclasses.replace(run, error=run.error.partition(":")[0]))
         with refuse_unwritable():
             if options.html is not None:

@@ -5,13 +5,11 @@ from devwidget.extras import Extra
 EXTRA = Extra(
     names={
         "Watch": "watch",
-        "WatchedJob": "records.job",
         "WatchedRun": "records.run",
         "watch": "api",
     },
-    records={"WatchedJob": "records.checks", "WatchedRun": "records.checks"},
-    folders=("records.checks",),
-    words=("words.run", "words.job", "words.frames"),
+    records={"WatchedRun": "records.checks"},
+    words=("words.run", "words.frames"),
     commands=("commands",),
     panel=("screen",),
     integrations={

@@ -37,7 +37,7 @@ class Magic:
             print(self._run)
             return
         from devwidget import api
-        from devwidget.extras.watch.api import make_status_line, watch
+        from devwidget.extras.watch.api import watch
 
         expression, of_optimizer = split_line(words)
         model = evaluate_model(self.shell, expression)
@@ -45,9 +45,8 @@ class Magic:
             optimizer = evaluate_model(self.shell, of_optimizer)
         else:
             optimizer = api.find_optimizer(model)
-        run, line = watch(model, optimizer), make_status_line()
+        run = watch(model, optimizer)
         self.end()
-        run.listener = line.show_step
         self._run, self._name = run.__enter__(), expression
         self.shell.events.register("post_run_cell", self._follow_name)
         print(say("watching the steps of {model}; {line} stops it", model=expression, line="`%devwidget watch off`"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -33,13 +33,10 @@ class ProgramWatch:
 
     Args:
         path: File that each row is also written to.
-        listener: As for `Watch`.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, listener: Callable[[Mapping[str, int], int], None] | None = None
-    ) -> None:
-        self._path, self._listener = path, listener
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = path
         self._undo = Undo()
         self._run: Watch | None = None
         self._optimizer: torch.optim.Optimizer | None = None
@@ -82,7 +79,6 @@ class ProgramWatch:
         try:
             self._undo.run_steps()
             run = Watch(model, self._optimizer, path=self._path, first=1)
-            run.listener = self._listener
             self._run = run
             run.begin_in_call(args, kwargs)
         except Exception as trouble:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from devwidget.capture.interrupts import Lock
-from devwidget.extras.watch.records.run import LineTime, RecordedStep, StepTable, WatchedRun
+from devwidget.extras.watch.records.run import RecordedStep, StepTable, WatchedRun
 from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
@@ -57,7 +57,6 @@ class RunLog:
         self._with_news: set[int] = set()
         self._written_recorded = self._last_written = 0
         self._notes: dict[str, None] = {}
-        self._lines: tuple[LineTime, ...] = ()
         self.error = ""
 
     @_LOCK
@@ -99,12 +98,6 @@ class RunLog:
         if text not in self._notes and len(self._notes) < MOST_FINDINGS:
             self._notes[text] = None
             self.write_part(not_checked=(text,))
-
-    @_LOCK
-    def set_lines(self, lines: Iterable[LineTime]) -> None:
-        """Set where the last sampled steps spent their time."""
-        self._lines = tuple(lines)
-        self.write_part(lines=self._lines)
 
     @_LOCK
     def add_findings(self, step: int, findings: Iterable[Finding]) -> bool:
@@ -168,5 +161,4 @@ class RunLog:
             recorded_steps=tuple(self._recorded),
             error=self.error,
             not_checked=tuple(self._notes),
-            lines=self._lines,
         )

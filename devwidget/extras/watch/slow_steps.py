@@ -7,16 +7,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 
-import torch
-
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.capture.undo import Undo
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, SEGMENT, WAITED, PaceJudge, Slowdown, Window
-from devwidget.extras.watch.recorded_steps import WARM_UP
-from devwidget.extras.watch.records.run import FIRST, LineTime
+from devwidget.extras.watch.records.run import FIRST
 from devwidget.extras.watch.run_log import RunLog
 from devwidget.extras.watch.step_hooks import StepHooks
 from devwidget.recording import virtual_gpus
@@ -29,9 +26,7 @@ _OF_A_SWITCH = 2000
 
 
 class SlowSteps:
-    """Judge the pace of a run, and sample some of its steps when they are slow, or to compare ranks.
-
-    A rank cannot know whether it is slower than the others, so each samples some steps once after the first ones.
+    """Judge the pace of a run, and sample some of its steps when they are slow.
 
     Args:
         hooks: Say to which part of a step a sample belongs.
@@ -63,11 +58,9 @@ class SlowSteps:
         waited = self._clock.take_microseconds()
         sampler = self._hooks.sampler
         if sampler is not None:
-            sampler.take_step(number, times, counts=not is_recorded)
+            sampler.take_step(number, counts=not is_recorded)
             if sampler.has_enough:
                 self.tell_lines()
-        elif number == WARM_UP and _has_other_ranks():
-            self._begin_sampler("")
         if not is_recorded and not self._is_over:
             self._judge_pace(number, times, waited)
 
@@ -102,16 +95,11 @@ class SlowSteps:
             return
         self._stop_sampler()
         self._slow = None
-        self._log.set_lines(LineTime(*each) for each in sampler.list_lines())
         if sampler.trouble:
             self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=sampler.trouble))
         if slow is not None and not (virtual_gpus() and _is_computed(sampler, slow.part)):
             changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
             self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes, sampler)])
-
-
-def _has_other_ranks() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
 def _is_computed(sampler: StackSampler, part: str) -> bool:

@@ -88,13 +88,13 @@ class Watch:
         first: Number of the first step, if the run is watched from a later step on.
 
     Attributes:
-        listener: Receives each row and the number of findings.
+        listener: Receives each row.
         is_called: Whether the program calls the module itself; else it reports to `hooks` when a pass begins and ends.
     """
 
     inside = False
     is_called = True
-    listener: Callable[[Mapping[str, int], int], None] | None = None
+    listener: Callable[[Mapping[str, int]], None] | None = None
 
     def __init__(
         self,
@@ -296,7 +296,7 @@ class Watch:
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
         if self.listener is not None:
-            self.listener(row, self.log.found)
+            self.listener(row)
         self._begin_recorded()
 
     # -- recorded steps

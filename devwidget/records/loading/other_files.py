@@ -43,9 +43,7 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
-    """Open a saved record, or a file of another tool as a record. For a folder, open its flight-recorder dumps or runs
-    together.
-    """
+    """Open a saved record, or a file of another tool as a record. For a folder, open its flight-recorder dumps together."""
     file = pathlib.Path(path)
     if file.is_dir():
         return _read_folder(file)

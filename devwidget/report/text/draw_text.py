@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from devwidget.language.speaking import is_wide, say
+from devwidget.language.speaking import say
 from devwidget.report.report_parts import Code, Fold, Heading, Part, Screen, Sentence, Table
 from devwidget.report.style.words import align_columns, label_line
 
@@ -54,9 +53,3 @@ def _draw_part(part: Part) -> Iterator[str]:
             yield from align_columns(part.rows_for("text"), right=part.right, indent=part.indent, widest=part.widest)
         case Fold():
             yield from draw_lines(part.parts)
-
-
-def cut_line(text: str, columns: int) -> str:
-    """As much of a line as goes into so many columns of a terminal."""
-    ends = itertools.accumulate(1 + is_wide(letter) for letter in text)
-    return "".join(letter for letter, end in zip(text, ends, strict=True) if end <= columns)

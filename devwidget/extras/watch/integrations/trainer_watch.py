@@ -60,7 +60,7 @@ class TrainerWatch:
         optimizer = optimizer if is_a(optimizer, torch.optim.Optimizer) else None
         self.run = run = Watch(model, optimizer, every=self._every, path=name_for_rank(self._path))
         self._sums, self._told = Counter[str](), 0
-        run.is_called, run.listener = is_called, lambda row, _: self._sums.update(row)
+        run.is_called, run.listener = is_called, lambda row: self._sums.update(row)
         run.hooks.may_infer = False  # an evaluation may come first
         return run.__enter__()
 

@@ -12,7 +12,6 @@ from devwidget.records.device import DeviceId
 from devwidget.records.finding import SEVERITIES, Finding
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
-from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 
 PARTS = ("data", "forward", "loss", "backward", "optimizer", "evaluation", "other")
@@ -108,21 +107,6 @@ class RecordedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class LineTime:
-    """A line where sampled steps spend their time.
-
-    Attributes:
-        part: Part of the step.
-        site: The line.
-        seconds: Mean time per step.
-    """
-
-    part: str
-    site: Site
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class WatchedRun(Record):
     """A watched training run.
 
@@ -134,8 +118,6 @@ class WatchedRun(Record):
         recorded_steps: Recorded steps in order.
         error: `ErrorType: message` of the exception that ended it, "" if none did.
         not_checked: What could not be watched, with reasons.
-        lines: Where the last sampled steps spent their time, by part, most first: in a job of several ranks the steps after
-            the first recorded one, else those that had become slow.
     """
 
     model: str
@@ -145,7 +127,6 @@ class WatchedRun(Record):
     recorded_steps: tuple[RecordedStep, ...] = ()
     error: str = ""
     not_checked: tuple[str, ...] = ()
-    lines: tuple[LineTime, ...] = ()
 
     @property
     def recorded(self) -> dict[int, Trace]:
@@ -231,13 +212,13 @@ def _make_rows(columns: Mapping[str, Sequence[int]]) -> StepRows:
 def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
     """Join the parts that a run wrote. A long one has as many rows as it would have in memory."""
     table, found, recorded = StepTable(), list[tuple[Finding, int]](), list[RecordedStep]()
-    notes, model, error, lines = dict[str, None](), "", "", tuple[LineTime, ...]()
+    notes, model, error = dict[str, None](), "", ""
     for part in parts:
         table.add_rows(part.steps)
         found += zip(part.findings, part.first_steps, strict=True)
         recorded += part.recorded_steps
         notes |= dict.fromkeys(part.not_checked)
-        model, error, lines = part.model, part.error or error, part.lines or lines
+        model, error = part.model, part.error or error
     found.sort(key=lambda each: SEVERITIES.index(each[0].severity))
     return WatchedRun(
         model,
@@ -247,5 +228,4 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         recorded_steps=tuple(recorded),
         error=error,
         not_checked=tuple(notes),
-        lines=lines,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun
 from devwidget.language.speaking import said, say
@@ -52,25 +52,6 @@ def verdict_words(run: WatchedRun) -> str:
         found = say("no findings")
     steps = count_words(run.steps.total, "step")
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
-
-
-def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, int], found: int) -> str:
-    """Return `step 1,234  8.1 ms  cuda:0 1.20 GiB  2 findings  backward 4.2 ms, forward 3.1 ms`, most important first.
-
-    Args:
-        step: Number of the step.
-        means: Seconds of each part of the last steps.
-        memory: Bytes allocated on each device.
-        found: Number of findings.
-    """
-    largest = sorted(means.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest)
-    words = [say("step {step}", step=f"{step:,}"), format_seconds(sum(means.values()))]
-    for device, size in memory.items():
-        words.append(f"{device} {format_bytes(size)}")
-    if found:
-        words.append(count_words(found, "finding"))
-    return "  ".join((*words, parts))
 
 
 def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
