@@ -62,19 +62,12 @@ class History:
         changes: for each event that changed something, its number, the bytes that it added, and their allocation.
         refused: allocations that did not fit, with the bytes that were free.
         living: by address what lives there.
-        start: what was there at the start, if the file says only how much.
     """
 
     allocations: list[Allocation] = field(default_factory=list)
     changes: list[tuple[int, int, Allocation]] = field(default_factory=list)
     refused: list[tuple[int, int, int, Stack]] = field(default_factory=list)
     living: dict[int, Allocation] = field(default_factory=dict)
-    start: Allocation | None = None
-
-    def add_unseen(self, size: int, stack: Stack = FOREIGN) -> Allocation:
-        """Add what was there at the start."""
-        self.allocations.append(Allocation(size, stack))
-        return self.allocations[-1]
 
     def allocate(self, address: int, size: int, stack: Stack, number: int) -> None:
         """Note an event that asks for bytes."""
@@ -86,9 +79,8 @@ class History:
         """Note an event that gives bytes back; those whose allocation was not seen were there at the start."""
         found = self.living.pop(address, None)
         if found is None:
-            found = self.add_unseen(size)
-            if self.start is not None:
-                self.start.size = max(0, self.start.size - size)
+            found = Allocation(size, FOREIGN)
+            self.allocations.append(found)
         found.ended, found.ended_in = number, phase
         self.changes.append((number, -found.size, found))
 

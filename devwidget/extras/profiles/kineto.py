@@ -1,6 +1,6 @@
-"""Traces of `torch.profiler` (Kineto) as a trace: moves between devices, waits, operators on GPUs, modules, memory.
+"""Traces of `torch.profiler` (Kineto) as a trace: moves between devices, waits, operators on GPUs, modules.
 
-Modules, lines and parts of the step are there if the profiler ran with `with_stack=True`, memory with `profile_memory=True`.
+Modules, lines and parts of the step are there if the profiler ran with `with_stack=True`.
 Source of the format: `export_chrome_trace`, and the loggers of Kineto (`output_json.cpp`, `CuptiActivity.cpp`).
 """
 
@@ -13,13 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from devwidget.extras.profiles.allocations import History, build_curve
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.stacks import Stack, read_stack
 from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.loading.untrusted_files import refuse_damaged
-from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 
@@ -38,9 +36,7 @@ _DTYPES |= {"c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8
 Event = dict[str, Any]
 _TEXT, _NUMBER = frozenset((str,)), frozenset((int, float))
 _KINDS = {"ts": _NUMBER, "dur": _NUMBER, "name": _TEXT, "cat": _TEXT, "ph": _TEXT}
-_NUMBERS = frozenset(
-    "External id|device|inDevice|fromDevice|toDevice|bytes|Bytes|Total Allocated|Total Reserved|Device Id".split("|")
-)
+_NUMBERS = frozenset("External id|device|inDevice|fromDevice|toDevice|bytes".split("|"))
 _LARGEST = 1 << 63
 
 
@@ -83,8 +79,6 @@ class _KinetoReader:
                 self._launched[_external_id(event)].append(event)
             if event.get("cat") in _SPANS and event.get("ph") == "X":
                 spans.append(event)
-            if event["name"] == "[memory]" and event["args"].get("Device Type") == 1:
-                asked.append(event)
         for event in spans:
             if event["name"].startswith(_MODULE):
                 self._modules.append(event)
@@ -93,13 +87,12 @@ class _KinetoReader:
         self._placed = [*_locate_events(spans, [*asked, *self._modules])]
 
     def build_trace(self) -> Trace:
-        launching = [placed for placed in self._placed if placed[0].get("cat") == "cpu_op"]
+        launching = [placed for placed in self._placed if placed[0]["cat"] == "cpu_op"]
         return Trace(
             moves=_fold_equal(self._list_moves(launching)),
             waits=_fold_equal(self._list_waits(launching)),
             ops=_fold_equal(self._list_operators(launching)),
             modules=tuple(self._fold_modules(launching)),
-            memory=tuple(self._build_curves()),
             not_checked=(INFERRED,) if self._modules else (INFERRED, _NO_STACKS),
             seconds=max(0.0, (self._end - self._start) / 1e6),
         )
@@ -146,16 +139,6 @@ class _KinetoReader:
             kind, started = numbered_name(event).rpartition("_")[0], self._seconds_since_start(event)
             yield ModuleEvent(path, kind, used, used, len(same), taken, number=number, started=started)
 
-    def _build_curves(self) -> Iterator[MemoryCurve]:
-        """Build curves as of a memory snapshot: an event has the address, and the bytes that came or went."""
-        by_device: dict[int, list[Located]] = defaultdict(list)
-        for placed in self._placed:
-            if placed[0]["name"] == "[memory]":
-                by_device[int(placed[0]["args"]["Device Id"])].append(placed)
-        for index, events in sorted(by_device.items()):
-            reserved = int(events[-1][0]["args"].get("Total Reserved", 0))
-            yield build_curve(DeviceId("cuda", index), _build_history(events), max(reserved, 0))
-
     def _find_device(self, operator: Event) -> DeviceId:
         """The GPU of the first that an operator has launched."""
         return _find_gpu(self._launched[_external_id(operator)][0])
@@ -197,20 +180,6 @@ def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[L
     found.sort(key=lambda pair: pair[0]["ts"])
     for number, (event, where) in enumerate(found, 1):
         yield event, where, number
-
-
-def _build_history(events: Iterable[Located]) -> History:
-    history = History()
-    for event, where, number in events:
-        args, size = event["args"], int(event["args"]["Bytes"])
-        before = int(args.get("Total Allocated", size)) - size
-        if not history.allocations and before > 0:
-            history.start = history.add_unseen(before)
-        if size >= 0:
-            history.allocate(args["Addr"], size, where.stack, number)
-        else:
-            history.give_back(args["Addr"], -size, number, where.stack.phase)
-    return history
 
 
 def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from devwidget.extras.profiles.allocations import FOREIGN, History, build_curve
+from devwidget.extras.profiles.allocations import FOREIGN, Allocation, History, build_curve
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread
@@ -116,7 +116,7 @@ def _read_history(
         for block in segment["blocks"]:
             size, frames = _check_bytes(block["size"]), block.get("frames")
             if block["state"] == "active_allocated" and block.get("address", address) not in history.living:
-                history.add_unseen(size, read(frames) if frames else FOREIGN)
+                history.allocations.append(Allocation(size, read(frames) if frames else FOREIGN))
             address += size
     return history
 

@@ -1,4 +1,4 @@
-"""Traces of torch.profiler: moves, waits, operators, modules and memory, of hand-made events of a GPU and of a real file."""
+"""Traces of torch.profiler: moves, waits, operators and modules, of hand-made events of a GPU and of a real file."""
 
 from __future__ import annotations
 
@@ -29,11 +29,6 @@ def on_gpu(name: str, ts: float, external: int, cat: str = "kernel", **args: Any
     return span(name, ts, 2, cat, tid=7, **{"External id": external, "device": 0, **args})
 
 
-def memory(ts: float, size: int, address: int, total: int) -> Event:
-    args = {"Bytes": size, "Addr": address, "Total Allocated": total, "Total Reserved": 4096, "Device Id": 0, "Device Type": 1}
-    return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
-
-
 SHAPES = {"Input Dims": [[4, 3], []], "Input type": ["float", "Scalar"]}
 STEP = [
     span("train.py(9): main", 0, 1000),
@@ -46,7 +41,6 @@ STEP = [
     span("torch/nn/modules/linear.py(130): forward", 111, 48),
     operator("aten::addmm", 120, 2),
     on_gpu("sgemm", 125, 2),
-    memory(121, 512, 64, 1536),
     operator("aten::copy_", 200, 3),
     on_gpu("Memcpy PtoP (Device -> Device)", 201, 3, "gpu_memcpy", bytes=96, fromDevice=0, inDevice=0, toDevice=1),
     operator("aten::copy_", 210, 4),
@@ -61,8 +55,6 @@ STEP = [
     span("Optimizer.step#Adam.step", 700, 50, "user_annotation"),
     operator("aten::_foreach_add_", 710, 9),
     on_gpu("multi_tensor_apply", 711, 9),
-    memory(800, -512, 64, 1024),
-    memory(810, -256, 99, 768),
 ]
 
 
@@ -103,18 +95,9 @@ def test_operators_on_gpus_have_modules_and_parts_of_the_step(tmp_path: pathlib.
     assert [str(device) for device in linear.outputs] == ["cuda:0"]
 
 
-def test_memory_is_a_curve_that_begins_with_what_was_there(tmp_path: pathlib.Path) -> None:
-    (curve,) = opened(tmp_path, {"traceEvents": STEP}).memory
-    assert [point.allocated for point in curve.points] == [1024, 1536, 1024, 768]
-    assert (curve.peak.foreign, curve.peak.allocated - curve.peak.foreign) == (1024, 512)
-    assert [(held.bytes, held.phase, held.module) for held in curve.holdings if held.role != "foreign"] == [
-        (512, "forward", "net")
-    ]
-
-
 def test_a_file_of_this_torch_opens_and_is_shown(tmp_path: pathlib.Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
-    with profile(activities=[ProfilerActivity.CPU], with_stack=True, with_modules=True, profile_memory=True) as profiled:
+    with profile(activities=[ProfilerActivity.CPU], with_stack=True, with_modules=True) as profiled:
         model(torch.ones(2, 4)).sum().backward()
     profiled.export_chrome_trace(str(tmp_path / "real.json"))
     trace = devwidget.open(tmp_path / "real.json")
@@ -130,7 +113,6 @@ def test_a_file_of_this_torch_opens_and_is_shown(tmp_path: pathlib.Path) -> None
 @pytest.mark.parametrize(
     "content",
     [
-        {"traceEvents": [{"name": "[memory]", "ts": 1, "args": {"Device Type": 1}}]},
         {"traceEvents": 5},
         {"traceEvents": [{"name": "x", "ts": "later"}]},
         {"traceEvents": [{"name": "k", "ts": 1, "dur": 1, "cat": "kernel", "ph": "X", "args": 4}]},
