@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -48,18 +48,8 @@ class _Standpoint(NamedTuple):
     waits: bool
 
 
-class _Tally:
-    """How long and how often the thread was seen at one place."""
-
-    def __init__(self) -> None:
-        self.seconds, self.looks = 0.0, 0
-
-    def add_look(self, seconds: float) -> None:
-        self.seconds, self.looks = self.seconds + seconds, self.looks + 1
-
-
 class SampledPart(NamedTuple):
-    """One part of the sampled steps.
+    """The samples of one part of the step.
 
     Attributes:
         lines: Lines with their share of the time and number of samples; most first.
@@ -73,16 +63,17 @@ class SampledPart(NamedTuple):
 
 
 class StackSampler:
-    """Sample one thread about 200 times a second: `begin`, then reports of hooks, then `end`.
+    """Sample one part of the steps of a thread about 200 times a second: `begin`, then reports of hooks, then `end`.
 
     A sample weighs as much as the time since the one before, because the GIL may delay it.
 
     Args:
         thread: Its identifier.
-        part: Part of interest.
+        part: The part of the step.
 
     Attributes:
         steps: Numbers of the first and the last sampled step.
+        looks: Number of samples of the part.
         workers: Workers of a loader that waited for them.
         trouble: Error of devwidget that ended sampling; "" if none did.
     """
@@ -92,14 +83,14 @@ class StackSampler:
         self.steps: tuple[int, int] | None = None
         self.workers: LoaderWorkers | None = None
         self.trouble = ""
-        self._count, self._looks = 0, 0
+        self.looks = self._count = 0
         self._thread = thread
         self._looker: threading.Thread | None = None
         self._ended = threading.Event()
         self._known: dict[tuple[object, ...], _Standpoint] = {}
         self._pending: list[tuple[_Standpoint, float]] = []
-        self._of_step: list[tuple[str, _Standpoint, float]] = []
-        self._parts = defaultdict[str, defaultdict[_Standpoint, _Tally]](lambda: defaultdict(_Tally))
+        self._of_step: list[tuple[_Standpoint, float]] = []
+        self._seconds, self._looks_at = defaultdict[_Standpoint, float](float), Counter[_Standpoint]()
 
     # -- the thread that looks
 
@@ -170,10 +161,10 @@ class StackSampler:
     # -- what hooks tell
 
     def take_part(self, part: str) -> None:
-        """Assign the samples since the last call to this part of the step; to none if it is ""."""
+        """Assign the samples since the last call to a part of the step."""
         pending, self._pending = self._pending, []
-        if part:
-            self._of_step += [(part, *each) for each in pending]
+        if part == self.part:
+            self._of_step += pending
 
     def take_step(self, number: int, *, counts: bool) -> None:
         """Note the end of a step; the samples of a recorded one, which takes longer, do not count."""
@@ -181,42 +172,37 @@ class StackSampler:
         if counts:
             self.steps = (self.steps[0] if self.steps is not None else number), number
             self._count += 1
-            for part, stands, seconds in of_step:
-                self._parts[part][stands].add_look(seconds)
-                self._looks += part == self.part
+            self.looks += len(of_step)
+            for stands, seconds in of_step:
+                self._seconds[stands] += seconds
+                self._looks_at[stands] += 1
         if self._looker is None:  # a process was forked
             self.begin()
 
     @property
-    def looks(self) -> int:
-        """Return the number of samples of the part of interest."""
-        return self._looks
-
-    @property
     def has_enough(self) -> bool:
         """Return whether more samples would add nothing."""
-        return self._count >= MOST_STEPS or (self._count >= FEWEST_STEPS and self._looks >= ENOUGH)
+        return self._count >= MOST_STEPS or (self._count >= FEWEST_STEPS and self.looks >= ENOUGH)
 
     # -- what was seen
 
-    def sum_part(self, part: str) -> SampledPart:
-        """Return the samples of one part."""
-        found = dict(self._parts.get(part, {}))
-        whole = sum(tally.seconds for tally in found.values())
-        sites, lines = dict[object, Site](), defaultdict[object, _Tally](_Tally)
-        for stands, tally in found.items():
+    def sum_up(self) -> SampledPart:
+        """Return the samples of the part."""
+        whole = sum(self._seconds.values())
+        if not whole:
+            return SampledPart()
+        sites, seconds, looks = dict[object, Site](), defaultdict[object, float](float), Counter[object]()
+        for stands, taken in self._seconds.items():
             site = to_site(stands.site)
             if site is not None:  # one line has several instructions
                 sites.setdefault(site.place, site)
-                lines[site.place].seconds += tally.seconds
-                lines[site.place].looks += tally.looks
-        most = sorted(lines, key=lambda place: -lines[place].seconds)[:_MOST_LINES]
-        waiting = sum(tally.seconds for stands, tally in found.items() if stands.waits)
-        computing = sum(tally.seconds for stands, tally in found.items() if stands.computes)
-        told = tuple((sites[place], lines[place].seconds / whole, lines[place].looks) for place in most)
-        if whole:
-            return SampledPart(told, waiting / whole, computing / whole)
-        return SampledPart()
+                seconds[site.place] += taken
+                looks[site.place] += self._looks_at[stands]
+        most = sorted(seconds, key=lambda place: -seconds[place])[:_MOST_LINES]
+        waiting = sum(taken for stands, taken in self._seconds.items() if stands.waits)
+        computing = sum(taken for stands, taken in self._seconds.items() if stands.computes)
+        lines = tuple((sites[place], seconds[place] / whole, looks[place]) for place in most)
+        return SampledPart(lines, waiting / whole, computing / whole)
 
 
 def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:

@@ -40,19 +40,26 @@ def sampler():
 
 def test_each_line_has_its_share_of_the_time_of_its_part(sampler):
     sampler.begin()
-    rest()
-    sampler.take_part("data")
-    rest()
     spin()
     sampler.take_part("forward")
+    rest()
+    sampler.take_part("data")
     sampler.take_step(7, counts=True)
     sampler.end()
-    data, forward = sampler.sum_part("data"), sampler.sum_part("forward")
-    assert data.lines[0][0].text == "time.sleep(0.2)"
-    assert data.lines[0][1] > 0.8
-    shares = {site.function: share for site, share, _ in forward.lines}
-    assert shares["rest"] == pytest.approx(0.5, abs=0.35)
+    (first, *_) = sampler.sum_up().lines
+    assert first[0].text == "time.sleep(0.2)"
+    assert first[1] > 0.8
     assert sampler.steps == (7, 7)
+
+
+def test_lines_share_the_time_of_one_part(sampler):
+    sampler.begin()
+    rest()
+    spin()
+    sampler.take_part("data")
+    sampler.take_step(1, counts=True)
+    shares = {site.function: share for site, share, _ in sampler.sum_up().lines}
+    assert shares["rest"] == pytest.approx(0.5, abs=0.35)
 
 
 def test_what_is_ours_and_what_was_recorded_counts_for_nothing(sampler):
@@ -63,7 +70,7 @@ def test_what_is_ours_and_what_was_recorded_counts_for_nothing(sampler):
     rest()
     sampler.take_part("data")
     sampler.take_step(2, counts=False)
-    assert sampler.sum_part("data").lines == ()
+    assert sampler.sum_up().lines == ()
 
 
 def test_what_was_seen_keeps_no_variable_alive(sampler):

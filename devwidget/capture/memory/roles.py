@@ -108,24 +108,8 @@ def tensors_of_frames(trace: TracebackType | None) -> Iterator[torch.Tensor]:
         trace = trace.tb_next
 
 
-_RANK = {
-    role: rank
-    for rank, role in enumerate(
-        (
-            "other",
-            "foreign",
-            "outputs",
-            "activations",
-            "gathered",
-            "inputs",
-            "gradients",
-            "optimizer",
-            "attributes",
-            "buffers",
-            "parameters",
-        )
-    )
-}
+_ORDER = "other foreign outputs activations gathered inputs gradients optimizer attributes buffers parameters"
+_RANK = {role: rank for rank, role in enumerate(_ORDER.split())}
 """A storage with several roles counts for the last of them."""
 
 

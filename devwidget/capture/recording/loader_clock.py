@@ -49,10 +49,6 @@ class _QuickSwitches:
 _quick_switches = _QuickSwitches()
 
 
-def _nothing() -> float:
-    return 0.0
-
-
 class _Loop:
     """One line that takes batches.
 
@@ -92,7 +88,7 @@ class _Loop:
         Args:
             computes: whether the time in which virtual GPUs compute counts.
         """
-        seen = self.sampler.sum_part(_PART)
+        seen = self.sampler.sum_up()
         line, share = None, 0.0
         if seen.lines and seen.lines[0][2] >= LEAST_LOOKS:
             line, share, _ = seen.lines[0]
@@ -116,7 +112,7 @@ class LoaderClock:
         counts: Whether the current step counts.
     """
 
-    def __init__(self, overhead: Callable[[], float] = _nothing, counts: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, overhead: Callable[[], float] = float, counts: Callable[[], bool] = lambda: True) -> None:
         self._overhead, self._counts = overhead, counts
         self._loops: dict[tuple[int, int, int], _Loop] = {}
 

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
-from devwidget.capture.modules import registered_entries, walk_modules
+from devwidget.capture.modules import named_tensors
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.tensors import device_of, is_tensor, shape_of, tensors_in
+from devwidget.capture.tensors import device_of, shape_of, tensors_in
 from devwidget.extras.watch.findings import tell_moved
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
@@ -45,7 +44,6 @@ class RunChanges:
         self._most_elements = self._told_elements = 0
         self._input_devices: tuple[DeviceId, ...] | None = None
         self._trains_on: DeviceId | None = None
-        self._owner: tuple[weakref.ref[nn.Module], str] | None = None
         self._evaluated: int | None = None
 
     def list_between(self, after: int, last: int) -> list[Message]:
@@ -54,32 +52,17 @@ class RunChanges:
 
     def look_at_device(self, step: int, *, is_evaluation: bool) -> Finding | None:
         """Note the device of the first parameter; a finding if it differs from the last trained step."""
-        parameter = self._find_parameter()
+        model = self._model()
+        parameter = next(named_tensors(model, "_parameters"), None) if model is not None else None
         if parameter is None:
             return None
-        now, before = device_id(device_of(parameter)), self._trains_on
+        now, before = device_id(device_of(parameter[1])), self._trains_on
         if not is_evaluation:
             self._trains_on = now
         if before is None or now == before:
             return None
         self._note(step, Message("step {step}: parameters are on {device}", step=step, device=now))
         return tell_moved(step, before, now, to_site(raw_site(sys._getframe(1))), is_evaluation=is_evaluation)
-
-    def _find_parameter(self) -> torch.Tensor | None:
-        """Return the first parameter. Its last module is searched first, to avoid a walk over the tree."""
-        model, owner = self._model(), self._owner[0]() if self._owner is not None else None
-        if self._owner is not None and owner is not None:
-            known = dict(registered_entries(owner, "_parameters")).get(self._owner[1])
-            if is_tensor(known):
-                return known
-        if model is None:
-            return None
-        for _, module in walk_modules(model):
-            for name, tensor in registered_entries(module, "_parameters"):
-                if is_tensor(tensor):
-                    self._owner = weakref.ref(module), name
-                    return tensor
-        return None
 
     def look_at_inputs(self, step: int, inputs: Any) -> None:
         """Note the number of elements and the devices of the inputs."""

@@ -93,14 +93,14 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
     lines = []
     notes = [Message("every part of the step takes longer")]
     if sampler is not None:
-        lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS]
+        lines = [each for each in sampler.sum_up().lines if each[2] >= LEAST_LOOKS]
     # The earlier time of the part is spent somewhere too, but it was not sampled.
     is_sure = bool(lines) and lines[0][1] >= MOST_OF_IT and slow.part_now >= SLOW * slow.part_before
     if slow.part:
         times = {"now": format_seconds(slow.part_now / 1e6), "before": format_seconds(slow.part_before / 1e6)}
         notes = [Message("{part} takes {now} of it, before {before}", part=_PART_NAMES.get(slow.part, slow.part), **times)]
     if sampler is not None:
-        notes += _tell_lines(slow.part, lines, sampler)
+        notes += _tell_lines(lines, sampler)
     return Finding(
         kind="slow-steps",
         severity="warning",
@@ -117,13 +117,13 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
     )
 
 
-def _tell_lines(part: str, lines: Sequence[tuple[Site, float, int]], sampler: StackSampler) -> Iterator[Message]:
-    """Yield where a part spends its time, and what is known of the processes it waits for there."""
+def _tell_lines(lines: Sequence[tuple[Site, float, int]], sampler: StackSampler) -> Iterator[Message]:
+    """Yield where the part spends its time, and what is known of the processes it waits for there."""
     first, last = sampler.steps or (0, 0)
     for site, share, _ in lines[: 1 if lines and lines[0][1] >= MOST_OF_IT else _MOST_LINES]:
         facts = {"share": f"{share:.0%}", "first": first, "last": last, "line": line_words(site)}
         yield Message("{share} of it was spent at one line in steps {first} to {last}: {line}", **facts)
-    if sampler.workers is not None and sampler.sum_part(part).waiting >= MOST_OF_IT:
+    if sampler.workers is not None and sampler.sum_up().waiting >= MOST_OF_IT:
         functions = ", ".join(f"`{name}` ({site})" for name, site in sampler.workers.functions)
         yield Message(
             "there a loader waits for its {count} workers, which run {functions}",

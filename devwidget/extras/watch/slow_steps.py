@@ -74,7 +74,10 @@ class SlowSteps:
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
             self._is_over, self._slow, self.is_of_host = True, slow, slow.part == _HOSTS
             self._ask_for(Message("steps have become slow"))
-            self._begin_sampler(slow.part)
+            if slow.part:
+                self._begin_sampler(slow.part)
+            else:
+                self.tell_lines()
 
     def _begin_sampler(self, part: str) -> None:
         with uninterrupted():
@@ -91,20 +94,18 @@ class SlowSteps:
     def tell_lines(self) -> None:
         """Report where the time goes, once there are enough samples or the run has ended."""
         sampler, slow = self._hooks.sampler, self._slow
-        if sampler is None:
-            return
         self._stop_sampler()
         self._slow = None
-        if sampler.trouble:
+        if sampler is not None and sampler.trouble:
             self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=sampler.trouble))
-        if slow is not None and not (virtual_gpus() and _is_computed(sampler, slow.part)):
+        if slow is not None and (sampler is None or not (virtual_gpus() and _is_computed(sampler))):
             changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
             self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes, sampler)])
 
 
-def _is_computed(sampler: StackSampler, part: str) -> bool:
+def _is_computed(sampler: StackSampler) -> bool:
     """Return whether a part is slow because virtual GPUs compute."""
-    seen = sampler.sum_part(part)
+    seen = sampler.sum_up()
     return not seen.lines or seen.computing >= MOST_OF_IT
 
 
