@@ -21,6 +21,9 @@ _MOST_LINES = 4
 MOST_KEPT = 2
 """Multiple of the growth per step. If more is kept of a step, the line that keeps most is not blamed."""
 _MEANT = Message("tensors of a step are freed once the program no longer references them")
+_KEEP_LESS = Fix(
+    Message("keep `loss.item()` or `tensor.detach()` instead of a tensor with its graph, or limit how many you keep")
+)
 _ROOM = Message("the peak of a step must fit in addition to everything that is kept")
 
 
@@ -62,13 +65,7 @@ def tell_growth(
         why=_MEANT,
         notes=tuple(told),
         fault=kept[0].site if kept and is_sure else None,
-        fixes=(
-            Fix(
-                Message(
-                    "keep `loss.item()` or `tensor.detach()` instead of a tensor with its graph, or limit how many you keep"
-                )
-            ),
-        ),
+        fixes=(_KEEP_LESS,),
     )
 
 

@@ -290,7 +290,7 @@ class Watch:
         self._slow_steps.judge_step(number, times, is_recorded=is_recorded)
         self._follow_growth(number)
         if self._window.add_row(row | {ELEMENTS: self._changes.elements}):
-            self._judge_segment(number, figures)
+            self._judge_growth(number, figures)
         if number == LOADED:
             self._judge_loaders()
         self._changes.expect_evaluation(number, times["evaluations"])
@@ -325,12 +325,6 @@ class Watch:
 
     # -- judgements
 
-    def _judge_segment(self, number: int, figures: dict[str, int]) -> None:
-        for name in figures:
-            device, _, part = name.partition(" ")
-            if part == MEMORY[0]:
-                self._judge_growth(number, device, name)
-
     def _judge_loaders(self) -> None:
         """Report loaders that take most of each step. One that becomes slow is another finding."""
         times = self._loader_clock.list_times(computes=not virtual_gpus())
@@ -338,13 +332,15 @@ class Watch:
             rules = [each for each in all_rules() if each.kind == "slow-loader"]
             self.log.add_findings(0, judge(Trace(loaders=times), rules).findings)
 
-    def _judge_growth(self, number: int, device: str, name: str) -> None:
-        if device in self._creeping:
-            return
-        growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
-        if growth is not None and self._growing is None and _matters(growth, number, device):
-            self._growing = device, growth
-            self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+    def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
+        for name in figures:
+            device, _, part = name.partition(" ")
+            if part != MEMORY[0] or device in self._creeping:
+                continue
+            growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
+            if growth is not None and self._growing is None and _matters(growth, number, device):
+                self._growing = device, growth
+                self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
     def _follow_growth(self, number: int) -> None:
         """Find who keeps memory soon after a recorded step, and who keeps more later."""
@@ -375,7 +371,7 @@ class Watch:
         later, kept, holder = ended - step, list[Holding](), None
         if list_living is not None and later >= _LEAST_LATER:
             kept = _join_lines(list_living())
-            holder = self._find_grown(device, growth.bytes_per_step * (later - _LEAST_LATER) / 2)
+            holder = self._find_grown(device, growth.bytes_per_step * max(1, later - _LEAST_LATER) / 2)
         if holder is None and GrowthJudge(ELEMENTS).look(self._window) is not None:
             return  # more is kept between steps because the inputs grow
         if holder is not None and _is_limited(holder):
