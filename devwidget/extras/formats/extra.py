@@ -3,6 +3,6 @@
 from devwidget.extras import Extra
 
 EXTRA = Extra(
-    formats={"json": "findings_json", "brief": "findings_json", "sarif": "sarif", "perfetto": "perfetto"},
+    formats={"json": "findings_json", "brief": "findings_json", "sarif": "sarif"},
     commands=("commands",),
 )
