@@ -18,11 +18,9 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
-from devwidget.capture.snapshot.odd_tensors import local_part
-from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import is_own
-from devwidget.capture.tensors import read_attribute, shape_of
+from devwidget.capture.tensors import shape_of
 from devwidget.capture.undo import paused_gc
 from devwidget.extras.ranks.collectives import LastReader, Progress, ProgressReader
 from devwidget.extras.ranks.job import (
@@ -61,7 +59,7 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
         return next(iter(found.values()), None)
     inner = {id(child) for module in found.values() for path, child in walk_modules(module) if path}
     roots = [module for key, module in found.items() if key not in inner]
-    return max(roots, key=lambda root: sum(math.prod(shape_of(tensor)) for tensor in all_tensors(root)), default=None)
+    return max(roots, key=lambda root: sum(map(math.prod, map(shape_of, all_tensors(root)))), default=None)
 
 
 def _find_modules(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
@@ -93,7 +91,10 @@ def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
     found: set[int] = set()
     for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
         for each in (value, *_stored_fields(value)):
-            for part in (each, *(parts_of(each) if type(each) in (list, tuple) else ())):
+            parts = [each]
+            if type(each) in (list, tuple):
+                parts += parts_of(each)
+            for part in parts:
                 if any(module_name(kind).startswith(_PIPELINES) for kind in mro_of(type(part))):
                     index = dict_of(part).get("stage_index")
                     if type(index) is int:
@@ -191,7 +192,6 @@ class Reporter:
             groups=groups,
             stack=word.stack if word is not None and word.stack else stack_of(here),
             checksums=summed.checksums,
-            optimizer_bytes=self._count_optimizer_bytes(),
             traced=_recorded[0] if _recorded else None,
             stages=find_stages(here),
             last_word=word,
@@ -215,13 +215,6 @@ class Reporter:
             held["unsharded"] = ()
         return held | {"note": in_row((held["note"], *notes), "; ")}
 
-    def _count_optimizer_bytes(self) -> int:
-        total = 0
-        for optimizer in self.history.list_optimizers():
-            for _, tensor, _ in optimizer_tensors(optimizer, {}):
-                total += int(read_attribute(local_part(tensor), "nbytes"))
-        return total
-
     def _read_steady_progress(self) -> tuple[int, Progress]:
         """Return the number of steps and the collectives at that step; without them if steps are too fast."""
         for _ in range(_TRIES):
@@ -239,8 +232,10 @@ def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):
-            card = each.uuid or ("" if each.card is None else str(each.card))
-            yield RankMemory(each.device, each.activations, reserved, each.peak, each.total, card)
+            card = each.uuid
+            if not card and each.card is not None:
+                card = str(each.card)
+            yield RankMemory(each.device, each.activations, reserved, each.peak, card)
     counts = pathlib.Path("/proc/self/statm")  # of Linux
     if counts.exists():
         yield RankMemory(CPU, int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))

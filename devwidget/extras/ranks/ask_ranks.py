@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 import os
 import pathlib
@@ -124,7 +125,7 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
     return Rank("busy", known, answer.body[:200].decode(errors="replace"))
 
 
-_IDENTITY = ("rank", "world_size", "host", "pid", "local_rank", "taken", "job", "run", "machine", "started")
+_IDENTITY = ("rank", "world_size", "host", "pid", "taken", "job", "run", "machine", "started")
 
 
 def _announce_again(written: RankReport) -> RankReport:
@@ -141,7 +142,9 @@ def _judge_ended(rank: int, written: RankReport | None) -> Rank:
         return Rank(word.how, written, _word_end(word))
     writes_on = word is not None
     here = _is_here(written)
-    process = read_process_state(written.pid, written.started) if here else "unknown"
+    process: ProcessState = "unknown"
+    if here:
+        process = read_process_state(written.pid, written.started)
     said = written if writes_on else _announce_again(written)
     if process == "gone":
         return Rank("dead", said, Message("its process ended without a final report"))
@@ -184,7 +187,9 @@ def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | 
     started = 0
     if written is not None and written.pid == known.pid:
         started = written.started
-    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
+    state: ProcessState = "unknown"
+    if _is_here(written):
+        state = read_process_state(known.pid, started)
     if state == "gone":
         return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
@@ -228,11 +233,11 @@ def judge_written(rank: int, written: RankReport | None) -> Rank:
 
 def mark_stale(heard: list[Rank]) -> list[Rank]:
     """Mark reports that are much older than the newest."""
-    newest = max((rank.said.taken for rank in heard if rank.said.has_answered), default=0.0)
+    newest = max((rank.said.taken for rank in heard if not rank.said.announced), default=0.0)
     marked = []
     for rank in heard:
         age = newest - rank.said.taken
-        if age > OLD and rank.said.has_answered and rank.said.last_word is None and rank.state != "stale":
+        if age > OLD and not rank.said.announced and rank.said.last_word is None and rank.state != "stale":
             note = Message("its file is {age} s older than the newest", age=round(age))
             rank = dataclasses.replace(rank, state="stale", note=note, hangs=False)
         marked.append(rank)
@@ -263,7 +268,9 @@ def read_process_state(pid: int, started: int = 0) -> ProcessState:
     found = read_process(pid)
     if found is None or found[0] in "ZX" or (started and found[1] != started):
         return "gone"
-    return "stopped" if found[0] in "Tt" else "running"
+    if found[0] in "Tt":
+        return "stopped"
+    return "running"
 
 
 def _is_here(report: RankReport | None) -> bool:
@@ -294,7 +301,7 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
     if isinstance(source, str | os.PathLike) or not isinstance(source, Iterable):
         source = [source]
     newest: dict[int, Rank] = {}
-    for rank in (rank for each in source for rank in _hear_source(each, patience)):
+    for rank in itertools.chain.from_iterable(_hear_source(each, patience) for each in source):
         # If two sources describe a rank, the more complete, then the newer one wins.
         if rank.number not in newest or _how_much(newest[rank.number]) < _how_much(rank):
             newest[rank.number] = rank
@@ -329,7 +336,9 @@ def _hear_source(source: object, patience: float) -> list[Rank]:
     if not isinstance(source, str | os.PathLike):
         raise DevwidgetError(Message("cannot query ranks from a {kind}", kind=type(source).__name__), instead=_SOURCES)
     path = pathlib.Path(source)
-    return _hear_file(path) if path.is_file() else ask_folder(path, patience)
+    if path.is_file():
+        return _hear_file(path)
+    return ask_folder(path, patience)
 
 
 def _hear_file(path: pathlib.Path) -> list[Rank]:

@@ -93,7 +93,9 @@ def _read_past() -> tuple[PastCollective, ...]:
 
 
 def _first_and_size(ranks: Sequence[int]) -> tuple[int, int]:
-    return (ranks[0], len(ranks)) if ranks else (-1, 0)
+    if ranks:
+        return ranks[0], len(ranks)
+    return -1, 0
 
 
 def _read_counts() -> list[Mapping[str, Any]]:

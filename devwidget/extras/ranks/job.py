@@ -132,7 +132,6 @@ _JOBS = (
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
-_LOCAL = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
 
 
 class Identity(NamedTuple):
@@ -142,7 +141,6 @@ class Identity(NamedTuple):
     world_size: int
     host: str
     pid: int
-    local_rank: int
 
 
 def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
@@ -159,8 +157,7 @@ def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
             why=why,
             instead=Message("call it after torch.distributed.init_process_group"),
         )
-    local = next((int(environ[name]) for name in _LOCAL if environ.get(name, "").isdigit()), -1)
-    return Identity(*found, socket.gethostname(), os.getpid(), local)
+    return Identity(*found, socket.gethostname(), os.getpid())
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:

@@ -37,6 +37,7 @@ from devwidget.extras.ranks.words.cluster import (
     ranks_by_state,
     span_words,
     step_headline,
+    time_words,
 )
 from devwidget.language.speaking import said
 from devwidget.records.runs import runs_of
@@ -47,8 +48,9 @@ from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
 from devwidget.report.page.templates import render
 from devwidget.report.style.safe_text import displays_safely
-from devwidget.report.style.units import format_bytes, format_seconds
+from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, first_line, ranks_words, row_words, site_words, tensor_words
+from devwidget.views.sums import total
 
 RANKS = (
     "words.js", "dom.js", "tables.js", "edits.js", "findings.js",
@@ -88,7 +90,7 @@ def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, 
 
 def _holding_cells(holding: Holding) -> list[Any]:
     """Return placement, local bytes and tensors of a holding."""
-    here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
+    here, whole = total(holding, "local_bytes"), total(holding, "bytes")
     size = format_bytes(here) if holding else ""
     if here != whole:
         size = f"{size} of {format_bytes(whole)}"
@@ -98,7 +100,9 @@ def _holding_cells(holding: Holding) -> list[Any]:
 
 def _placed_words(tensor: LocalTensor) -> str:
     placed = tensor.placement or "whole"
-    return placed if tensor.device == OWN_DEVICE else f"{placed} on {tensor.device}"
+    if tensor.device == OWN_DEVICE:
+        return placed
+    return f"{placed} on {tensor.device}"
 
 
 def _tensor_cells(tensor: LocalTensor) -> list[str]:
@@ -113,8 +117,10 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
     return [tensor.name, local, _placed_words(tensor), " · ".join(words)]
 
 
-def step_content(job: TracedJob) -> dict[str, Any]:
+def step_content(job: TracedJob | None) -> dict[str, Any] | None:
     """Return the collectives of one step, one row per kind and line."""
+    if job is None:
+        return None
     met = find_meetings(job)
     return {"title": step_headline(job, met), "rows": list(map(_collective_row, collective_rows(met)))}
 
@@ -150,7 +156,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
-        "step": step_content(cluster.traced) if cluster.traced is not None else None,
+        "step": step_content(cluster.traced),
         **placement_columns(columns),
     }
 
@@ -180,7 +186,7 @@ def _site_cells(site: Site | None) -> list[str]:
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """Return one rank without unknown fields, because there may be a thousand."""
-    age, process, memory = find_age(cluster, rank), "", []
+    process, memory = "", []
     now, peak = taken_bytes(rank)
     if rank.said.pid:
         process = f"process {rank.said.pid}"
@@ -197,7 +203,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "where": f"{rank.said.host} {process}".strip(),
         "device": str(rank.said.device or ""),
         "note": said(rank.note),
-        "age": format_seconds(age) if age else "",
+        "age": time_words(find_age(cluster, rank)),
         "waits": _wait_words(rank),
     }
     return {name: value for name, value in content.items() if value not in ("", NOWHERE)}
@@ -208,18 +214,20 @@ def _held_content(held: HeldCollective) -> Content:
     return {
         "what": collective_words(held.collective),
         "came": f"{held.came} of {len(held.collective.ranks)} ranks wait in it",
-        "rows": [_held_row(row) for row in held.rows],
+        "rows": list(map(_held_row, held.rows)),
     }
 
 
 def _held_row(row: HeldRanks) -> Content:
-    waits = f"waiting for {format_seconds(row.seconds)}" if row.seconds else "waiting"
+    waits = f"waiting{time_words(row.seconds, ' for ')}"
     words = {
-        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else "not reached",
+        "absent": "not reached",
         "unknown": "unknown whether reached",
         "waiting": waits,
         "behind": f"{waits}, in other collectives",
     }
+    if row.state in GONE_OR_STOPPED:
+        words["absent"] = code_word(row.state)
     who, place = ranks_words(row.ranks), _site_cells(row.site)
     return {"role": row.role, "who": who, "first": row.first, "place": place, "said": words[row.role]}
 
@@ -228,8 +236,10 @@ def _wait_words(rank: Rank) -> str:
     waits = rank.said.waits
     if waits is None or rank.state == "raised":
         return ""
-    time = f" for {format_seconds(waits.seconds)}" if waits.seconds else ""
-    return row_words([collective_words(waits) + time, format_bytes(waits.bytes) if waits.bytes else ""])
+    words = [collective_words(waits) + time_words(waits.seconds, " for ")]
+    if waits.bytes:
+        words.append(format_bytes(waits.bytes))
+    return row_words(words)
 
 
 def _span_content(span: Span) -> Content:

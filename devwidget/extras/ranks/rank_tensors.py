@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, ModuleTree, named_tensors, own, registered_entries
+from devwidget.capture.modules import TENSOR_GROUPS, ModuleTree, named_tensors, registered_entries
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
 from devwidget.capture.tensors import is_tensor, read_attribute
@@ -38,7 +38,7 @@ def read_holdings(root: nn.Module) -> dict[str, Any]:
     modules, held = [], []
     for module, path, *_ in tree.visits:
         holding = tuple(reader.read_module(module))
-        modules.append(RankModule(path, *known_class(module), own(module).get("training") is True))
+        modules.append(RankModule(path, *known_class(module)))
         held.append(places.setdefault(holding, len(places)))
         for tensor in holding:
             sizes[tensor.device] += tensor.local_bytes
@@ -89,8 +89,10 @@ class _HoldingsReader:
             odd = read_odd(tensor)
             shapes, sizes, note = (odd.shape, odd.shape), (odd.bytes, odd.bytes), odd.note
         else:
-            here, item = tuple(read_attribute(local, "shape")), read_attribute(local, "itemsize")
-            whole = tuple(map(int, tensor._spec.shape)) if placement else here
+            whole = here = tuple(read_attribute(local, "shape"))
+            item = read_attribute(local, "itemsize")
+            if local is not tensor:
+                whole = tuple(map(int, tensor._spec.shape))
             shapes, sizes = (whole, here), (math.prod(whole) * item, math.prod(here) * item)
         dtype, device = str(read_attribute(local, "dtype")), str(read_attribute(local, "device"))
         requires_grad = bool(read_attribute(tensor, "requires_grad"))

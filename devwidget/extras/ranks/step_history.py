@@ -78,10 +78,6 @@ class StepHistory:
         """Return the largest number of steps of an optimizer."""
         return max(dict(self._counts).values(), default=0)
 
-    def list_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that have taken a step."""
-        return list(self._counts)
-
     def list_ends(self) -> tuple[tuple[int, float], ...]:
         """Return the last steps with the time at which each ended."""
         return tuple(self._ends)
@@ -106,7 +102,7 @@ class StepHistory:
             # Another training: what was read of the modules of the last is no step of this one.
             self._modes.clear()
         self._ends.append((step, time.time()))
-        self._extend_run(step, read_optimizers(self.list_optimizers()), mode)
+        self._extend_run(step, read_optimizers(list(self._counts)), mode)
         if model is not None and is_due(step):
             self._look_at(model, step)
 
@@ -164,11 +160,15 @@ def _is_plain(value: object) -> bool:
 def word_optimizers(read: Raw) -> Iterator[Setting]:
     """Yield them as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
     for at, (class_name, groups) in enumerate(read):
-        which = "optimizer" if len(read) == 1 else f"optimizers[{at}]"
+        which = "optimizer"
+        if len(read) > 1:
+            which = f"optimizers[{at}]"
         yield Setting("optimizer", which, class_name)
         yield Setting("optimizer", f"{which}.groups", str(len(groups)))
         for number, group in enumerate(groups):
-            where = which if len(groups) == 1 else f"{which}.groups[{number}]"
+            where = which
+            if len(groups) > 1:
+                where = f"{which}.groups[{number}]"
             yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
 
 
@@ -197,7 +197,7 @@ def read_policies(model: nn.Module) -> Iterator[Setting]:
     for path, module in walk_modules(model):
         if (policy := _find_policy(module)) is None:
             continue
-        around, name = _around(path, policies), f"mp_policy of {path}" if path else "mp_policy"
+        around, name = _around(path, policies), f"mp_policy of {path}".removesuffix(" of ")
         policies[path] = ", ".join(
             f"{field}={str(getattr(policy, field, None)).removeprefix('torch.')}" for field in _OF_POLICY
         )

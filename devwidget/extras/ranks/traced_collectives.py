@@ -122,7 +122,9 @@ def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
         found = next(iter(getattr(of_group, "modules", ())), None)
     else:
         return None
-    return found if is_module(found) else None
+    if is_module(found):
+        return found
+    return None
 
 
 MOST_CALLS = 20_000
@@ -149,11 +151,15 @@ class Collectives(Observer):
             return
         kind, places, tracker = KINDS[name], places_of(func), self._tracker
         group = self._group_place(torch_internals.group_in(args[places.group]))
-        peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
+        peer = UNKNOWN
+        if places.peer >= 0:
+            peer = self._groups[group].ranks[args[places.peer]]
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
         by, owner, site = _find_caller(frame)
-        path = tracker.path_of(owner) if owner is not None else None
+        path = None
+        if owner is not None:
+            path = tracker.path_of(owner)
         if path is None:
             path = tracker.module
         call = CollectiveCall(

@@ -65,7 +65,7 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job):
     said = ask_rank(one_rank.folder, 2).said
-    assert (said.rank, said.world_size, said.local_rank, said.pid) == (2, 4, 2, one_rank.process.pid)
+    assert (said.rank, said.world_size, said.pid) == (2, 4, one_rank.process.pid)
     assert [module.path for module in said.model.modules] == ["", "inner", "norm"]
     assert said.model.holdings[said.model.held[1]] == (
         LocalTensor("weight", "parameter", (2, 4), (2, 4), "float32", 32, 32, requires_grad=True),
@@ -75,7 +75,6 @@ def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job
     assert said.step == 3
     assert said.stack[-1].text.startswith("input()")
     assert [site.function for site in said.stack] == ["<module>", "train"]
-    assert said.optimizer_bytes > 2 * (32 + 8 + 8 + 8)
 
 
 @pytest.mark.parametrize("body", [b"{}", b"\xff" * 20])
@@ -183,13 +182,13 @@ def test_what_is_no_model_is_refused():
 
 
 @pytest.mark.parametrize(("environ", "found"), [
-    ({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, (3, 8, 1)),
-    ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_LOCALID": "5"}, (5, 16, 5)),
-    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2, -1)),
+    ({"RANK": "3", "WORLD_SIZE": "8"}, (3, 8)),
+    ({"SLURM_PROCID": "5", "SLURM_NTASKS": "16"}, (5, 16)),
+    ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, (0, 2)),
 ])  # fmt: skip
-def test_each_launcher_says_which_rank_it_is(environ: dict[str, str], found: tuple[int, int, int]):
+def test_each_launcher_says_which_rank_it_is(environ: dict[str, str], found: tuple[int, int]):
     said = find_identity(environ)
-    assert (said.rank, said.world_size, said.local_rank) == found
+    assert (said.rank, said.world_size) == found
 
 
 def test_a_torch_without_its_server_is_refused_by_name(monkeypatch: pytest.MonkeyPatch):

@@ -73,8 +73,6 @@ class Arrivals:
 
     Attributes:
         group: Name of the process group.
-        sequence: Number of the collective in the group.
-        kind: Kind of collective.
         count: Number of ranks that called it.
         last: The rank that came last.
         seconds: Time between the last but one and the last.
@@ -82,8 +80,6 @@ class Arrivals:
     """
 
     group: str
-    sequence: Size
-    kind: str
     count: Size
     last: Size
     seconds: Duration
@@ -124,7 +120,7 @@ class Cluster(Record):
 
     def select(self, numbers: Iterable[int]) -> list[Rank]:
         """Return the ranks with these numbers."""
-        return [self.ranks[number] for number in numbers]
+        return list(map(self.ranks.__getitem__, numbers))
 
     def in_state(self, *states: State) -> list[Rank]:
         """Return the ranks in one of these states."""
@@ -132,7 +128,7 @@ class Cluster(Record):
 
     def find_coordinates(self, rank: Rank) -> tuple[int, ...]:
         """Return the coordinates of a rank; () if it did not report them."""
-        if len(self.axes) == 1 and rank.said.has_answered:
+        if len(self.axes) == 1 and not rank.said.announced:
             return rank.said.coordinates or (rank.number,)
         if len(rank.said.coordinates) == len(self.axes):
             return rank.said.coordinates

@@ -64,45 +64,23 @@ class Columns:
 
 
 def lay_out_columns(cluster: Cluster) -> Columns:
-    """Return the columns of a job. Modules are looked up once for all ranks with the same model."""
-    models, ranks_of = _find_models(cluster)
-    modules: dict[tuple[str, str], RankModule] = {}
-    for model in models:
-        for module in model.modules:
-            modules.setdefault(_module_key(module), module)
-    same: dict[Holding, Holding] = {}
-    columns: dict[tuple[int, ...], list[int]] = {}
-    held_by: dict[tuple[int, ...], tuple[Holding | None, ...]] = {}
-    for model in models:
-        held = _find_held(model, modules, same)
-        key = tuple(map(id, held))
-        held_by[key] = held
-        columns.setdefault(key, []).extend(ranks_of[id(model)])
-    found = [Column(tuple(sorted(ranks)), held_by[key]) for key, ranks in columns.items()]
-    return Columns(tuple(modules.values()), tuple(sorted(found, key=lambda column: column.ranks)))
-
-
-def _find_models(cluster: Cluster) -> tuple[list[RankModel], dict[int, list[int]]]:
-    """Return the distinct models, with the ranks of each by its id."""
-    models: list[RankModel] = []
-    ranks: dict[int, list[int]] = {}
+    """Return the columns of a job. Equal models are one object, which is looked at once for all of its ranks."""
+    models: dict[int, tuple[RankModel, list[int]]] = {}
     for rank in cluster.ranks:
         model = rank.said.model
-        if model is None:
-            continue
-        if id(model) not in ranks:
-            models.append(model)
-        ranks.setdefault(id(model), []).append(rank.number)
-    return models, ranks
-
-
-def _find_held(
-    model: RankModel, modules: dict[tuple[str, str], RankModule], same: dict[Holding, Holding]
-) -> tuple[Holding | None, ...]:
-    """Return the holding of each module of the job in one model; equal holdings are one object."""
-    holdings = [same.setdefault(holding, holding) for holding in model.holdings]
-    own = {_module_key(module): holdings[at] for module, at in zip(model.modules, model.held, strict=True)}
-    return tuple(own.get(key) for key in modules)
+        if model is not None:
+            models.setdefault(id(model), (model, []))[1].append(rank.number)
+    modules: dict[tuple[str, str], RankModule] = {}
+    for model, _ in models.values():
+        for module in model.modules:
+            modules.setdefault(_module_key(module), module)
+    columns: dict[tuple[Holding | None, ...], list[int]] = {}
+    for model, ranks in models.values():
+        held = map(model.holdings.__getitem__, model.held)
+        own = dict(zip(map(_module_key, model.modules), held, strict=True))
+        columns.setdefault(tuple(map(own.get, modules)), []).extend(ranks)
+    found = [Column(tuple(sorted(ranks)), held) for held, ranks in columns.items()]
+    return Columns(tuple(modules.values()), tuple(sorted(found, key=lambda column: column.ranks)))
 
 
 def _module_key(module: RankModule) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Hashable, Iterable
 from dataclasses import fields, replace
@@ -104,8 +103,10 @@ def find_arrivals(reports: Iterable[RankReport]) -> tuple[Arrivals, ...]:
     ahead = _find_clocks(told)
     came: dict[_Key, list[tuple[float, int, PastCollective]]] = {}
     for report in told:
-        late = ahead.get(_clock_of(report), math.nan)
-        for each in () if math.isnan(late) else report.last:
+        late = ahead.get(_clock_of(report))
+        if late is None:
+            continue
+        for each in report.last:
             came.setdefault((each.group, each.first, each.size, each.sequence), []).append(
                 (each.begun - late, report.rank, each)
             )
@@ -116,7 +117,7 @@ def find_arrivals(reports: Iterable[RankReport]) -> tuple[Arrivals, ...]:
 
 def _describe(times: list[tuple[float, int, PastCollective]]) -> Arrivals:
     first, *_, (before, *_), (last, rank, call) = sorted(times, key=lambda each: each[:2])
-    return Arrivals(call.group, call.sequence, call.kind, len(times), rank, last - before, first[0])
+    return Arrivals(call.group, len(times), rank, last - before, first[0])
 
 
 def _clock_of(report: RankReport) -> str:

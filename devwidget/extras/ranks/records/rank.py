@@ -73,14 +73,12 @@ class RankModule:
         class_name: Name of its class, without the package.
         wrapper: "" or its wrapper: `DistributedDataParallel`, `fully_shard`, ...
         defined: Where its class is defined; None for library classes.
-        training: Its training flag.
     """
 
     path: str
     class_name: str
     wrapper: str = ""
     defined: Site | None = None
-    training: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +111,6 @@ class RankMemory:
         allocated: Bytes in tensors.
         reserved: Bytes that the allocator keeps.
         peak: Maximum of `allocated`.
-        total: Capacity of the device; 0 if unknown.
         card: UUID of the GPU; "" if unknown.
     """
 
@@ -121,7 +118,6 @@ class RankMemory:
     allocated: Size
     reserved: Size = 0
     peak: Size = 0
-    total: Size = 0
     card: str = ""
 
 
@@ -276,7 +272,6 @@ class RankReport(Record):
         world_size: Number of ranks.
         host: Name of its machine.
         pid: Its number on that machine.
-        local_rank: Its number among the ranks of that machine, -1 if unknown.
         taken: Time of the report, in seconds since the epoch.
         axes: Axes of the device mesh, outermost first; () without one.
         coordinates: Coordinates in that mesh, one for each axis.
@@ -289,7 +284,6 @@ class RankReport(Record):
         stack: Its main thread, innermost line last; library lines are left out, except the innermost.
         unsharded: Paths of modules whose parameters FSDP had gathered.
         checksums: `(path, checksum)` of compared parameters.
-        optimizer_bytes: Bytes of its optimizer state.
         note: A further fact, such as why no model was found.
         traced: The last step that it has recorded; None without one.
         stages: Pipeline stages that it runs; () if none was found.
@@ -310,7 +304,6 @@ class RankReport(Record):
     world_size: Size
     host: str
     pid: Size
-    local_rank: int = -1
     taken: float = 0.0
     axes: tuple[Axis, ...] = field(default=(), metadata=SHARED)
     coordinates: tuple[Size, ...] = ()
@@ -323,7 +316,6 @@ class RankReport(Record):
     stack: tuple[Site, ...] = field(default=(), metadata=SHARED)
     unsharded: tuple[str, ...] = ()
     checksums: tuple[tuple[str, str], ...] = ()
-    optimizer_bytes: Size = 0
     note: str = ""
     traced: TracedStep | None = None
     stages: tuple[Size, ...] = ()
@@ -338,11 +330,6 @@ class RankReport(Record):
     ends: tuple[tuple[Size, float], ...] = ()
     checksums_step: int = -1
     last: tuple[PastCollective, ...] = ()
-
-    @property
-    def has_answered(self) -> bool:
-        """Whether it says what it holds and does, not only that the rank exists."""
-        return not self.announced
 
     @property
     def waits(self) -> Collective | None:

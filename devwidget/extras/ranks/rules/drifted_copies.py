@@ -16,7 +16,7 @@ from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.rules.over_ranks import (
     answered,
     cluster_rule,
-    format_paths,
+    format_first,
     format_rank_ranges,
     notes_on_stages,
     severity_among,
@@ -82,7 +82,7 @@ def _make_finding(cluster: Cluster, drifted: Drifted, step: int, notes: list[str
     odd = sorted(itertools.chain(*rare))
     told = Message.of(
         len(paths), "{paths} on {ranks} differs from the others", "{paths} on {ranks} differ from the others",
-        paths=format_paths(paths), ranks=format_rank_ranges(odd),
+        paths=format_first(paths), ranks=format_rank_ranges(odd),
     )  # fmt: skip
     if step == NOWHERE:
         notes.append(Message("the number of steps per rank is unknown; copies also differ after a different number of steps"))

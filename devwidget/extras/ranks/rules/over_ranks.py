@@ -19,7 +19,7 @@ Check = Callable[[Cluster], Iterator[Finding]]
 Peers = Mapping[int, Sequence[int]]
 """Ranks that should hold the same model, by the index of their column."""
 
-_MOST_RUNS, _MOST_NAMED = 6, 3
+_MOST_RUNS = 6
 _PIPELINES = frozenset({"pp", "pipe", "pipeline", "stage"})
 """Names of axes along which each rank has its own part of the model."""
 
@@ -50,7 +50,7 @@ def all_cluster_rules() -> tuple[ClusterRule, ...]:
     """Return every rule of this folder, by name."""
     import_rules("devwidget.extras.ranks.rules")
     import_rules("devwidget.extras.ranks.rules.waiting")
-    return tuple(_rules[kind] for kind in sorted(_rules))
+    return tuple(map(_rules.__getitem__, sorted(_rules)))
 
 
 def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) -> Cluster:
@@ -99,12 +99,7 @@ def format_values(values: Iterable[tuple[str, Iterable[int]]]) -> str:
     return in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks)) for value, ranks in values)
 
 
-def format_paths(paths: list[str]) -> str:
-    """Return `a`, `b`, `c` in backticks, and how many more there are."""
-    return format_first(paths, _MOST_NAMED)
-
-
-def format_first(paths: Sequence[str], most: int) -> str:
+def format_first(paths: Sequence[str], most: int = 3) -> str:
     """Return the first of some paths in backticks, and how many more there are."""
     first = ", ".join(f"`{path}`" for path in paths[:most])
     more = len(paths) - most
@@ -119,7 +114,7 @@ def peers_in(cluster: Cluster, columns: Columns) -> Iterator[Peers]:
     cuts = [at for at, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
     stages = group_by((rank for rank in cluster.ranks if rank.number in places), lambda rank: _find_stage(cluster, rank, cuts))
     for ranks in stages.values():
-        by_column = group_by((rank.number for rank in ranks), places.__getitem__)
+        by_column = group_by(numbers_of(ranks), places.__getitem__)
         yield from _without_stages(columns, by_column)
 
 

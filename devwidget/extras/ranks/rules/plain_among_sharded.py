@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import LocalTensor
-from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_paths, format_rank_ranges
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_first, format_rank_ranges
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
@@ -53,7 +53,7 @@ def _make_finding(columns: Columns, plain: tuple[tuple[int, str], ...], ranks: l
         "plain-among-sharded", "warning", module.path,
         Message.of(len(paths), "{paths} is a plain tensor on {ranks}, in a model sharded by `fully_shard`",
                    "{paths} are plain tensors on {ranks}, in a model sharded by `fully_shard`",
-                   paths=format_paths(paths), ranks=format_rank_ranges(ranks)),
+                   paths=format_first(paths), ranks=format_rank_ranges(ranks)),
         Message("their gradients are not averaged over the ranks, and an op on a DTensor rejects a plain tensor"),
         fault=module.defined,
         fixes=(Fix(Message("call `fully_shard` on the root too, after its layers"), "fully_shard(model)"),),

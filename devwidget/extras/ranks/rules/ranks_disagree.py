@@ -40,7 +40,6 @@ class TensorDifference(NamedTuple):
 
 
 _FIX = Fix(Message("build and change the model with the same code on every rank"), "", "choice")
-_MOST_NAMED = 3
 _WITHOUT = "without"
 
 
@@ -117,7 +116,7 @@ def _make_finding(
         told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
     notes = list(notes_on_stages(cluster))
     if others:
-        notes.insert(0, Message("also {others}", others=format_first(others, _MOST_NAMED - 1)))
+        notes.insert(0, Message("also {others}", others=format_first(others, 2)))
     return Finding(
         "ranks-disagree", severity_among(cluster), module.path, told, _WHY[difference.what],
         fault=module.defined,

@@ -28,8 +28,6 @@ from devwidget.extras.ranks.rules.over_ranks import (
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 
-_MOST_NAMED = 3
-
 
 class _Kind(NamedTuple):
     """How to report a difference of one kind."""
@@ -84,7 +82,7 @@ def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
     if first.step != NOWHERE:
         notes.append(Message("seen at the end of step {step}", step=first.step))
     if others:
-        names = format_first([each.name for each in others], _MOST_NAMED)
+        names = format_first([each.name for each in others])
         notes.append(Message("the same ranks differ in {names}", names=names))
     if may_be_stages:
         notes.append(STAGES_ARE_FINE)

@@ -13,6 +13,7 @@ from devwidget.extras.ranks.records.rank import Collective
 from devwidget.records.finding import RankRole
 from devwidget.records.runs import Runs, runs_of
 from devwidget.records.site import Site
+from devwidget.views.sums import total
 
 MOST_ACROSS = 64
 """Ranks per row of the map."""
@@ -44,12 +45,12 @@ def taken_bytes(rank: Rank) -> tuple[int, int]:
     counted = [memory for memory in rank.said.memory if memory.device.is_accelerator] or rank.said.memory
     if not counted:
         return NOWHERE, NOWHERE
-    return sum(memory.allocated for memory in counted), sum(memory.peak for memory in counted)
+    return total(counted, "allocated"), total(counted, "peak")
 
 
 def find_age(cluster: Cluster, rank: Rank) -> float:
     """Return the seconds between a report and the query; 0 without one of them."""
-    if cluster.asked and rank.said.has_answered:
+    if cluster.asked and not rank.said.announced:
         return max(0.0, cluster.asked - rank.said.taken)
     return 0.0
 
@@ -83,7 +84,9 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
     if len(far) < 3:
         return NOWHERE
     (second, _), (first, outlier) = far[-2:]
-    return outlier if first > max(3 * second, median / 10) else NOWHERE
+    if first > max(3 * second, median / 10):
+        return outlier
+    return NOWHERE
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
@@ -123,16 +126,19 @@ def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     """Return the machine of each row; "" if its ranks are on several or did not report."""
     names: list[str] = []
     for lane in lay_out_lanes(cluster):
-        hosts = {rank.said.host for rank in cluster.select(lane)}
-        names.append(hosts.pop() if len(hosts) == 1 else "")
-    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
+        first, *others = {rank.said.host for rank in cluster.select(lane)}
+        names.append("" if others else first)
+    if len(set(names)) > 1:
+        return tuple(names)
+    return ("",) * len(names)
 
 
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Return the coordinates of any rank; of one that did not report, those that `init_device_mesh` would give it."""
-    found = cluster.find_coordinates(rank)
-    number = rank.number
-    for size in () if found else reversed(cluster.sizes):
+    found, number = cluster.find_coordinates(rank), rank.number
+    if found:
+        return found
+    for size in reversed(cluster.sizes):
         number, coordinate = divmod(number, size)
         found = (coordinate, *found)
     return found
@@ -150,7 +156,7 @@ def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
 
 def _what_it_says(rank: Rank) -> object:
     held = rank.said.collective
-    where = (held.kind, held.group, held.sequence) if held is not None else None
+    where = held and (held.kind, held.group, held.sequence)
     return rank.state, rank.step, rank.note, rank.said.stack, where
 
 
@@ -181,7 +187,7 @@ class _Tree:
 
     def __init__(self, columns: Columns) -> None:
         self.modules = columns.modules
-        self.held = [tuple(column.held[number] for column in columns.each) for number in range(len(columns.modules))]
+        self.held = list(zip(*(column.held for column in columns.each), strict=True))
 
     def find_end(self, number: int) -> int:
         """Return the first module after one that is not below it."""

@@ -47,8 +47,10 @@ class Meeting:
         return ""
 
 
-def find_meetings(job: TracedJob) -> tuple[Meeting, ...]:
+def find_meetings(job: TracedJob | None) -> tuple[Meeting, ...]:
     """Return all meetings by group and order; groups whose ranks did the same appear once."""
+    if job is None:
+        return ()
     ranks = {rank.number: rank for rank in job.ranks}
     alike: dict[tuple[object, ...], list[int]] = {}
     for place, group in enumerate(job.groups):

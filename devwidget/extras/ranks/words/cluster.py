@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, State, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Column, lay_out_columns
@@ -31,6 +32,7 @@ from devwidget.report.style.words import (
 )
 from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.finding_text import finding_parts
+from devwidget.views.sums import total
 
 _MOST_ROWS = 24
 
@@ -60,19 +62,29 @@ def step_lines(job: TracedJob) -> Iterator[str]:
 
 def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
     """Return `one step of ranks 0-3: 12 collectives, 34 KiB per rank`."""
-    ranks, calls = _number_words(rank.number for rank in job.ranks), sum(meeting.times for meeting in met)
-    return f"one step of {ranks}: {count_words(calls, 'collective')}, {span_words(*given_bytes(job))} per rank"
+    ranks, calls = _number_words(map(attrgetter("number"), job.ranks)), count_words(total(met, "times"), "collective")
+    return f"one step of {ranks}: {calls}, {span_words(*given_bytes(job))} per rank"
 
 
 def span_words(least: int, most: int) -> str:
     """Return `34 KiB`, or `1 KiB to 34 KiB`."""
-    return format_bytes(most) if least == most else f"{format_bytes(least)} to {format_bytes(most)}"
+    if least == most:
+        return format_bytes(most)
+    return f"{format_bytes(least)} to {format_bytes(most)}"
+
+
+def time_words(seconds: float, before: str = "") -> str:
+    """Return ` for 3.0 s` with ` for ` before; "" if the time is unknown."""
+    if not seconds:
+        return ""
+    return f"{before}{format_seconds(seconds)}"
 
 
 def cause_words(row: CollectiveRow) -> str:
     """Return the caller, the phase and the modules."""
-    paths = [path for path in row.modules if path is not None]
-    named = f"for {modules_words(paths)}" if paths else ""
+    paths, named = [path for path in row.modules if path is not None], ""
+    if paths:
+        named = f"for {modules_words(paths)}"
     return row_words((row.by or "your call", code_word(row.phase), named))
 
 
@@ -91,8 +103,9 @@ def difference_words(meeting: Meeting) -> str:
         return ""
     parts = []
     for kind, size, on in meeting.kinds or ((meeting.call.kind, 0, meeting.ranks),):
-        of_size = f" of {format_bytes(size)}" if meeting.difference == "size" else ""
-        parts.append(f"{kind}{of_size} on {_number_words(on)}")
+        if meeting.difference == "size":
+            kind = f"{kind} of {format_bytes(size)}"
+        parts.append(f"{kind} on {_number_words(on)}")
     if meeting.missing:
         parts.append(f"none on {_number_words(meeting.missing)}")
     return f"number {meeting.call.sequence} of group {meeting.group.label}: {', '.join(parts)}"
@@ -100,6 +113,8 @@ def difference_words(meeting: Meeting) -> str:
 
 _MOST_RANKS, _MOST_LINES, _MOST_RUNS = 16, 6, 4
 _NOT_THERE = frozenset({"dead", "stale", "raised", "terminated"})
+_VERBS = (("is", "was", "waits", " for "), ("are", "were", "wait", " for up to "))
+"""For one rank, and for several."""
 
 
 @presents("text", Cluster)
@@ -125,7 +140,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
     odd = group_alike(cluster)
     if odd:
         yield ""
-        yield from align_columns([_alike_row(ranks) for ranks in odd[:_MOST_RANKS]], indent="  ")
+        yield from align_columns(list(map(_alike_row, odd[:_MOST_RANKS])), indent="  ")
     for ranks in odd[:_MOST_RANKS]:
         yield from _stack_lines(ranks)
     if len(odd) > _MOST_RANKS:
@@ -144,7 +159,9 @@ def cluster_headline(cluster: Cluster, columns: int) -> str:
     ranks = count_words(len(cluster.ranks), "rank")
     if math.prod(cluster.sizes) == len(cluster.ranks) and len(cluster.axes) > 1:
         ranks = f"{ranks} as {mesh}"
-    states = [f"{len(those)} {code_word(state)}" for state, those in ranks_by_state(cluster).items()]
+    states = []
+    for state, those in ranks_by_state(cluster).items():
+        states.append(f"{len(those)} {code_word(state)}")
     return " · ".join((ranks, row_words(states), count_words(columns, "distinct placement")))
 
 
@@ -178,43 +195,46 @@ def _alike_words(ranks: Sequence[Rank]) -> str:
 def _stack_lines(ranks: Sequence[Rank]) -> Iterator[str]:
     """Yield where ranks are, or were at their last report, and the collective in which they wait."""
     rank, who = ranks[0], _alike_words(ranks)
-    are, were, wait, up_to = ("is", "was", "waits", "") if len(ranks) == 1 else ("are", "were", "wait", "up to ")
+    are, were, wait, waiting = _VERBS[len(ranks) > 1]
+    if rank.state in _NOT_THERE:
+        are = were
     if rank.said.stack:
-        yield f"  {who} {were if rank.state in _NOT_THERE else are} at"
+        yield f"  {who} {are} at"
         for site in rank.said.stack[-_MOST_LINES:]:
             yield f"    {site_words(site)}  {first_line(site)}"
     if rank.said.waits is not None and rank.state != "raised":
         seconds = max(each.said.waits.seconds for each in ranks if each.said.waits is not None)
-        time = f" for {up_to}{format_seconds(seconds)}" if seconds else ""
-        yield f"  {who} {wait}{time} in {collective_words(rank.said.waits)}"
+        yield f"  {who} {wait}{time_words(seconds, waiting)} in {collective_words(rank.said.waits)}"
 
 
 def collective_words(collective: Collective) -> str:
     """Return `all_reduce number 7 of group dp`."""
     what = f"{collective.kind or 'collective'} number {collective.sequence}"
-    return f"{what} of group {collective.group}" if collective.group else what
+    if collective.group:
+        return f"{what} of group {collective.group}"
+    return what
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
     """Return collectives of all ranks; one stands for groups whose ranks did the same, with their number."""
-    met = find_meetings(cluster.traced) if cluster.traced is not None else ()
-    calls = [meeting.call for meeting in met]
+    met = find_meetings(cluster.traced)
+    calls = list(map(attrgetter("call"), met))
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
-    columns |= {"group": [meeting.group.label for meeting in met]} | attribute_columns(met, "ranks")
-    columns |= {"groups": [meeting.times for meeting in met], "differs": list(map(difference_words, met))}
+    columns |= {"group": list(map(attrgetter("group.label"), met))} | attribute_columns(met, "ranks")
+    columns |= {"groups": list(map(attrgetter("times"), met)), "differs": list(map(difference_words, met))}
     return columns | site_columns(calls)
 
 
 def _of_each_rank(cluster: Cluster) -> Columns:
     place_of = lay_out_columns(cluster).place_ranks()
-    reports = [rank.said for rank in cluster.ranks]
+    reports, coordinates, places, ages = [], [], [], []
+    for rank in cluster.ranks:
+        reports.append(rank.said)
+        coordinates.append(cluster.find_coordinates(rank))
+        places.append(place_of.get(rank.number, NOWHERE))
+        ages.append(find_age(cluster, rank))
     columns = attribute_columns(cluster.ranks, "number", "state") | attribute_columns(reports, "host", "pid")
-    columns |= {
-        "coordinates": list(map(cluster.find_coordinates, cluster.ranks)),
-        "placement": [place_of.get(rank.number, NOWHERE) for rank in cluster.ranks],
-        **attribute_columns(reports, "device", "step"),
-        "age": [find_age(cluster, rank) for rank in cluster.ranks],
-    }
+    columns |= {"coordinates": coordinates, "placement": places, **attribute_columns(reports, "device", "step"), "age": ages}
     return columns | attribute_columns(cluster.ranks, "note")
 
 
@@ -227,8 +247,8 @@ _WIDE = 160
 
 def is_well(cluster: Cluster) -> bool:
     """Return whether every rank answered or ended normally, without findings above a hint."""
-    states = {rank.state for rank in cluster.ranks}
-    return states <= ORDERLY and {finding.severity for finding in cluster.findings} <= {"info"}
+    severities = map(attrgetter("severity"), cluster.findings)
+    return ranks_by_state(cluster).keys() <= ORDERLY and set(severities) <= {"info"}
 
 
 def diagnosis_text(cluster: Cluster) -> str:

@@ -86,13 +86,13 @@ def report(
         "taken": NOW,
         "device": device,
         "model": of,
-        "memory": (RankMemory(device, allocated, allocated + GIB // 4, allocated + GIB // 2, 80 * GIB),),
+        "memory": (RankMemory(device, allocated, allocated + GIB // 4, allocated + GIB // 2),),
         "step": 120,
         "collective": Collective("all_reduce", 961, "default", tuple(range(min(world, 8))), 4096, finished=True),
         "stack": (STEP,),
     }
     return RankReport(
-        number, world, f"node{number // 8}", 4000 + number, number % 8,
+        number, world, f"node{number // 8}", 4000 + number,
         axes=tuple(Axis(*axis) for axis in axes), coordinates=tuple(at), **said | more,
     )  # fmt: skip
 

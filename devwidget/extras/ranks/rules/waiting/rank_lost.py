@@ -27,8 +27,8 @@ _FIXES = {
 @cluster_rule("rank-lost")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """Yield one finding for all lost ranks; none if an exception is the cause, or a collective names them already."""
-    lost = [rank for rank in cluster.ranks if lost_another(rank)]
-    if not lost or any(raised_itself(rank) for rank in cluster.ranks):
+    lost = list(filter(lost_another, cluster.ranks))
+    if not lost or any(map(raised_itself, cluster.ranks)):
         return
     if any(different_collectives.check(cluster)):
         # Which ends the process of a rank that gets what it does not expect, mostly not the one that does otherwise.

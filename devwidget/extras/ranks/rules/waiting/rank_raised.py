@@ -22,7 +22,7 @@ _LONGEST = 200
 @cluster_rule("rank-raised")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """Yield one finding for each exception that ranks raised first, with the later ones in its notes."""
-    raised = [rank for rank in cluster.ranks if raised_itself(rank)]
+    raised = list(filter(raised_itself, cluster.ranks))
     first = select_first(raised)
     for (error, line), ranks in group_by(first, _error_and_line).items():
         later = [rank for rank in raised if rank not in first]
@@ -48,7 +48,7 @@ def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Ite
     """Yield what happened to the other ranks."""
     if hanging := find_hanging(cluster, numbers_of(ranks)):
         yield Message("waiting for it: {ranks}", ranks=name_ranks(hanging))
-    if lost := [rank for rank in cluster.ranks if lost_another(rank)]:
+    if lost := list(filter(lost_another, cluster.ranks)):
         yield Message("then lost their connection: {ranks}", ranks=name_ranks(lost))
     if later:
         yield Message("raised later: {ranks}", ranks=name_ranks(later))
