@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from babel.messages.extract import extract_from_dir
@@ -23,6 +24,7 @@ from tests.views.builders import one_step, split_model
 
 SCRIPTS = sorted(translate.PACKAGE.glob("**/static/*.js"))
 SAYING = ("say", "word", "sayCount")
+READ_OUT = re.compile(r'(?:title|placeholder|aria-label)="([^"]*)')
 PROSE = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")
 
 
@@ -36,15 +38,42 @@ def chinese() -> Iterator[None]:
 def _texts(script: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Each text of a script with its line, without what is computed in it, and the four words before it."""
     before: list[str] = []
+    templates = Templates()
     line = 1
     for kind, value in JavascriptLexer(stripnl=False).get_tokens(script.read_text(encoding="utf-8")):
         if kind in (String.Single, String.Double):
             yield line, value[1:-1], before[-4:]
-        elif kind is String.Backtick and value != "`":
-            yield line, value, before[-4:]
+        elif kind in (String.Backtick, String.Interpol):
+            yield from ((line, text, before[-4:]) for text in templates.read(kind, value))
         line += value.count("\n")
         if kind not in Whitespace and kind not in Comment and kind is not String.Backtick:
             before.append(value)
+
+
+class Templates:
+    """What templates say outside of their tags, and in the attributes that are read out."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []  # what is around the next token: "code" in a template, "text" or "tag"
+
+    def read(self, kind: Any, value: str) -> Iterator[str]:
+        if kind is String.Interpol:
+            self.open.append("code") if value == "${" else self.open.pop()
+        elif value != "`":
+            yield from self._read_text(value)
+        elif self.open and self.open[-1] != "code":
+            self.open.pop()
+        else:
+            self.open.append("text")
+
+    def _read_text(self, value: str) -> Iterator[str]:
+        for part in re.split("([<>])", value):
+            if part in ("<", ">"):
+                self.open[-1] = "tag" if part == "<" else "text"
+            elif self.open[-1] == "text":
+                yield part
+            else:
+                yield from READ_OUT.findall(part)
 
 
 def _is_said(before: list[str]) -> bool:

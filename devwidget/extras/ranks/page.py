@@ -53,7 +53,7 @@ from devwidget.report.style.words import code_word, first_line, ranks_words, row
 from devwidget.views.sums import total
 
 RANKS = (
-    "words.js", "dom.js", "tables.js", "edits.js", "findings.js",
+    "words.js", "base.js", "parts.js", "edits.js", "findings.js",
     *files_of_extra(
         "ranks", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_held.js", "ranks_step.js", "ranks_widget.js"
     ),

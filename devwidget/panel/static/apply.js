@@ -1,6 +1,5 @@
 // An edit into the editor of its cell, through the notebook that JupyterLab or Notebook 7 shows; every step is guarded,
 // since no specification promises that a widget finds its notebook. `edit`: { number, raw, first, old, new }.
-import { h } from "./dom.js";
 
 const STEPS = 60;
 const STEP_MS = 30;
@@ -80,7 +79,9 @@ export async function runCellOf(model, edit) {
 
 // A command of JupyterLab, as a link in this cell runs it: only inside of its notebook the trust in that counts.
 function runCommand(cell, id, args) {
-  const button = cell.appendChild(h("button", { hidden: true, "data-commandlinker-command": id, "data-commandlinker-args": JSON.stringify(args) }));
+  const button = cell.appendChild(document.createElement("button"));
+  button.hidden = true;
+  Object.assign(button.dataset, { commandlinkerCommand: id, commandlinkerArgs: JSON.stringify(args) });
   button.click();
   button.remove();
 }
@@ -104,7 +105,7 @@ async function reveal(model, cell, line, count) {
   const { cells } = context.model.sharedModel;
   let node = nodeOf(cells, cell);
   if (!node && rendermime?.linkHandler) {
-    const link = document.body.appendChild(h("a"));
+    const link = document.body.appendChild(document.createElement("a"));
     rendermime.linkHandler.handleLink(link, context.path, `#cell-id=${cell.getId()}`);
     link.click();
     link.remove();

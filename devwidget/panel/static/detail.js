@@ -1,46 +1,59 @@
-// The drawer of one row: where its class is defined, its findings, each of its tensors.
-import { causeWords, chip, h, prose, traceLink } from "./dom.js";
+// The drawer of one row: where its class is defined, its findings, its hops, each of its tensors.
+import { html } from "./base.js";
+import { causeWords, chip, link, prose, table, traceLink } from "./parts.js";
 import { say } from "./words.js";
 
-// `cards` with the numbers of their findings; `lead` goes to a finding, or to a place of the timeline.
-export function detailView(detail, cards, hops, close, lead) {
-  const title = h(
-    "div",
-    { class: "dw-detail-title" },
-    h("strong", null, detail.path),
-    h("span", { class: "dw-soft" }, detail.class),
-    ...detail.facts.map((fact) => h("span", { class: "dw-tag" }, fact)),
-    detail.defined && h("span", { class: "dw-soft", title: detail.defined.file }, say("class at {place}", { place: detail.defined.place })),
-    h("button", { class: "dw-icon", type: "button", "aria-label": say("Close detail"), title: say("Close (Escape)"), onclick: close }, "✕"),
-  );
-  const notes = cards.map(([finding, card]) =>
-    h("div", { class: `dw-detail-finding dw-${card.severity}` }, h("b", null, say(card.severity)), " ", ...prose(card.headline), " ", h("button", { class: "dw-link", type: "button", onclick: () => lead({ finding }) }, say("why and how to fix"))),
-  );
-  return [title, ...notes, hops.length ? hopList(hops, lead) : "", detail.tensors.length ? tensorTable(detail.tensors) : h("p", { class: "dw-soft" }, say("no tensors of its own"))];
+const MOST = 200;
+
+// `cards` are pairs of a finding's number and its card; `lead` goes to a finding, or to a place of the timeline.
+export function Detail({ detail, cards, hops, close, lead }) {
+  const { path, facts, defined, tensors } = detail;
+  return html`
+    <div class="dw-detail-title">
+      <strong>${path}</strong>
+      <span class="dw-soft">${detail.class}</span>
+      ${facts.map((fact) => html`<span class="dw-tag">${fact}</span>`)}
+      ${defined && html`<span class="dw-soft" title=${defined.file}>${say("class at {place}", { place: defined.place })}</span>`}
+      <button class="dw-icon" type="button" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${close}>✕</button>
+    </div>
+    ${cards.map(([finding, card]) => findingLine(card, () => lead({ finding })))}
+    ${hops.length > 0 && html`<ul class="dw-detail-hops" aria-label=${say("hops")}>${hops.map((hop) => hopLine(hop, lead))}</ul>`}
+    ${tensors.length ? tensorTable(tensors) : html`<p class="dw-soft">${say("no tensors of its own")}</p>`}
+  `;
+}
+
+function findingLine({ severity, headline }, follow) {
+  return html`
+    <div class=${`dw-detail-finding dw-${severity}`}>
+      <b>${say(severity)}</b> ${prose(headline)} ${link(say("why and how to fix"), follow)}
+    </div>
+  `;
 }
 
 // What crossed between devices while the module ran.
-function hopList(hops, lead) {
-  const line = (hop) =>
-    h("li", { class: "dw-detail-hop", "data-cause": hop.cause }, chip(hop.source), " → ", chip(hop.target), ` ${hop.bytes}, ${hop.count} × ${hop.what} `, h("span", { class: "dw-soft" }, ...causeWords(hop.cause), `, ${say(hop.phase)} `), hop.place, hop.code ? h("code", { class: "dw-code-line" }, hop.code) : "", " ", traceLink(hop, lead));
-  return h("ul", { class: "dw-detail-hops", "aria-label": say("hops") }, hops.map(line));
+function hopLine(hop, lead) {
+  const amount = `${hop.bytes}, ${hop.count} × ${hop.what}`;
+  return html`
+    <li class="dw-detail-hop" data-cause=${hop.cause}>
+      ${chip(hop.source)} → ${chip(hop.target)} ${amount} <span class="dw-soft">${causeWords(hop.cause)}, ${say(hop.phase)}</span> ${hop.place}
+      ${hop.code && html`<code class="dw-code-line">${hop.code}</code>`} ${traceLink(hop, lead)}
+    </li>
+  `;
 }
 
 function tensorTable(tensors) {
-  const rows = tensors.slice(0, 200).map((each) =>
-    h(
-      "tr",
-      null,
-      h("td", { class: "dw-mono" }, each.name),
-      h("td", null, each.role),
-      h("td", { class: "dw-mono" }, each.type),
-      h("td", null, chip(each.device)),
-      h("td", { class: "dw-number" }, each.bytes),
-      h("td", null, each.grad),
-      h("td", { class: "dw-soft" }, each.note),
-    ),
-  );
-  const more = tensors.length > 200 ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: tensors.length - 200 })) : "";
-  const head = h("tr", null, [say("tensor"), say("kind"), say("type"), say("device"), say("bytes"), say("gradient"), say("note")].map((text) => h("th", { scope: "col" }, text)));
-  return h("div", { class: "dw-scroll-x" }, h("table", { class: "dw-table" }, h("thead", null, head), h("tbody", null, rows)), more);
+  const columns = [
+    [say("tensor"), (each) => each.name, "dw-mono"],
+    [say("kind"), (each) => each.role],
+    [say("type"), (each) => each.type, "dw-mono"],
+    [say("device"), (each) => chip(each.device)],
+    [say("bytes"), (each) => each.bytes, "dw-number"],
+    [say("gradient"), (each) => each.grad],
+    [say("note"), (each) => each.note, "dw-soft"],
+  ];
+  const more = tensors.length - MOST;
+  return html`
+    ${table(say("tensor"), columns, tensors.slice(0, MOST))}
+    ${more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: more })}</p>`}
+  `;
 }

@@ -1,81 +1,77 @@
 // The Devices tab: the picture that Python has drawn, made live, and below it in words what spreads the model.
-import { chip, h, prose } from "./dom.js";
-import { copyButton } from "./findings.js";
-import { moduleLink, table } from "./tables.js";
+import { Component, createRef } from "preact";
+import { html } from "./base.js";
+import { chip, codeToCopy, link, moduleLink, prose, table, wordList } from "./parts.js";
 import { say } from "./words.js";
 
-// A picture as wide as its container. Details of the hovered mark are below it; a folded block expands if `unfold` is given.
-export class Picture {
-  constructor(className, { unfold, reveal }) {
-    this.unfold = unfold;
-    this.reveal = reveal;
-    this.drawn = {};
-    this.opened = new Set();
-    this.every = false;
-    /** @type {SVGElement[]} */
-    this.marks = [];
-    this.frame = h("div", { class: "dw-drawn" });
-    this.told = h("p", { class: "dw-picked dw-soft", role: "status" });
-    this.folds = h("div", { class: "dw-segments", role: "group", "aria-label": say("blocks") }, [false, true].map((every) => h("button", { class: "dw-filter-severity", type: "button", onclick: () => this.turn(every) }, every ? say("all blocks") : say("folded"))));
-    this.el = h("section", { class: `dw-pictured ${className}` }, unfold ? h("div", { class: "dw-pictured-top" }, this.folds) : "", this.frame, this.told);
-    this.sizes = new ResizeObserver(() => this.fit());
-    this.sizes.observe(this.el);
-    for (const kind of ["pointerover", "focusin"]) this.frame.addEventListener(kind, ({ target }) => this.tell(target.closest("[data-mark]")));
-    this.frame.addEventListener("click", ({ target }) => this.pick(target.closest("[data-mark]")));
-    this.frame.addEventListener("keydown", (event) => this.key(event));
-    this.press();
+// A picture as wide as its container. Details of the hovered mark are below it. `drawn` has SVG texts by the width that they are
+// drawn for; `unfold(question)` asks for one with other blocks unfolded, and in a picture without it no block unfolds.
+export class Picture extends Component {
+  el = createRef();
+  frame = createRef();
+  /** @type {SVGElement[]} */
+  marks = [];
+  sizes = new ResizeObserver(() => this.fit());
+
+  // What Python draws anew is folded.
+  static getDerivedStateFromProps({ drawn }, before) {
+    return drawn === before.drawn ? null : { drawn, shown: drawn, opened: [], every: false, mark: null };
   }
 
-  // SVG texts by the width that they are drawn for.
-  show(drawn) {
-    this.drawn = drawn;
-    this.shown = "";
-    this.told.replaceChildren(say("Hover for details; click a stacked block to expand it."));
+  componentDidMount() {
+    this.sizes.observe(this.el.current);
     this.fit();
   }
 
-  fit() {
-    const room = this.el.clientWidth;
-    const widths = Object.keys(this.drawn).map(Number).sort((one, other) => one - other);
-    const text = this.drawn[widths.filter((width) => width <= room).at(-1) ?? widths[0]] ?? "";
-    if (text === this.shown || !room) return; // a hidden picture has no room
-    this.shown = text;
-    this.frame.replaceChildren(...(text ? [parsed(text)] : []));
-    this.marks = [...this.frame.querySelectorAll("[data-mark]")];
-    for (const [at, mark] of this.marks.entries()) {
-      const words = wordsOf(mark);
-      for (const [name, value] of Object.entries({ role: "button", tabindex: at ? "-1" : "0", "aria-label": words })) mark.setAttribute(name, value);
-      if (!this.unfold) mark.removeAttribute("data-unfolds");
-      if (mark.dataset.unfolds) mark.setAttribute("aria-expanded", "false");
-    }
+  componentDidUpdate() {
+    this.fit();
   }
 
-  tell(mark) {
-    if (!mark || mark === this.now) return;
-    this.now?.classList.remove("dw-now");
-    this.now = mark;
+  componentWillUnmount() {
+    this.sizes.disconnect();
+  }
+
+  fit() {
+    const room = this.el.current.clientWidth;
+    const { shown } = this.state;
+    const widths = Object.keys(shown).map(Number).sort((one, other) => one - other);
+    const fitting = widths.filter((width) => width <= room);
+    const text = shown[fitting.at(-1) ?? widths[0]] ?? "";
+    if (text === this.text || !room) return; // a hidden picture has no room
+    this.text = text;
+    this.frame.current.replaceChildren(...(text ? [parsed(text)] : []));
+    this.marks = [...this.frame.current.querySelectorAll("[data-mark]")];
+    this.marks.forEach((mark, at) => this.prepare(mark, at));
+  }
+
+  prepare(mark, at) {
+    const facts = { role: "button", tabindex: at ? "-1" : "0", "aria-label": wordsOf(mark) };
+    for (const [name, value] of Object.entries(facts)) mark.setAttribute(name, value);
+    if (!this.props.unfold) mark.removeAttribute("data-unfolds");
+    if (mark.dataset.unfolds) mark.setAttribute("aria-expanded", "false");
+  }
+
+  tell({ target }) {
+    const mark = target.closest("[data-mark]");
+    if (!mark || mark === this.state.mark) return;
+    this.state.mark?.classList.remove("dw-now");
     mark.classList.add("dw-now");
-    const [first, ...rest] = wordsOf(mark).split("\n");
-    const { module, number } = mark.dataset;
-    const link = module ? moduleLink({ path: module, module }, this.reveal) : number ? h("button", { class: "dw-link", type: "button", onclick: () => this.reveal({ move: mark.dataset }) }, say("show its line")) : "";
-    this.told.replaceChildren(h("b", null, first), ...rest.map((line) => h("span", null, ...prose(line))), link);
+    this.setState({ mark });
   }
 
   pick(mark) {
-    this.tell(mark);
-    if (mark?.dataset.unfolds) this.turn(this.every, mark.dataset.unfolds);
+    if (!mark) return;
+    this.tell({ target: mark });
+    const { every, opened } = this.state;
+    if (mark.dataset.unfolds) this.turn(every, [...new Set([...opened, mark.dataset.unfolds])]);
   }
 
-  // Ask for the picture with one block more unfolded; without one for the picture as it was.
-  turn(every, key = "") {
-    this.opened = new Set(key ? [...this.opened, key] : []);
-    this.every = every;
-    this.press();
-    this.unfold?.({ opened: [...this.opened], every });
-  }
-
-  press() {
-    [...this.folds.children].forEach((button, at) => button.setAttribute("aria-pressed", String(Boolean(at) === this.every && !this.opened.size)));
+  // Ask for the picture with these blocks unfolded.
+  async turn(every, opened = []) {
+    const { drawn, unfold } = this.props;
+    this.setState({ every, opened });
+    const shown = await unfold({ opened, every });
+    if (shown && drawn === this.props.drawn) this.setState({ shown, mark: null });
   }
 
   key(event) {
@@ -84,16 +80,47 @@ export class Picture {
     const to = { ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: last }[event.key];
     if (event.key === "Enter" || event.key === " ") this.pick(this.marks[at]);
     else if (to === undefined) return;
-    else {
-      const mark = this.marks[Math.max(0, Math.min(last, to))];
-      this.marks.forEach((each) => each.setAttribute("tabindex", each === mark ? "0" : "-1"));
-      mark.focus();
-    }
+    else this.focus(this.marks[Math.max(0, Math.min(last, to))]);
     event.preventDefault();
   }
 
-  close() {
-    this.sizes.disconnect();
+  focus(mark) {
+    for (const each of this.marks) each.setAttribute("tabindex", each === mark ? "0" : "-1");
+    mark.focus();
+  }
+
+  render({ className, unfold, hidden }, { mark }) {
+    const tell = (event) => this.tell(event);
+    return html`
+      <section ref=${this.el} class=${`dw-pictured ${className}`} hidden=${hidden}>
+        ${unfold && this.folds()}
+        <div
+          ref=${this.frame} class="dw-drawn" onpointerover=${tell} onfocusin=${tell} onkeydown=${(event) => this.key(event)}
+          onclick=${({ target }) => this.pick(target.closest("[data-mark]"))}
+        />
+        <p class="dw-picked dw-soft" role="status">${mark ? this.told(mark) : say("Hover for details; click a stacked block to expand it.")}</p>
+      </section>
+    `;
+  }
+
+  folds() {
+    const { every, opened } = this.state;
+    const button = (all, words) => html`
+      <button class="dw-filter-severity" type="button" aria-pressed=${all === every && !opened.length} onclick=${() => this.turn(all)}>${words}</button>
+    `;
+    return html`
+      <div class="dw-pictured-top">
+        <div class="dw-segments" role="group" aria-label=${say("blocks")}>${button(false, say("folded"))}${button(true, say("all blocks"))}</div>
+      </div>
+    `;
+  }
+
+  told(mark) {
+    const { reveal } = this.props;
+    const [first, ...rest] = wordsOf(mark).split("\n");
+    const { module, number } = mark.dataset;
+    const line = number && link(say("show its line"), () => reveal({ move: mark.dataset }));
+    return html`<b>${first}</b>${rest.map((text) => html`<span>${prose(text)}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
   }
 }
 
@@ -108,65 +135,59 @@ function parsed(text) {
 
 // One call of DataParallel in figures and words.
 export function callSection(call) {
-  return h(
-    "section",
-    { class: "dw-parallel" },
-    h("h4", null, call.title),
-    h("p", { class: "dw-soft" }, call.summary),
-    call.replicas.length ? replicaTable(call) : "",
-    h("ul", { class: "dw-words" }, call.words.map((text) => h("li", null, prose(text)))),
-    call.advice.map(advised),
-  );
-}
-
-// What the picture says in sentences.
-export function wordList(words) {
-  return words?.length ? h("ul", { class: "dw-words" }, words.map((text) => h("li", null, prose(text)))) : "";
+  return html`
+    <section class="dw-parallel">
+      <h4>${call.title}</h4>
+      <p class="dw-soft">${call.summary}</p>
+      ${call.replicas.length > 0 && replicaTable(call)}
+      ${wordList(call.words)}
+      ${call.advice.map(advised)}
+    </section>
+  `;
 }
 
 function advised({ about, text, code }) {
-  return h(
-    "div",
-    { class: "dw-advice", "data-about": about },
-    h("span", { class: "dw-tag" }, say("advice")),
-    " ",
-    prose(text),
-    code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, code)), copyButton(code, say("Copy the code"), say("copy"))) : "",
-  );
+  return html`
+    <div class="dw-advice" data-about=${about}>
+      <span class="dw-tag">${say("advice")}</span> ${prose(text)}${code && codeToCopy(code, say("Copy the code"))}
+    </div>
+  `;
+}
+
+function replicaTable(call) {
+  const amount = (title, name) => [title, (each) => each[name], "dw-number"];
+  const columns = [
+    [say("device"), (each) => chip(each.device)],
+    [say("card"), (each) => html`<span title=${each.uuid}>${each.card}</span>`, "dw-soft dw-nowrap"],
+    amount(say("samples"), "samples"),
+    amount(say("batch in"), "input"),
+    amount(say("parameters in"), "parameters"),
+    amount(say("outputs"), "output"),
+    amount(say("gradients out"), "gradients"),
+    amount(say("peak"), "peak"),
+    call.replicas.some((each) => each.time) && amount(say("forward"), "time"),
+  ];
+  const idle = call.idle.map((device) => ({ device, card: say("idle: it got no samples") }));
+  const about = ({ device, samples }) => ({ class: samples === undefined ? "dw-idle" : "dw-replica", "data-device": device });
+  return table(say("replicas of {title}", { title: call.title }), columns, [...call.replicas, ...idle], about);
 }
 
 // Wrappers, shards, hooks and device maps: what this process holds of each part.
 export function spreadSection(card, reveal) {
-  const number = "dw-number";
-  const noted = card.rows.some((row) => row[4]);
-  const head = [[say("part")], [say("modules"), number], [say("in this process")], [say("total"), number], ...(noted ? [[say("note")]] : [])];
-  const rows = card.rows.map(([name, parts, here, whole, note]) =>
-    h("tr", { class: "dw-share" }, h("td", null, name), h("td", { class: number }, parts), h("td", null, here), h("td", { class: number }, whole), noted && h("td", { class: "dw-soft" }, note)),
-  );
-  return h(
-    "section",
-    { class: "dw-parallel dw-spread", "data-kind": card.kind },
-    h("h4", null, card.title, " ", card.path === null ? "" : moduleLink(card, reveal)),
-    h("ul", { class: "dw-words" }, card.words.map((text) => h("li", null, prose(text)))),
-    card.code ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, card.code)), copyButton(card.code, say("Copy the code"), say("copy"))) : "",
-    rows.length ? table(say("parts of {title}", { title: card.title }), head, rows) : "",
-    card.more ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: card.more })) : "",
-  );
-}
-
-function replicaTable(call) {
-  const number = "dw-number";
-  const timed = call.replicas.some((each) => each.time);
-  const head = [[say("device")], [say("card")], [say("samples"), number], [say("batch in"), number], [say("parameters in"), number], [say("outputs"), number], [say("gradients out"), number], [say("peak"), number], ...(timed ? [[say("forward"), number]] : [])];
-  const rows = call.replicas.map((each) =>
-    h(
-      "tr",
-      { class: "dw-replica", "data-device": each.device },
-      h("td", null, chip(each.device)),
-      h("td", { class: "dw-soft dw-nowrap", title: each.uuid }, each.card),
-      ...[each.samples, each.input, each.parameters, each.output, each.gradients, each.peak, ...(timed ? [each.time] : [])].map((text) => h("td", { class: number }, text)),
-    ),
-  );
-  const idle = call.idle.map((device) => h("tr", { class: "dw-idle", "data-device": device }, h("td", null, chip(device)), h("td", { colspan: timed ? 8 : 7, class: "dw-soft" }, say("idle: it got no samples"))));
-  return table(say("replicas of {title}", { title: call.title }), head, [...rows, ...idle]);
+  const columns = [
+    [say("part"), ([name]) => name],
+    [say("modules"), ([, modules]) => modules, "dw-number"],
+    [say("in this process"), ([, , here]) => here],
+    [say("total"), ([, , , total]) => total, "dw-number"],
+    card.rows.some((row) => row[4]) && [say("note"), (row) => row[4], "dw-soft"],
+  ];
+  return html`
+    <section class="dw-parallel dw-spread" data-kind=${card.kind}>
+      <h4>${card.title} ${card.path !== null && moduleLink(card, reveal)}</h4>
+      ${wordList(card.words)}
+      ${card.code && codeToCopy(card.code, say("Copy the code"))}
+      ${card.rows.length > 0 && table(say("parts of {title}", { title: card.title }), columns, card.rows, () => ({ class: "dw-share" }))}
+      ${card.more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: card.more })}</p>`}
+    </section>
+  `;
 }

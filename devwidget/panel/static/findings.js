@@ -1,7 +1,8 @@
 // Findings as lines, the worst first and open, each with a message as a good compiler writes it.
-import { h, hueOf, prose, traceLink } from "./dom.js";
+import { createRef } from "preact";
+import { Callable, html } from "./base.js";
 import { editRows, icon, severityIcon, triedWords } from "./edits.js";
-import { moduleLink } from "./tables.js";
+import { codeToCopy, CopyButton, hueOf, moduleLink, prose, traceLink } from "./parts.js";
 import { say, sayCount, word } from "./words.js";
 
 const COUNTS = {
@@ -13,180 +14,228 @@ const COUNTS = {
 // What the two places of a finding are, where nothing was made or has failed.
 const PLACES = { "absent-from-collective": [word("the missing rank is at"), word("the waiting rank is at")] };
 
-// `act.tryIt(finding, fix)` asks Python to try a fix, `act.apply(finding, fix)` to write it; a saved page has no `act`.
-export function findingsView(traced, reveal, none, act) {
-  if (!traced.summary) return [none(say("what is wrong, the line, and the fix"))];
-  const cards = traced.findings.map((card, number) => findingCard(card, number, reveal, act));
-  // A step that did not run to its end may have had more findings.
-  const said = traced.checked.length ? h("p", { class: "dw-clean" }, sayCount("✓ No findings: {count} check passed.", "✓ No findings: {count} checks passed.", traced.checked.length)) : h("p", { class: "dw-empty" }, say("No code ran, so nothing was checked."));
-  const clean = cards.length || traced.failure ? "" : said;
-  if (cards.length && !traced.failure) cards[0].open = true;
-  const list = cards.length ? h("div", { class: "dw-findings" }, cards) : "";
-  return [traced.failure ? failureCard(traced.failure, reveal) : "", filterBar(traced, cards), clean, list, checks(traced)].filter(Boolean);
+// What a trace or a run has found. `act` has what can be done with a fix: `tryIt(finding, fix)` asks Python to try it, `apply` to
+// write it, `isHeld` says that neither may be asked for now; a saved page has no `act`.
+export class Findings extends Callable {
+  list = createRef();
+
+  // Of another trace the first finding is open, and all are listed.
+  static getDerivedStateFromProps({ traced }, before) {
+    if (traced === before.traced) return null;
+    const opened = new Set(traced.findings.length && !traced.failure ? [0] : []);
+    return { traced, opened, left: new Set(), version: (before.version ?? 0) + 1 };
+  }
+
+  // Open a finding, and go there.
+  show(number) {
+    const { opened, left, traced } = this.state;
+    left.delete(traced.findings[number]?.severity);
+    opened.add(number);
+    this.setState({}, () => {
+      const card = this.list.current?.children[number];
+      card?.scrollIntoView({ block: "nearest" });
+      card?.focus({ preventScroll: true });
+    });
+  }
+
+  toggled(number, isOpen) {
+    if (isOpen) this.state.opened.add(number);
+    else this.state.opened.delete(number);
+    this.setState({});
+  }
+
+  leave(severity) {
+    const { left } = this.state;
+    if (!left.delete(severity)) left.add(severity);
+    this.setState({});
+  }
+
+  render({ traced, reveal, act }, { version }) {
+    const { findings, failure } = traced;
+    const cards = findings.map((card, number) => this.card(card, number));
+    return html`
+      ${failure && failureCard(failure, reveal)}
+      ${cards.length > 0 && this.filterBar(traced)}
+      ${!cards.length && !failure && nothingFound(traced)}
+      ${cards.length > 0 && html`<div class="dw-findings" key=${version} ref=${this.list}>${cards}</div>`}
+      ${checks(traced)}
+    `;
+  }
+
+  // How many there are of each severity; a click hides those lines, or shows them again.
+  filterBar({ findings, checked }) {
+    const count = (severity) => findings.filter((card) => card.severity === severity).length;
+    const present = Object.keys(COUNTS).filter(count);
+    const button = (severity) => html`
+      <button
+        class="dw-filter-severity" type="button" aria-pressed=${!this.state.left.has(severity)} title=${say("show or hide these findings")}
+        onclick=${() => this.leave(severity)}
+      >${icon(severity)}<span>${COUNTS[severity](count(severity))}</span></button>
+    `;
+    const checks = checked.length ? sayCount("{count} check", "{count} checks", checked.length) : "";
+    return html`<div class="dw-filter-bar"><div class="dw-segments">${present.map(button)}</div><span class="dw-soft">${checks}</span></div>`;
+  }
+
+  card(card, number) {
+    const { opened, left } = this.state;
+    return html`
+      <details
+        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${opened.has(number)}
+        hidden=${left.has(card.severity)} ontoggle=${(event) => this.toggled(number, event.currentTarget.open)}
+      >
+        <summary class="dw-finding-line">
+          ${severityIcon(card.severity)}
+          <h4>${prose(card.headline)}</h4>
+          <span class="dw-kind">${card.kind}</span>
+          <span class="dw-finding-module">${card.module}</span>
+          <span class="dw-finding-place dw-mono">${card.place}</span>
+          ${triedWords(card.fixes[0])}
+        </summary>
+        <div class="dw-finding-body">${this.body(card, number)}</div>
+      </details>
+    `;
+  }
+
+  body(card, number) {
+    const { reveal, act } = this.props;
+    const [created, fails] = PLACES[card.kind] ?? [];
+    const failsWords = card.severity === "error" ? say("fails here") : say("happens here");
+    const parts = card.fixes.map((fix, at) => fixPart(fix, act && { ...act, tryIt: () => act.tryIt(number, at), apply: () => act.apply(number, at) }));
+    return html`
+      ${card.why && html`<p class="dw-why">${prose(card.why)}</p>`}
+      ${card.raised && html`<pre class="dw-message">${card.raised.message}</pre>`}
+      ${source(card.birth, created ? say(created) : card.birthWords, true)}
+      ${source(card.fault, fails ? say(fails) : failsWords)}
+      ${card.operands.length > 0 && html`<ul class="dw-operands">${card.operands.map(operand)}</ul>`}
+      ${notes(card.notes)}
+      ${parts[0]}
+      ${parts.length > 1 && otherWays(card.fixes.slice(1), parts.slice(1))}
+      ${card.raised && traceback(card.raised)}
+      <div class="dw-leads">
+        ${moduleLink(card, reveal)}
+        ${card.class && html`<span class="dw-soft">(${card.class})</span>`}
+        ${traceLink(card, reveal)}
+        ${card.fault && !card.fault.text && html`<span class="dw-soft" title=${card.fault.file}>${card.fault.place}</span>`}
+        <${CopyButton} text=${card.text} label=${say("Copy this finding")} name=${say("copy as text")} />
+      </div>
+    `;
+  }
 }
 
-// How many there are of each severity; a click hides those lines, or shows them again.
-function filterBar({ findings, checked }, cards) {
-  if (!cards.length) return "";
-  const button = (severity) => {
-    const mine = cards.filter((_, at) => findings[at].severity === severity);
-    if (!mine.length) return "";
-    const pressed = h("button", { class: "dw-filter-severity", type: "button", "aria-pressed": "true", title: say("show or hide these findings") }, icon(severity), h("span", null, COUNTS[severity](mine.length)));
-    pressed.addEventListener("click", () => {
-      const shown = pressed.getAttribute("aria-pressed") !== "true";
-      pressed.setAttribute("aria-pressed", String(shown));
-      for (const card of mine) card.hidden = !shown;
-    });
-    return pressed;
-  };
-  return h("div", { class: "dw-filter-bar" }, h("div", { class: "dw-segments" }, Object.keys(COUNTS).map(button)), h("span", { class: "dw-soft" }, checked.length ? sayCount("{count} check", "{count} checks", checked.length) : ""));
+// A step that did not run to its end may have had more findings.
+function nothingFound({ checked }) {
+  if (!checked.length) return html`<p class="dw-empty">${say("No code ran, so nothing was checked.")}</p>`;
+  const words = sayCount("✓ No findings: {count} check passed.", "✓ No findings: {count} checks passed.", checked.length);
+  return html`<p class="dw-clean">${words}</p>`;
 }
 
 // What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
 function failureCard(card, reveal) {
-  const where = h("div", { class: "dw-where" }, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, say("raised here")) : h("span", { class: "dw-soft" }, ` ${card.place}`));
-  const cures = card.cures.map((cure) => fixPart({ ...cure, summary: cure.text, confidence: say("choice"), state: "words" }));
-  return h(
-    "article",
-    { class: "dw-finding dw-failure", "data-kind": card.kind, "data-severity": "error" },
-    h("header", { class: "dw-finding-line" }, severityIcon("error"), h("h4", null, ...prose(card.headline)), h("span", { class: "dw-kind" }, card.kind), copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), say("Copy this exception"), say("copy"))),
-    h("div", { class: "dw-finding-body" }, h("pre", { class: "dw-message" }, card.message), where, notes(card.notes), cures, traceback(card)),
-  );
+  const text = [`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n");
+  const line = card.source ? source({ ...card, text: card.source }, say("raised here")) : html`<span class="dw-soft"> ${card.place}</span>`;
+  const cures = card.cures.map((cure) => ({ ...cure, summary: cure.text, confidence: say("choice"), state: "words" }));
+  return html`
+    <article class="dw-finding dw-failure" data-kind=${card.kind} data-severity="error">
+      <header class="dw-finding-line">
+        ${severityIcon("error")}
+        <h4>${prose(card.headline)}</h4>
+        <span class="dw-kind">${card.kind}</span>
+        <${CopyButton} text=${text} label=${say("Copy this exception")} name=${say("copy")} />
+      </header>
+      <div class="dw-finding-body">
+        <pre class="dw-message">${card.message}</pre>
+        <div class="dw-where">${moduleLink(card, reveal)}${line}</div>
+        ${notes(card.notes)}
+        ${cures.map((cure) => fixPart(cure))}
+        ${traceback(card)}
+      </div>
+    </article>
+  `;
 }
 
 function traceback({ frames, raw }) {
-  return frames.length ? h("details", { class: "dw-traceback" }, h("summary", null, sayCount("traceback, {count} frame", "traceback, {count} frames", frames.length)), h("pre", { tabindex: "0" }, [...frames, raw].join("\n"))) : "";
-}
-
-function findingCard(card, number, reveal, act) {
-  const body = h("div", { class: "dw-finding-body" });
-  const found = h(
-    "details",
-    { class: "dw-finding dw-found", tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
-    h(
-      "summary",
-      { class: "dw-finding-line" },
-      severityIcon(card.severity),
-      h("h4", null, ...prose(card.headline)),
-      h("span", { class: "dw-kind" }, card.kind),
-      h("span", { class: "dw-finding-module" }, card.module),
-      h("span", { class: "dw-finding-place dw-mono" }, card.place),
-      triedWords(card.fixes[0]),
-    ),
-    body,
-  );
-  body.append(...findingBody(card, number, reveal, act).filter(Boolean));
-  return found;
-}
-
-function findingBody(card, number, reveal, act) {
-  const [first, ...others] = card.fixes;
-  const [born, fails] = PLACES[card.kind] ?? [];
-  const part = (fix, at) => fixPart(fix, act && { tryIt: () => act.tryIt(number, at), apply: () => act.apply(number, at) });
-  return [
-    card.why ? h("p", { class: "dw-why" }, ...prose(card.why)) : "",
-    card.raised ? h("pre", { class: "dw-message" }, card.raised.message) : "",
-    source(card.birth, born ? say(born) : card.birthWords, true),
-    source(card.fault, fails ? say(fails) : card.severity === "error" ? say("fails here") : say("happens here")),
-    operands(card.operands),
-    notes(card.notes),
-    first ? part(first, 0) : "",
-    others.length ? otherWays(others.map((fix, at) => [fix, part(fix, at + 1)])) : "",
-    card.raised ? traceback(card.raised) : "",
-    h(
-      "div",
-      { class: "dw-leads" },
-      moduleLink(card, reveal),
-      card.class ? h("span", { class: "dw-soft" }, `(${card.class})`) : "",
-      traceLink(card, reveal),
-      card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, card.fault.place) : "",
-      copyButton(card.text, say("Copy this finding"), say("copy as text")),
-    ),
-  ];
+  if (!frames.length) return "";
+  const words = sayCount("traceback, {count} frame", "traceback, {count} frames", frames.length);
+  return html`<details class="dw-traceback"><summary>${words}</summary><pre tabindex="0">${[...frames, raw].join("\n")}</pre></details>`;
 }
 
 function notes(texts) {
-  return texts.length ? h("ul", { class: "dw-notes-list" }, texts.map((text) => h("li", null, ...prose(text)))) : "";
+  return texts.length > 0 && html`<ul class="dw-notes-list">${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul>`;
 }
 
-// The cures after the first: folded, and named.
-function otherWays(ways) {
-  const named = ways.map(([fix]) => fix.summary).join("; ");
-  const line = h("summary", null, say("other fixes ({count}): ", { count: ways.length }), h("span", { class: "dw-soft" }, ...prose(named)));
-  return h("details", { class: "dw-others-ways" }, line, ways.map(([, part]) => part));
+// The fixes after the first: folded, and named.
+function otherWays(fixes, parts) {
+  const named = fixes.map((fix) => fix.summary).join("; ");
+  const words = say("other fixes ({count}): ", { count: fixes.length });
+  return html`<details class="dw-others-ways"><summary>${words}<span class="dw-soft">${prose(named)}</span></summary>${parts}</details>`;
 }
 
-// The tensors that met: the one on the wrong device bold and in its device's colour, the others quiet.
-function operands(cards) {
-  const item = ({ text, device, culprit }) => h("li", { class: `dw-mono${culprit ? " dw-culprit" : ""}`, style: `--dw-hue:${hueOf(device)}`, title: culprit && say("on the wrong device") }, text);
-  return cards.length ? h("ul", { class: "dw-operands" }, cards.map(item)) : "";
+// One of the tensors that met: the one on the wrong device is bold, the others quiet.
+function operand({ text, device, culprit }) {
+  const title = culprit ? say("on the wrong device") : null;
+  return html`<li class=${`dw-mono${culprit ? " dw-culprit" : ""}`} style=${`--dw-hue:${hueOf(device)}`} title=${title}>${text}</li>`;
 }
 
-function source(site, label, shownAlone = false) {
-  if (!site || !site.text) return site && shownAlone ? h("p", { class: "dw-soft", title: site.file }, say("{what}: {place}", { what: label, place: site.place })) : "";
-  const facts = { what: label, ...site };
-  const caption = site.function && site.function !== "<module>" ? say("{what}: {place} in {function}", facts) : say("{what}: {place}", facts);
-  return h(
-    "figure",
-    { class: "dw-source" },
-    h("figcaption", { title: site.file }, caption),
-    h("pre", null, h("span", { class: "dw-line", "aria-hidden": "true" }, site.line), h("code", null, site.text)),
-  );
+function source(site, what, isShownAlone = false) {
+  if (!site || (!site.text && !isShownAlone)) return "";
+  const facts = { what, ...site };
+  const place = say("{what}: {place}", facts);
+  if (!site.text) return html`<p class="dw-soft" title=${site.file}>${place}</p>`;
+  const hasFunction = site.function && site.function !== "<module>";
+  const caption = hasFunction ? say("{what}: {place} in {function}", facts) : place;
+  return html`
+    <figure class="dw-source">
+      <figcaption title=${site.file}>${caption}</figcaption>
+      <pre><span class="dw-line" aria-hidden="true">${site.line}</span><code>${site.text}</code></pre>
+    </figure>
+  `;
 }
 
-// A cure: how sure it is, what to do, the edit or the code; `act` has what can be done with it.
+// A fix: how sure it is, what to do, the edit or the code; `act` has what can be done with it.
 function fixPart(fix, act) {
-  const buttons = [
-    fix.edits?.length && act ? h("button", { class: "dw-button dw-apply-this", type: "button", "aria-label": say("Apply: {fix}", { fix: fix.summary }), onclick: act.apply }, say("Apply")) : "",
-    fix.offered && act ? tryButton(fix, act.tryIt) : "",
-  ];
-  return h(
-    "div",
-    { class: "dw-cured" },
-    h("div", { class: "dw-cured-line" }, h("span", { class: "dw-tag" }, ...prose(fix.confidence)), h("span", { class: "dw-cured-words" }, ...prose(fix.summary)), ...buttons),
-    fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, say("Copy the fix"), say("copy"))) : "",
-    ...(fix.edits ?? []).map(edited),
-  );
+  const edits = fix.edits ?? [];
+  return html`
+    <div class="dw-cured">
+      <div class="dw-cured-line">
+        <span class="dw-tag">${prose(fix.confidence)}</span>
+        <span class="dw-cured-words">${prose(fix.summary)}</span>
+        ${act && edits.length > 0 && applyButton(fix, act)}
+        ${act && fix.offered && tryButton(fix, act)}
+      </div>
+      ${fix.code && !edits.length && codeToCopy(fix.code, say("Copy the fix"))}
+      ${edits.map(edited)}
+    </div>
+  `;
 }
 
-function tryButton(fix, tryIt) {
+function applyButton(fix, { apply, isHeld }) {
+  const label = say("Apply: {fix}", { fix: fix.summary });
+  return html`<button class="dw-button dw-apply-this" type="button" aria-label=${label} disabled=${isHeld} onclick=${apply}>${say("Apply")}</button>`;
+}
+
+function tryButton(fix, { tryIt, isHeld }) {
   const title = say("Re-runs the step with and without this fix, then restores everything. Side effects such as file writes happen again.");
-  return h("button", { class: "dw-button dw-try", type: "button", title, "aria-label": say("Verify fix: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Verify fix"));
+  const label = say("Verify fix: {fix}", { fix: fix.summary });
+  return html`<button class="dw-button dw-try" type="button" title=${title} aria-label=${label} disabled=${isHeld} onclick=${tryIt}>${say("Verify fix")}</button>`;
 }
 
 function edited(edit) {
-  return h(
-    "figure",
-    { class: "dw-source" },
-    h("figcaption", { title: edit.file }, edit.place),
-    h("div", { class: "dw-fix" }, editRows(edit.rows), copyButton(edit.text, say("Copy the new lines"), say("copy"))),
-  );
+  return html`
+    <figure class="dw-source">
+      <figcaption title=${edit.file}>${edit.place}</figcaption>
+      <div class="dw-fix">${editRows(edit.rows)}<${CopyButton} text=${edit.text} label=${say("Copy the new lines")} name=${say("copy")} /></div>
+    </figure>
+  `;
 }
 
-export function copyButton(text, label, name) {
-  const button = h("button", { class: "dw-plain dw-copy", type: "button", "aria-label": label, title: label }, name);
-  button.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      button.textContent = say("copied");
-    } catch (error) {
-      button.textContent = say("cannot copy");
-      button.title = error.message;
-    }
-    setTimeout(() => (button.textContent = name), 1500);
-  });
-  return button;
-}
-
-function checks(traced) {
-  const skipped = traced.not_checked.map((reason) => h("li", null, ...prose(reason)));
-  const lost = traced.not_restored.map((what) => h("li", null, ...prose(what)));
-  return h(
-    "div",
-    { class: "dw-checks dw-soft" },
-    traced.checked.length ? h("p", null, say("checked: {rules}", { rules: traced.checked.join(", ") })) : "",
-    skipped.length ? h("div", null, say("not checked:"), h("ul", null, skipped)) : "",
-    lost.length ? h("div", null, say("not restored:"), h("ul", null, lost)) : "",
-    ...(traced.trials ?? []).map((words) => h("p", null, ...prose(words))),
-  );
+function checks({ checked, not_checked, not_restored, trials = [] }) {
+  const list = (words, texts) => texts.length > 0 && html`<div>${words}<ul>${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul></div>`;
+  return html`
+    <div class="dw-checks dw-soft">
+      ${checked.length > 0 && html`<p>${say("checked: {rules}", { rules: checked.join(", ") })}</p>`}
+      ${list(say("not checked:"), not_checked)}
+      ${list(say("not restored:"), not_restored)}
+      ${trials.map((words) => html`<p>${prose(words)}</p>`)}
+    </div>
+  `;
 }

@@ -1,89 +1,110 @@
-// The header: what the model is, on which devices; the inputs and the button; the status line; the menu.
-import { h, hueOf } from "./dom.js";
+// The header: what the model is, on which devices; the inputs and the button; the menu.
+import { Component, createRef } from "preact";
+import { html, newId } from "./base.js";
+import { Dot, hueOf } from "./parts.js";
 import { saveBlob } from "./pictures.js";
 import { say, word } from "./words.js";
 
-let lists = 0;
-
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
-  const dtype = (name) => h("button", { class: "dw-only-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
-  const virtual = head.virtual ? h("span", { class: "dw-virtual", title: say("simulated on the CPU: results are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
-  const facts = [head.parameters, head.bytes, virtual].filter(Boolean).map((fact) => h("span", null, fact));
   const metered = new Map(meters.map((each) => [each.device, each]));
-  const others = meters.filter(({ device }) => !head.devices.some(([name]) => name === device)).map(({ device }) => [device, ""]);
-  const devices = [...head.devices, ...others].map(([name, size]) => meter(name, size, metered.get(name), () => filterBy(`device:${name}`)));
-  return [h("strong", { class: "dw-title", title: head.title }, head.title), ...head.dtypes.map(dtype), h("span", { class: "dw-facts dw-soft" }, facts), h("span", { class: "dw-chips" }, devices)];
+  const sizes = new Map(head.devices);
+  const devices = [...new Set([...sizes.keys(), ...metered.keys()])];
+  const dtype = (name) => html`
+    <button class="dw-only-dtype" type="button" title=${say("show rows with {dtype}", { dtype: name })} onclick=${() => filterBy(`dtype:${name}`)}>${name}</button>
+  `;
+  const virtual = head.virtual && html`
+    <span class="dw-virtual" title=${say("simulated on the CPU: results are real, speed is not")}>${say("virtual GPUs: {count}", { count: head.virtual })}</span>
+  `;
+  const facts = [head.parameters, head.bytes, virtual].filter(Boolean);
+  return html`
+    <strong class="dw-title" title=${head.title}>${head.title}</strong>
+    ${head.dtypes.map(dtype)}
+    <span class="dw-facts dw-soft">${facts.map((fact) => html`<span>${fact}</span>`)}</span>
+    <span class="dw-chips">${devices.map((device) => meter(device, sizes.get(device), metered.get(device), filterBy))}</span>
+  `;
 }
+
+const percent = (share) => `width:${(100 * Math.min(1, share)).toFixed(1)}%`;
 
 // A device: its name, the model's bytes on it, and, of a GPU, how full it is: in use, up to the last peak, and what was refused.
-function meter(device, size, facts, onclick) {
-  const percent = (share) => `width:${(100 * Math.min(1, share)).toFixed(1)}%`;
-  const bar = facts && h("span", { class: "dw-meter-bar", role: "img", "aria-label": facts.words }, h("i", { class: "dw-meter-peak", style: percent(facts.peak) }), h("i", { class: "dw-meter-used", style: percent(facts.used) }), facts.refused ? h("i", { class: "dw-meter-refused" }) : "");
+function meter(device, size, facts, filterBy) {
   const title = [say("show rows on {device}", { device }), facts?.words].filter(Boolean).join("\n");
-  return h("button", { class: `dw-meter${device === "meta" ? " dw-meta" : ""}`, type: "button", "data-device": device, style: `--dw-hue:${hueOf(device)}`, title, onclick }, h("span", { class: "dw-dot", "aria-hidden": "true" }), h("span", { class: "dw-meter-name" }, device), bar, h("span", { class: "dw-meter-words" }, facts ? [facts.short, h("span", { class: "dw-meter-total" }, " ", facts.total)] : size));
+  const words = facts ? html`${facts.short}<span class="dw-meter-total"> ${facts.total}</span>` : size;
+  return html`
+    <button
+      class=${`dw-meter${device === "meta" ? " dw-meta" : ""}`} type="button" data-device=${device} style=${`--dw-hue:${hueOf(device)}`} title=${title}
+      onclick=${() => filterBy(`device:${device}`)}
+    ><${Dot} /><span class="dw-meter-name">${device}</span>${facts && meterBar(facts)}<span class="dw-meter-words">${words}</span></button>
+  `;
 }
 
-export class Inputs {
-  constructor(act) {
-    const list = `dw-names-${lists++}`;
-    const field = (name, input) => h("label", { class: `dw-field dw-field-${name}` }, h("span", null, say(name)), input);
-    const input = (hint, more) => h("input", { class: "dw-input", type: "text", placeholder: hint, spellcheck: "false", autocomplete: "off", ...more });
-    this.batch = input(say("variable or next(iter(loader))"), { list, "aria-label": say("batch") });
-    this.loss = input("loss_fn");
-    this.target = input("labels");
-    this.names = h("datalist", { id: list });
-    this.heal = h("input", { type: "checkbox", checked: true });
-    this.button = h("button", { class: "dw-primary", type: "submit" }, say("Trace batch"));
-    this.cancel = h("button", { class: "dw-plain", type: "button", hidden: true, onclick: act.cancel }, say("Cancel"));
-    this.el = h(
-      "form",
-      { class: "dw-inputs", "aria-label": say("trace one batch") },
-      field(word("batch"), this.batch),
-      this.names,
-      field(word("loss"), this.loss),
-      field(word("target"), this.target),
-      h("label", { class: "dw-check", title: say("Moves misplaced tensors and continues, so that one run finds every fault.") }, this.heal, say("keep going past device errors")),
-      this.button,
-      this.cancel,
-    );
-    this.el.addEventListener("submit", (event) => {
-      event.preventDefault();
-      if (!this.button.disabled) act.trace(this.read());
-    });
-    this.ended = false;
-    this.touched = new Set();
-    for (const name of ["batch", "loss", "target", "heal"]) this[name].addEventListener("input", () => this.touched.add(name));
-  }
+function meterBar({ words, peak, used, refused }) {
+  return html`
+    <span class="dw-meter-bar" role="img" aria-label=${words}>
+      <i class="dw-meter-peak" style=${percent(peak)} /><i class="dw-meter-used" style=${percent(used)} />${refused && html`<i class="dw-meter-refused" />`}
+    </span>
+  `;
+}
+
+// What to trace. `offered` comes from Python, `typed` (a signal) from the reader, whose text stays.
+export class Inputs extends Component {
+  list = newId("names");
 
   read() {
-    return { batch: this.batch.value, loss: this.loss.value, target: this.target.value, heal: this.heal.checked };
+    const { offered, typed } = this.props;
+    const batch = offered.batch || offered.names?.[0] || "";
+    return { batch, loss: offered.loss ?? "", target: offered.target ?? "", heal: offered.heal ?? true, ...typed.value };
   }
 
-  // Suggestions from Python; typed text stays.
-  offer(inputs) {
-    this.names.replaceChildren(...(inputs.names ?? []).map((name) => h("option", { value: name })));
-    for (const name of ["batch", "loss", "target"]) if (!this.touched.has(name)) this[name].value = inputs[name] ?? "";
-    if (!this.touched.has("heal")) this.heal.checked = inputs.heal ?? true;
-    if (!this.touched.has("batch") && !this.batch.value && inputs.names?.length) this.batch.value = inputs.names[0];
+  type(name, value) {
+    const { typed } = this.props;
+    typed.value = { ...typed.value, [name]: value };
   }
 
-  busy(running) {
-    this.button.disabled = running || this.ended;
-    this.cancel.hidden = !running;
+  submit(event) {
+    event.preventDefault();
+    const { isBusy, isOver, trace } = this.props;
+    if (!isBusy && !isOver) trace(this.read());
   }
 
-  // Nothing can be traced any more, or again.
-  end(ended) {
-    this.ended = ended;
-    for (const field of this.el.querySelectorAll("input, button")) field.disabled = ended;
+  field(name, hint, more) {
+    const type = (event) => this.type(name, event.target.value);
+    return html`
+      <label class=${`dw-field dw-field-${name}`}>
+        <span>${say(name)}</span>
+        <input
+          class="dw-input" type="text" placeholder=${hint} spellcheck=${false} autocomplete="off" value=${this.read()[name]} disabled=${this.props.isOver}
+          oninput=${type} ...${more}
+        />
+      </label>
+    `;
+  }
+
+  render({ offered, isBusy, isOver, cancel, hidden }) {
+    return html`
+      <form class="dw-inputs" aria-label=${say("trace one batch")} hidden=${hidden} onsubmit=${(event) => this.submit(event)}>
+        ${this.field(word("batch"), say("variable or next(iter(loader))"), { list: this.list, "aria-label": say("batch") })}
+        <datalist id=${this.list}>${offered.names?.map((name) => html`<option value=${name} />`)}</datalist>
+        ${this.field(word("loss"), "loss_fn")}
+        ${this.field(word("target"), "labels")}
+        <label class="dw-check" title=${say("Moves misplaced tensors and continues, so that one run finds every fault.")}>
+          <input type="checkbox" checked=${this.read().heal} disabled=${isOver} onchange=${(event) => this.type("heal", event.target.checked)} />
+          ${say("keep going past device errors")}
+        </label>
+        <button class="dw-primary" type="submit" disabled=${isBusy || isOver}>${say("Trace batch")}</button>
+        <button class="dw-plain" type="button" hidden=${!isBusy} disabled=${isOver} onclick=${cancel}>${say("Cancel")}</button>
+      </form>
+    `;
   }
 }
 
+/** @type {[string, string][]} */
 const PICTURES = [
   ["png", word("Save figure as PNG")],
   ["svg", word("Save figure as SVG")],
 ];
+/** @type {[string, string][]} */
 const FILES = [
   ["side", word("Open in the side bar")],
   ["text", word("Copy text report")],
@@ -94,30 +115,46 @@ const FILES = [
 ];
 
 // `write(form)` asks Python for a file; without it there are only the pictures, which the page makes itself.
-export function menu(draw, write) {
-  const box = h("details", { class: "dw-menu" });
-  const pick = (form) => (form === "png" || form === "svg" ? draw(form) : write(form));
-  const entries = [...(write ? FILES : []), ...PICTURES].map(([form, text]) =>
-    h("button", { type: "button", class: "dw-entry", onclick: () => { box.open = false; pick(form); } }, say(text)),
-  );
-  box.append(h("summary", { "aria-label": say("Export"), title: say("Export") }, "⋯"), h("div", { class: "dw-entries" }, entries));
-  box.addEventListener("keydown", (event) => {
+export class Menu extends Component {
+  box = createRef();
+
+  pick(form) {
+    const { draw, write } = this.props;
+    this.box.current.open = false;
+    if (form === "png" || form === "svg") draw(form);
+    else write(form);
+  }
+
+  key(event) {
+    const box = this.box.current;
     if (event.key !== "Escape" || !box.open) return;
     box.open = false;
-    box.firstChild.focus();
+    box.firstElementChild.focus();
     event.stopPropagation();
-  });
-  box.addEventListener("focusout", (event) => {
+  }
+
+  left(event) {
+    const box = this.box.current;
     if (event.relatedTarget && !box.contains(event.relatedTarget)) box.open = false;
-  });
-  return box;
+  }
+
+  render({ write }) {
+    const entries = [...(write ? FILES : []), ...PICTURES];
+    const entry = ([form, text]) => html`<button type="button" class="dw-entry" onclick=${() => this.pick(form)}>${say(text)}</button>`;
+    return html`
+      <details ref=${this.box} class="dw-menu" onkeydown=${(event) => this.key(event)} onfocusout=${(event) => this.left(event)}>
+        <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>
+        <div class="dw-entries">${entries.map(entry)}</div>
+      </details>
+    `;
+  }
 }
 
-export function save(answer, copied) {
+export function save(answer, mention) {
   if (answer.mime === "text/plain") {
-    navigator.clipboard.writeText(answer.text).then(() => copied(say("report copied")), (error) => copied(say("cannot copy: {error}", { error: error.message })));
+    navigator.clipboard.writeText(answer.text).then(() => mention(say("report copied")), (error) => mention(say("cannot copy: {error}", { error: error.message })));
     return;
   }
   saveBlob(new Blob([answer.text], { type: answer.mime }), answer.name);
-  copied(say("saved {file}", { file: answer.name }));
+  mention(say("saved {file}", { file: answer.name }));
 }

@@ -1,333 +1,382 @@
 // The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
+import { createRef } from "preact";
+import { computed, effect, signal } from "@preact/signals-core";
+import { Child, html, KEYS, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
-import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
+import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Inputs, headline, menu, save } from "./header.js";
-import { findingsView } from "./findings.js";
+import { Findings } from "./findings.js";
+import { headline, Inputs, Menu, save } from "./header.js";
 import { memorySection } from "./memory.js";
-import { Picture, callSection, spreadSection, wordList } from "./devices.js";
-import { hopTable, waitTable } from "./tables.js";
+import { prose, Status, wordList } from "./parts.js";
 import { saveAs } from "./pictures.js";
 import { SECTIONS } from "./sections.js";
 import { openInSide } from "./side_bar.js";
+import { hopTable, waitTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
-import { say, spoken, word } from "./words.js";
+import { say, word } from "./words.js";
 
 const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
 const NO_GPU = word("No GPU found. To simulate GPUs, run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
+const MENTION_MS = 4000;
+const EMPTY = {};
 
-// What an empty tab will show, and how to get there.
-function howTo(what, names) {
-  const batch = names?.length ? say("such as `{name}`", { name: names[0] }) : say("a variable, or an expression such as `next(iter(loader))`");
-  return say("No trace yet. Enter a batch above ({batch}) and press Trace batch to see {what}.", { what, batch });
-}
+const typedIn = new WeakMap(); // model -> a signal: what was typed is the same in all views of a panel
 
-async function render({ model, el, host, signal }) {
-  const ready = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
-  const [control, tree, live, code] = await Promise.all(["control", "tree", "live", "plotly"].map(ready));
-  const plotly = () => (code ? loadPlotly(code) : Promise.reject(new Error(say("plotly.js is not loaded"))));
-  const figures = [];
-  const figure = (name, clicked) => figures[figures.push(new Figure(plotly, name, clicked)) - 1];
-  const memory = figure("dw-memory");
-  let withCpu = false;
-  let hasRestarted = false;
+// One view of a panel: what the page knows besides the state of Python, and what can be done here.
+class Panel {
+  verdict = createRef();
+  findings = createRef();
+  timeline = createRef();
+  root = createRef();
+  tab = signal(TABS[0]);
+  withCpu = signal(false);
+  figures = new Set(); // that can be saved
 
-  const title = h("div", { class: "dw-headline" });
-  const inputs = new Inputs({ trace, cancel });
-  const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
-  const printed = h("details", { class: "dw-printed", open: true, hidden: true });
-  const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
-  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, ...prose(say(NO_GPU)));
-  const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
-  const tabs = new Tabs([...TABS, ...SECTIONS.flatMap(({ tab }) => tab ?? [])], () => figures.forEach((each) => each.fit()));
-  const exportMenu = menu(savePictures, control && exportAs);
-  const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
-  const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, cpu));
-  const root = h(
-    "div",
-    { class: "dw dw-panel" },
-    h("div", { class: "dw-top" }, title, exportMenu),
-    banner,
-    h("div", { class: "dw-form" }, control ? inputs.el : "", status),
-    printed,
-    verdict.el,
-    tabs.list,
-    tabs.pages,
-  );
-  keepKeys(root);
-  el.append(root);
-
-  function tell(kind, text) {
-    status.className = `dw-status dw-status-${kind}`;
-    status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", ...prose(text ?? ""));
-    inputs.busy(kind === "busy" || kind === "queued");
-    hold();
+  constructor(page, { tree, live, code }) {
+    this.page = page;
+    this.model = page.model;
+    this.control = page.control;
+    this.state = page.state;
+    this.tree = tree;
+    this.code = code;
+    this.live = live ? page.traitsOf(live) : {};
+    if (!typedIn.has(this.model)) typedIn.set(this.model, signal({}));
+    this.typed = typedIn.get(this.model);
+    this.banner = computed(() => this.whyOver());
+    this.sections = SECTIONS.map((section) => ({ ...section, ...section.open(this) }));
+    this.follow();
   }
-  // Buttons that run a step are disabled while one runs, and after a restart; new ones too.
-  function hold() {
-    for (const button of root.querySelectorAll(".dw-try, .dw-apply, .dw-apply-this, .dw-undo")) button.disabled = inputs.button.disabled;
+
+  get traced() {
+    return this.state.traced ?? EMPTY;
   }
+
+  get isHeld() {
+    return this.page.isBusy.value || Boolean(this.banner.value);
+  }
+
+  // Why what is shown is the last state; "" while it is not.
+  whyOver() {
+    if (this.page.restarted) return this.page.restarted;
+    return this.state.gone ? say("The model was deleted. The panel shows its last state.") : "";
+  }
+
+  // What changes as something happens, and not by itself.
+  follow() {
+    const { page, tree, model } = this;
+    const ends = [
+      effect(() => tree?.set("traced", this.traced)), // sent once; the drawers of the rows show their part of it
+      effect(() => this.banner.value && this.page.tell("idle", "")),
+      effect(() => this.state.memory?.error && this.page.tell("error", this.state.memory.error)),
+    ];
+    page.over.addEventListener("abort", () => ends.forEach((end) => end()));
+    page.on("change:status", () => this.showStatus());
+    page.on("change:gone", () => this.banner.value || this.page.sayStatus());
+    page.on("change:chosen", () => this.showChosen());
+    if (tree) page.on("change:lead", () => this.reveal(tree.get("lead")), tree);
+    if (model.get("opens")) this.tab.value = model.get("opens");
+    else if (!model.get("head")?.title) this.tab.value = "Trace"; // a trace that was saved without its model
+    if (!this.banner.value) this.showStatus(); // a panel that was traced before it was shown opens as one traced after
+  }
+
+  ask(question) {
+    return this.page.ask(question);
+  }
+
+  // What a new trace has found is opened; a refusal leaves what is open.
+  showStatus() {
+    this.page.sayStatus();
+    const { kind } = this.page.status.value;
+    const { findings, failure } = this.model.get("traced") ?? EMPTY;
+    const hasNews = findings?.length || failure || this.model.get("applied")?.works;
+    if (["done", "error"].includes(kind) && hasNews) this.tab.value = "Findings";
+    this.verdict.current?.comeBack(kind); // from the cell, to which its button has led
+  }
+
   // A word in passing: the status of the panel comes back after it.
-  function mention(text) {
-    tell("done", text);
-    setTimeout(() => status.textContent === text && sayStatus(), 4000);
+  mention(text) {
+    this.page.tell("done", text);
+    const mentioned = this.page.status.value;
+    setTimeout(() => this.page.status.value === mentioned && this.page.sayStatus(), MENTION_MS);
   }
-  function trace(request) {
-    run({ ask: "trace", ...request });
+
+  complain(answer) {
+    this.page.complain(answer);
   }
-  function tryFix(finding, fix) {
-    run({ ask: "try", finding, fix });
+
+  async run(question) {
+    this.page.tell("queued", say("asking the kernel … (after the running cell)"));
+    const answer = await this.ask(question);
+    const isWaiting = this.page.status.value.kind === "queued";
+    if (answer.error) this.page.tell("error", answer.error);
+    else if (answer.state === "queued" && isWaiting) this.page.tell("queued", say("queued until the running cell ends"));
+    else if (answer.state === "busy") this.page.tell("queued", say("a trace is already running"));
   }
-  function applyFix(finding, fix) {
-    verdict.at = finding;
-    verdict.apply(finding, fix);
-    verdict.el.scrollIntoView({ block: "nearest" });
-  }
-  function drawVerdict() {
-    verdict.show(model.get("traced") ?? {}, model.get("applied") ?? {});
-  }
-  function run(question) {
-    tell("queued", say("asking the kernel … (after the running cell)"));
-    ask(control, question, (answer) => {
-      if (answer.error) tell("error", answer.error);
-      else if (answer.state === "queued" && status.classList.contains("dw-status-queued")) tell("queued", say("queued until the running cell ends"));
-      else if (answer.state === "busy") tell("queued", say("a trace is already running"));
-    });
-  }
+
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
-  function cancel() {
-    ask(control, { ask: "cancel" }, (answer) => {
-      if (answer.cancelled && status.classList.contains("dw-status-queued")) tell("idle", say("cancelled before it started"));
-    });
+  async cancel() {
+    const answer = await this.ask({ ask: "cancel" });
+    if (answer.cancelled && this.page.status.value.kind === "queued") this.page.tell("idle", say("cancelled before it started"));
   }
-  function complain(answer) {
-    if (answer.error) tell("error", answer.error);
+
+  async exportAs(form) {
+    if (form === "side") {
+      const isShown = await openInSide(this.model, this.model.get("head")?.title ?? "devwidget");
+      if (!isShown) this.mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window."));
+      return;
+    }
+    const answer = await this.ask({ ask: "export", form });
+    if (answer.error) this.complain(answer);
+    else save(answer, (text) => this.mention(text));
   }
-  function exportAs(form) {
-    if (form === "side") return openInSide(model, model.get("head")?.title ?? "devwidget").then((shown) => shown || mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window.")));
-    ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
-  }
+
   // The figures of the open tab; the memory bars where it has none.
-  async function savePictures(format) {
-    const drawn = figures.filter((each) => each !== memory && each.spec && each.el.clientWidth);
+  async savePictures(format) {
+    const all = [...this.figures];
+    const isMemory = ({ name }) => name === "memory";
+    const seen = all.filter((each) => each.isInSight && !isMemory(each));
+    const title = (this.model.get("head")?.title || "trace").replace(/\W+/g, "-");
     try {
-      for (const each of drawn.length ? drawn : [memory]) {
-        const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}-${each.name}.${format}`;
+      for (const each of seen.length ? seen : all.filter(isMemory)) {
+        const name = `${title}-${each.name}.${format}`;
         saveAs(await each.picture(format), name);
-        mention(say("saved {file}", { file: name }));
+        this.mention(say("saved {file}", { file: name }));
       }
     } catch (error) {
-      tell("error", say("cannot save the figure: {error}", { error: error.message }));
+      this.page.tell("error", say("cannot save the figure: {error}", { error: error.message }));
     }
   }
-  function filterBy(text) {
-    tabs.open("Modules");
-    tree.set("filter", tree.get("filter") === text ? "" : text);
+
+  filterBy(text) {
+    this.tab.value = "Modules";
+    this.tree?.set("filter", this.tree.get("filter") === text ? "" : text);
   }
+
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
-  function reveal(target) {
-    if (target.finding >= 0) return showAt("Findings", ".dw-found", target.finding);
-    if (target.hop >= 0) return showAt("Trace", ".dw-hop-row", target.hop);
-    if (target.move) return reveal({ hop: hopOf(target.move) });
-    if (target.at) {
-      tabs.open("Trace");
-      timeline.point(target.at);
-      return timeline.el.scrollIntoView({ block: "nearest" });
-    }
-    tabs.open("Modules");
-    tree.set("reveal", { ...target, at: Date.now() });
+  reveal(target) {
+    if (target.finding >= 0) return this.showIn("Findings", () => this.findings.current?.show(target.finding));
+    if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
+    if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
+    if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
+    this.tab.value = "Modules";
+    this.tree?.set("reveal", { ...target, at: Date.now() });
+  }
+
+  // Once the tab is drawn.
+  showIn(tab, show) {
+    this.tab.value = tab;
+    setTimeout(show);
+  }
+
+  showHop(number) {
+    const row = this.root.current.querySelectorAll(".dw-hop-row")[number];
+    row?.scrollIntoView({ block: "nearest" });
+    row?.focus({ preventScroll: true });
   }
 
   // The line of hops that a way of the picture begins with.
-  function hopOf({ number, source, target }) {
-    const hops = model.get("traced")?.hops ?? [];
+  hopOf({ number, source, target }) {
+    const hops = this.traced.hops ?? [];
     const exact = hops.findIndex((hop) => hop.at?.[0] === Number(number));
     return exact >= 0 ? exact : hops.findIndex((hop) => hop.source === source && hop.target === target);
   }
 
-  function showAt(tab, kind, number) {
-    tabs.open(tab);
-    const found = tabs.page(tab).querySelectorAll(kind)[number];
-    if (!found) return;
-    found.hidden = false;
-    if ("open" in found) found.open = true;
-    found.scrollIntoView({ block: "nearest" });
-    found.focus({ preventScroll: true });
-  }
-
-  function drawChosen() {
-    const { path } = model.get("chosen") ?? {};
-    if (path !== undefined) reveal({ path });
+  showChosen() {
+    const { path } = this.model.get("chosen") ?? EMPTY;
+    if (path !== undefined) this.reveal({ path });
   }
 
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
-  function revealMark(facts) {
+  revealMark(facts) {
     if (!Array.isArray(facts)) return;
-    if (facts[2]) reveal(facts[2]);
-    else if (facts[1] != null) reveal({ path: facts[1] });
+    if (facts[2]) this.reveal(facts[2]);
+    else if (facts[1] != null) this.reveal({ path: facts[1] });
   }
 
-  const spread = h("div");
-  function drawHead() {
-    const head = model.get("head");
-    inputs.el.hidden = Boolean(control && head?.title && !head.parameters); // a run that was watched elsewhere
-    tabs.offer("Modules", !inputs.el.hidden);
-    drawMeters();
-    spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
-  }
-  function drawMeters(content = model.get("memory") ?? {}) {
-    const head = model.get("head");
-    if (head?.title) title.replaceChildren(...headline(head, content.meters ?? [], filterBy).filter(Boolean));
-  }
-  function drawMemory(content = model.get("memory") ?? {}) {
-    if (content.error) return tell("error", content.error);
-    drawMeters(content);
-    memory.show(withCpu && content.all ? content.all : content.gpus);
-    hint.hidden = !content.no_gpu;
-    cpu.hidden = !content.all;
-    cpu.setAttribute("aria-pressed", String(withCpu));
-    cpu.textContent = withCpu ? say("hide cpu") : say("show cpu");
-  }
-  // An empty tab says what it will show, with a variable that the notebook has now.
-  const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
-  const compared = h("div");
-  const timeline = new Timeline("dw-timeline", reveal);
-  figures.push(timeline);
-  const steps = figure("dw-steps", revealMark);
-  const devices = new Picture("dw-now-devices", { unfold: control && unfold, reveal });
-  const sections = SECTIONS.map((each) => each.open({ model, live, control, tabs, host, signal, figure, reveal, revealMark, complain }));
-  function unfold(question) {
-    ask(control, { ask: "devices", ...question }, (answer) => (answer.error ? complain(answer) : devices.show(answer.drawn)));
-  }
-  function drawTrace() {
-    const traced = model.get("traced") ?? {};
-    tree?.set("traced", traced); // sent once; the drawers of the rows show their part of it
-    const findings = traced.findings ?? [];
-    tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
-    tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
-    drawVerdict();
-    tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
-    hold();
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : "", timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("the path of one batch through the devices: each module, hop and fault"))]));
-    timeline.show(traced.timeline && { ...traced.timeline, hops: traced.hops });
-    drawDevices();
-    tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what fills the memory of each device during one step, and what causes the peak"))]));
-    steps.show(traced.memory);
-  }
-  function keepKey() {
-    const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("Compares later traces with this one.") }, say("Compare later traces"));
-    keep.addEventListener("click", () => ask(control, { ask: "keep" }, complain));
-    return keep;
-  }
-  function drawCompared() {
-    const { verdict, ...parts } = model.get("compared") ?? {};
-    compared.replaceChildren(...(verdict ? [comparedSection(verdict, parts)] : []));
-  }
-  function drawDevices() {
-    const { parallel = [] } = model.get("traced") ?? {};
-    const now = model.get("devices") ?? {};
-    devices.show(now.drawn ?? {});
-    devices.el.hidden = !now.drawn;
-    const beside = sections.map((each) => each.beside?.()).filter(Boolean);
-    const below = sections.flatMap((each) => each.below ?? []);
-    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Current placement")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, ...below);
-    if (!model.get("traced")?.summary) devices.el.after(none(say("what is copied between the devices")));
-    if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("No model to draw. Call `devwidget.show(model)`.")));
-  }
-  function drawGone() {
-    if (model.get("gone")) return stale(say("The model was deleted. The panel shows its last state."));
-    if (banner.hidden || hasRestarted) return;
-    banner.hidden = true; // its name is that of a new object
-    root.classList.remove("dw-stale");
-    inputs.end(false);
-    sayStatus();
-  }
-  function stale(text) {
-    banner.textContent = text;
-    banner.hidden = false;
-    root.classList.add("dw-stale");
-    inputs.end(true);
-    verdict.tell(""); // a question that is open there would write a file
-    tell("idle", "");
-  }
-  function restarted() {
-    hasRestarted = true;
-    stale(say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it."));
-    sections.forEach((each) => each.end?.());
-  }
-  function drawInputs() {
-    inputs.offer(model.get("inputs") ?? {});
-  }
-  function sayStatus() {
-    const { kind = "idle", text } = model.get("status") ?? {};
-    tell(kind, text);
-  }
-  // What a new trace has found is opened; a refusal leaves what is open.
-  function drawStatus() {
-    sayStatus();
-    const { findings, failure } = model.get("traced") ?? {};
-    if (["done", "error"].includes(model.get("status")?.kind) && (findings?.length || failure || model.get("applied")?.works)) tabs.open("Findings");
-    verdict.comeBack(); // from the cell, to which its button has led
-  }
-  function drawPrinted() {
-    const text = model.get("printed") ?? "";
-    printed.hidden = !text;
-    printed.replaceChildren(h("summary", null, say("printed by the traced code")), h("pre", { tabindex: "0" }, text));
+  openFinding(number) {
+    if (number < 0) this.tab.value = "Findings";
+    else this.reveal({ finding: number });
   }
 
-  const listeners = {
-    "change:head": drawHead,
-    "change:memory": () => drawMemory(),
-    "change:traced": drawTrace,
-    "change:gone": drawGone,
-    "change:inputs": () => (drawInputs(), model.get("traced")?.summary || drawTrace()), // empty tabs name a variable
-    "change:status": drawStatus,
-    "change:printed": drawPrinted,
-    "change:compared": drawCompared,
-    "change:applied": drawVerdict,
-    "change:devices": drawDevices,
-    "change:chosen": drawChosen,
-  };
-  // While a cell runs; what was on its way when the cell ended comes too late.
-  const sampled = () => live?.get("figure")?.over !== undefined && live.get("figure").over === model.get("memory")?.drawn && drawMemory(live.get("figure"));
-  const liveListeners = { "change:figure": sampled };
-  sections.forEach(({ draw }, at) => {
-    const event = `change:${SECTIONS[at].name}`;
-    listeners[event] = draw ?? drawDevices;
-    if (draw) liveListeners[event] = draw;
-  });
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  for (const [name, listener] of Object.entries(liveListeners)) live?.on(name, listener);
-  const lead = () => reveal(tree.get("lead"));
-  tree?.on("change:lead", lead);
-  drawHead();
-  drawInputs();
-  drawMemory();
-  sampled();
-  drawTrace();
-  sections.forEach((each) => each.draw?.());
-  drawGone();
-  drawPrinted();
-  drawCompared();
-  watchKernel(model, control, restarted, signal);
-  if (model.get("opens")) tabs.open(model.get("opens"));
-  else if (!model.get("head")?.title) tabs.open("Trace"); // a trace that was saved without its model
-  if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
-  tabs.page("Modules").appendChild(bars);
-  const inner = tabs.page("Modules").appendChild(h("div"));
-  await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
-  drawChosen();
-  if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
-  const stop = () => {
-    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
-    for (const [name, listener] of Object.entries(liveListeners)) live?.off(name, listener);
-    tree?.off("change:lead", lead);
-    [...figures, devices, ...sections].forEach((each) => each.close?.());
-  };
-  signal?.addEventListener("abort", stop);
-  return stop;
+  // While a cell runs its samples; what was on its way when the cell ended comes too late.
+  get memory() {
+    const last = this.state.memory ?? EMPTY;
+    const sampled = this.live.figure;
+    return sampled?.over !== undefined && sampled.over === last.drawn ? sampled : last;
+  }
+
+  figure(name, spec, clicked) {
+    const plotly = () => (this.code ? loadPlotly(this.code) : Promise.reject(new Error(say("plotly.js is not loaded"))));
+    return html`<${Figure} name=${name} spec=${spec} clicked=${clicked} plotly=${plotly} figures=${this.figures} />`;
+  }
+
+  // What an empty tab will show, and how to get there, with a variable that the notebook has now.
+  none(what) {
+    const [name] = this.state.inputs?.names ?? [];
+    const batch = name ? say("such as `{name}`", { name }) : say("a variable, or an expression such as `next(iter(loader))`");
+    return html`<p class="dw-empty">${prose(say("No trace yet. Enter a batch above ({batch}) and press Trace batch to see {what}.", { what, batch }))}</p>`;
+  }
+
+  // A run that was watched elsewhere has no module tree, and nothing to trace.
+  get hasModel() {
+    const { head } = this.state;
+    return !(this.control && head?.title && !head.parameters);
+  }
 }
 
-export default { render: spoken(render) };
+function Header({ panel }) {
+  const { head } = panel.state;
+  const filter = (text) => panel.filterBy(text);
+  const write = panel.control && ((form) => panel.exportAs(form));
+  return html`
+    <div class="dw-top">
+      <div class="dw-headline">${head?.title && headline(head, panel.memory.meters ?? [], filter)}</div>
+      <${Menu} draw=${(format) => panel.savePictures(format)} write=${write} />
+    </div>
+  `;
+}
+
+function Form({ panel }) {
+  const trace = (request) => panel.run({ ask: "trace", ...request });
+  const facts = { offered: panel.state.inputs ?? EMPTY, typed: panel.typed, isBusy: panel.page.isBusy.value, isOver: Boolean(panel.banner.value) };
+  return html`
+    <div class="dw-form">
+      ${panel.control && html`<${Inputs} ...${facts} hidden=${!panel.hasModel} trace=${trace} cancel=${() => panel.cancel()} />`}
+      <${Status} page=${panel.page} />
+    </div>
+  `;
+}
+
+function Printed({ panel }) {
+  const { printed } = panel.state;
+  return html`
+    <details class="dw-printed" open hidden=${!printed}>
+      <summary>${say("printed by the traced code")}</summary><pre tabindex="0">${printed}</pre>
+    </details>
+  `;
+}
+
+function VerdictOf({ panel }) {
+  const facts = { traced: panel.traced, applied: panel.state.applied ?? EMPTY, isHeld: panel.isHeld, isOver: Boolean(panel.banner.value) };
+  return html`<${Verdict} ref=${panel.verdict} panel=${panel} open=${(number) => panel.openFinding(number)} ...${facts} />`;
+}
+
+function ModulesPage({ panel }) {
+  const { memory } = panel;
+  const isShown = panel.withCpu.value;
+  const turn = () => (panel.withCpu.value = !isShown);
+  return html`
+    <div class="dw-bars">
+      ${panel.figure("memory", isShown && memory.all ? memory.all : memory.gpus)}
+      <p class="dw-soft dw-no-gpu" hidden=${!memory.no_gpu}>${prose(say(NO_GPU))}</p>
+      <div class="dw-cpu">
+        <button class="dw-plain" type="button" aria-pressed=${isShown} hidden=${!memory.all} onclick=${turn}>${isShown ? say("hide cpu") : say("show cpu")}</button>
+      </div>
+    </div>
+    <${Child} page=${panel.page} name=${panel.model.get("tree")} />
+  `;
+}
+
+function FindingsPage({ panel }) {
+  const { compared } = panel.state;
+  const act = panel.control && {
+    tryIt: (finding, fix) => panel.run({ ask: "try", finding, fix }),
+    apply: (finding, fix) => panel.verdict.current.apply(finding, fix),
+    isHeld: panel.isHeld,
+  };
+  if (!panel.traced.summary) return panel.none(say("what is wrong, the line, and the fix"));
+  return html`
+    ${compared?.verdict && comparedSection(compared)}
+    <${Findings} ref=${panel.findings} traced=${panel.traced} reveal=${(target) => panel.reveal(target)} act=${act} />
+  `;
+}
+
+function DevicesPage({ panel }) {
+  const { devices = EMPTY, head } = panel.state;
+  const { parallel = [], summary } = panel.traced;
+  const beside = panel.sections.map((section) => section.beside?.()).filter(Boolean);
+  const reveal = (target) => panel.reveal(target);
+  async function unfold(question) {
+    const answer = await panel.ask({ ask: "devices", ...question });
+    panel.complain(answer);
+    return answer.drawn;
+  }
+  return html`
+    ${!devices.drawn && !parallel.length && html`<p class="dw-empty">${say("No model to draw. Call `devwidget.show(model)`.")}</p>`}
+    <div class=${beside.length ? "dw-beside-each-other" : null}>
+      <div>
+        ${beside.length > 0 && html`<h4>${say("Current placement")}</h4>`}
+        <${Picture} className="dw-now-devices" drawn=${devices.drawn ?? EMPTY} unfold=${panel.control && unfold} reveal=${reveal} hidden=${!devices.drawn} />
+        ${!summary && panel.none(say("what is copied between the devices"))}
+        ${wordList(devices.words)}
+      </div>
+      ${beside}
+    </div>
+    ${parallel.map(callSection)}
+    <div>${head?.spread?.map((card) => spreadSection(card, reveal))}</div>
+    ${panel.sections.map((section) => section.below?.())}
+  `;
+}
+
+function TracePage({ panel }) {
+  const { summary, timeline, hops, waits } = panel.traced;
+  const reveal = (target) => panel.reveal(target);
+  const keep = async () => panel.complain(await panel.ask({ ask: "keep" }));
+  if (!summary) return panel.none(say("the path of one batch through the devices: each module, hop and fault"));
+  return html`
+    ${panel.control && html`<button class="dw-plain dw-keep" type="button" title=${say("Compares later traces with this one.")} onclick=${keep}>${say("Compare later traces")}</button>`}
+    <${Timeline} ref=${panel.timeline} spec=${timeline} hops=${hops} clicked=${reveal} figures=${panel.figures} />
+    ${hopTable(hops, reveal)}
+    ${waitTable(waits, reveal)}
+  `;
+}
+
+function MemoryPage({ panel }) {
+  const { summary, peaks, memory } = panel.traced;
+  if (!summary) return panel.none(say("what fills the memory of each device during one step, and what causes the peak"));
+  return memorySection(peaks, panel.figure("steps", memory, (facts) => panel.revealMark(facts)), (target) => panel.reveal(target));
+}
+
+const PAGES = { Modules: ModulesPage, Findings: FindingsPage, Devices: DevicesPage, Trace: TracePage, Memory: MemoryPage };
+
+// How many there are, on the tabs that count something.
+function countsOf({ findings = [], failure, hops = [] }) {
+  const severity = failure ? "error" : findings[0]?.severity;
+  const transfers = hops.reduce((sum, hop) => sum + hop.count, 0);
+  return { Findings: { count: findings.length + (failure ? 1 : 0), severity }, Trace: { count: transfers } };
+}
+
+function PanelTabs({ panel }) {
+  const counts = countsOf(panel.traced);
+  const own = TABS.filter((name) => name !== "Modules" || panel.hasModel);
+  const tabs = own.map((name) => ({ name, content: html`<${PAGES[name]} panel=${panel} />`, ...counts[name] }));
+  const more = panel.sections.map(({ tab, page }) => ({ name: tab, ...page?.() })).filter(({ content }) => content);
+  return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} />`;
+}
+
+async function open(page) {
+  const { model, host } = page;
+  const found = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
+  const [tree, live, code] = await Promise.all(["tree", "live", "plotly"].map(found));
+  const panel = new Panel(page, { tree, live, code });
+  page.drawn = () => panel.showChosen();
+  if (page.control) page.ask({ ask: "hello" }); // the answer lets later clicks be heard while a cell runs
+  return () => {
+    const { value: banner } = panel.banner;
+    return html`
+      <div ref=${panel.root} class=${banner ? "dw dw-panel dw-stale" : "dw dw-panel"} ...${KEYS}>
+        <${Header} panel=${panel} />
+        <div class="dw-banner" role="alert" hidden=${!banner}>${banner}</div>
+        <${Form} panel=${panel} />
+        <${Printed} panel=${panel} />
+        <${VerdictOf} panel=${panel} />
+        <${PanelTabs} panel=${panel} />
+      </div>
+    `;
+  };
+}
+
+export default widget(open);

@@ -1,16 +1,7 @@
 // Drawings of the page as pictures: SVG elements, and how one becomes a file that looks the same elsewhere.
 
-import { h } from "./dom.js";
-
 const SVG = "http://www.w3.org/2000/svg";
 const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "opacity"];
-
-export function shape(tag, props, ...children) {
-  const el = document.createElementNS(SVG, tag);
-  for (const [key, value] of Object.entries(props ?? {})) el.setAttribute(key, value);
-  el.append(...children);
-  return el;
-}
 
 // A drawing with the looks that the page's style gives it, on a ground.
 function dressed(drawing) {
@@ -20,7 +11,8 @@ function dressed(drawing) {
     const seen = getComputedStyle(each);
     to[n].setAttribute("style", LOOKS.map((look) => `${look}:${seen.getPropertyValue(look)}`).join(";"));
   });
-  const ground = shape("rect", { width: "100%", height: "100%", fill: groundOf(drawing) });
+  const ground = document.createElementNS(SVG, "rect");
+  for (const [name, value] of Object.entries({ width: "100%", height: "100%", fill: groundOf(drawing) })) ground.setAttribute(name, value);
   copy.prepend(ground);
   copy.setAttribute("xmlns", SVG);
   return copy;
@@ -60,5 +52,5 @@ export function saveBlob(blob, name) {
 }
 
 export function saveAs(address, name) {
-  h("a", { href: address, download: name }).click();
+  Object.assign(document.createElement("a"), { href: address, download: name }).click();
 }

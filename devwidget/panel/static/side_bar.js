@@ -1,8 +1,9 @@
 // The panel in the side: a view of its own in JupyterLab's right side bar, which stays while notebooks come and go in the middle.
 // No extension is needed: a notebook may add widgets to the middle of the page, and above each widget there stands, in the end,
 // JupyterLab's shell, which puts them where it is asked to.
+import { render } from "preact";
 import { notebookOf } from "./apply.js";
-import { h } from "./dom.js";
+import { html } from "./base.js";
 import { say } from "./words.js";
 
 // -> whether JupyterLab shows it.
@@ -22,7 +23,9 @@ export async function openInSide(model, title) {
   if (shell) {
     shell.add(widget, "right", { rank: 900 });
     shell.activateById(widget.id);
-    widget.node.prepend(h("button", { class: "dw-button dw-close-side", type: "button", onclick: () => widget.dispose() }, say("Close")));
+    const bar = document.createElement("div");
+    widget.node.prepend(bar);
+    render(html`<button class="dw-button dw-close-side" type="button" onclick=${() => widget.dispose()}>${say("Close")}</button>`, bar);
   }
   return true;
 }

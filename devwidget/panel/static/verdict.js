@@ -1,7 +1,9 @@
 // The verdict: the worst finding in one line, its edit, and one button; after that, what was applied, and the way back.
+import { createRef } from "preact";
 import { reversed, runCellOf, watchCells, writeCells } from "./apply.js";
-import { ask, h, prose } from "./dom.js";
+import { Callable, html } from "./base.js";
 import { editRows, icon, triedWords } from "./edits.js";
+import { CopyButton, copyText, link, prose } from "./parts.js";
 import { inRow, say, sayCount, word } from "./words.js";
 
 const MOST_ROWS = 4;
@@ -17,194 +19,212 @@ const WORKS = {
   later: word("Edited {place}; build the model again to trace it"),
 };
 
-export class Verdict {
-  constructor({ model, control, run, complain, drawn, open }) {
-    this.model = model;
-    this.control = control; // without it the page is a saved one
-    this.run = run; // called with a question that takes a while
-    this.complain = complain; // called with an answer that tells what went wrong
-    this.drawn = drawn; // called when its buttons are new
-    this.open = open; // called with the number of a finding, or with -1 for the failure
-    this.traced = null;
-    this.applied = null;
-    this.at = 0; // which of the findings is shown
-    this.note = null; // words, or an element, below what is shown
-    this.isAway = false; // what was asked has led to a cell
-    this.unwatch = () => {}; // looks no more for edits that are taken back in their cells
-    this.el = h("section", { class: "dw-verdict", "aria-label": say("verdict"), hidden: true });
+const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
+const copyEdit = (fix) => html`<${CopyButton} text=${newLines(fix)} name=${say("Copy the edit")} look="dw-button" />`;
+const asked = (...parts) => html`<p class="dw-asked" role="alert">${parts}</p>`;
+
+// `panel` has what it asks for; `open` is called with the number of a finding, or with -1 for the failure.
+export class Verdict extends Callable {
+  el = createRef();
+  state = { at: 0, note: null }; // which finding is shown; what stands below it
+  isAway = false; // what was asked has led to a cell
+  unwatch = () => {}; // looks no more for edits that are taken back in their cells
+
+  // A new trace begins with its worst finding; what was applied answers what was asked.
+  static getDerivedStateFromProps({ traced, applied }, before) {
+    if (traced !== before.traced) return { traced, applied, at: 0, note: null };
+    return applied === before.applied ? null : { applied, note: null };
   }
 
-  // Drawn anew after each trace, and after what was applied; a new trace begins with its worst finding.
-  show(traced, applied) {
-    if (traced !== this.traced) this.at = 0;
-    this.traced = traced;
-    this.applied = applied;
-    this.note = null;
+  componentDidMount() {
+    this.watch();
+  }
+
+  getSnapshotBeforeUpdate() {
+    return this.el.current.contains(document.activeElement);
+  }
+
+  componentDidUpdate(before, _, held) {
+    if (before.applied !== this.props.applied) this.watch();
+    if (this.props.isOver && this.state.note) this.tell(null); // a question that is open there would write a file
+    if (held && !this.el.current.contains(document.activeElement)) this.focusButton();
+  }
+
+  componentWillUnmount() {
     this.unwatch();
-    if (applied?.cells && this.control) this.unwatch = watchCells(this.model, applied.cells, () => this.run({ ask: "undo" }));
-    this.draw();
   }
 
-  draw() {
-    const parts = this.parts();
-    const held = this.el.contains(document.activeElement);
-    this.el.hidden = !parts.length;
-    this.el.replaceChildren(...parts);
-    if (held) this.focusButton();
-    this.drawn();
+  watch() {
+    const { panel, applied } = this.props;
+    this.unwatch();
+    this.unwatch = () => {};
+    if (applied.cells && panel.control) this.unwatch = watchCells(panel.model, applied.cells, () => panel.run({ ask: "undo" }));
   }
 
-  parts() {
-    const { traced, applied } = this;
-    const done = applied?.works ? [this.appliedPart(applied)] : [];
-    if (!traced?.summary || (applied?.works && !applied.traced)) return done;
-    if (traced.failure) return [...done, this.failurePart(traced.failure)];
-    if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.at])];
-    return done.length ? done : [this.cleanPart(traced)];
-  }
-
-  findingPart(card) {
-    const fix = card.fixes[0];
-    const place = h("button", { class: "dw-link", type: "button", title: say("show the finding"), onclick: () => this.open(this.at) }, card.place);
-    const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
-    const cure = fix && !rows.length ? cureWords(fix.summary, fix.code) : "";
-    return part(
-      card.severity,
-      h("div", { class: "dw-verdict-line" }, icon(card.severity), h("p", { class: "dw-sentence" }, h("b", null, ...prose(card.headline)), card.place ? [" ", place] : ""), triedWords(fix), fix?.edits?.length ? this.applyButton(fix) : "", this.stepper()),
-      rows.length ? editRows(rows, MOST_ROWS) : cure,
-      this.note ?? "",
-    );
-  }
-
-  applyButton(fix) {
-    if (!this.control) return copyEdit(fix);
-    return primary(say("Apply and trace again"), () => this.apply(this.at, 0));
-  }
-
-  stepper() {
-    const { length } = this.traced.findings;
-    if (length < 2) return "";
-    const step = (name, by, sign) => h("button", { class: "dw-icon dw-step", type: "button", "aria-label": name, title: name, disabled: !(this.at + by in this.traced.findings), onclick: () => this.step(by) }, sign);
-    const words = say("{number} of {count}", { number: this.at + 1, count: length });
-    return h("span", { class: "dw-stepper" }, step(say("previous finding"), -1, "‹"), words, step(say("next finding"), 1, "›"));
+  tell(note) {
+    this.setState({ note });
   }
 
   step(by) {
-    this.at += by;
-    this.note = null;
-    this.draw();
-    const buttons = this.el.querySelectorAll(".dw-step");
-    const wanted = buttons[by < 0 ? 0 : 1];
-    (wanted.disabled ? buttons[by < 0 ? 1 : 0] : wanted).focus();
-  }
-
-  failurePart(failure) {
-    const place = h("button", { class: "dw-link", type: "button", onclick: () => this.open(-1) }, failure.place || say("details"));
-    const said = failure.message.split("\n")[0];
-    return part("error", h("div", { class: "dw-verdict-line" }, icon("error"), h("p", { class: "dw-sentence" }, h("b", null, ...prose(failure.headline)), " ", place)), h("p", { class: "dw-cure" }, said), ...failure.cures.slice(0, 1).map(({ text, code }) => cureWords(text, code)));
-  }
-
-  cleanPart({ checked, skipped }) {
-    const words = checked.length ? say("No problems in this step.") : say("No code ran, so nothing was checked.");
-    const left = skipped ? say("{count} not run", { count: skipped }) : "";
-    const counts = checked.length ? inRow([sayCount("{count} check passed", "{count} checks passed", checked.length), left]) : "";
-    return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
-  }
-
-  appliedPart({ works, traced, edits, cells, count }) {
-    const words = traced ? TRACED : WORKS[works];
-    const place = edits.map((edit) => edit.place).join(", ");
-    const left = traced && this.traced.findings?.length ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
-    const again = works === "cell" && cells.length ? primary(say("Run cell and trace"), () => this.runCells(cells)) : "";
-    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("Undoes the most recent fix; fixes applied: {count}.", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
-    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(words, { place })), traced ? h("span", { class: "dw-soft" }, " ", say("The change is live: you do not need to re-run a cell.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
+    this.setState({ at: this.state.at + by, note: null }, () => {
+      const [back, on] = this.el.current.querySelectorAll(".dw-step");
+      const [wanted, other] = by < 0 ? [back, on] : [on, back];
+      (wanted.disabled ? other : wanted).focus();
+    });
   }
 
   // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
-  apply(finding, fix) {
-    const card = this.traced.findings[finding].fixes[fix];
-    ask(this.control, { ask: "apply", finding, fix }, (plan) => {
-      if (plan.error) return this.complain(plan);
-      if (plan.files.length) this.question(plan, card);
-      else this.write(plan, card);
-    });
+  async apply(finding, fix) {
+    const { panel, traced } = this.props;
+    const card = traced.findings[finding].fixes[fix];
+    this.setState({ at: finding });
+    this.el.current.scrollIntoView({ block: "nearest" });
+    const plan = await panel.ask({ ask: "apply", finding, fix });
+    if (plan.error) panel.complain(plan);
+    else if (plan.files.length) this.question(plan, card);
+    else this.write(plan, card);
   }
 
   question(plan, card) {
     const words = say("Overwrite {files}? A backup is kept next to it.", { files: plan.files.join(", ") });
-    const yes = h("button", { class: "dw-button", type: "button", onclick: () => this.write(plan, card) }, say("Overwrite"));
-    const no = h("button", { class: "dw-button", type: "button", onclick: () => this.tell("") }, say("Do not overwrite"));
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, words, " ", yes, " ", no, " ", copyEdit(card)));
-    yes.focus();
+    const button = (text, act, ref) => html`<button ref=${ref} class="dw-button" type="button" onclick=${act}>${text}</button>`;
+    const yes = button(say("Overwrite"), () => this.write(plan, card), (el) => el?.focus());
+    const no = button(say("Do not overwrite"), () => this.tell(null));
+    this.tell(asked(words, " ", yes, " ", no, " ", copyEdit(card)));
   }
 
   async write(plan, card) {
-    const why = plan.cells.length ? await writeCells(this.model, plan.cells) : "";
+    const why = plan.cells.length ? await writeCells(this.props.panel.model, plan.cells) : "";
     if (!why) return this.leave({ ask: "applied" });
-    const copied = await copyText(newLines(card));
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", copied ? say("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.", { place: card.edits[0].place }) : say("Copy the lines above to {place}, run it, and trace again.", { place: card.edits[0].place })));
+    const { place } = card.edits[0];
+    const isCopied = await copyText(newLines(card));
+    const next = isCopied ? say("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.", { place }) : say("Copy the lines above to {place}, run it, and trace again.", { place });
+    this.tell(asked(say(UNWRITTEN[why]), " ", next));
   }
 
   async undo(cells) {
     this.unwatch();
-    const why = cells.length ? await writeCells(this.model, reversed(cells)) : "";
+    const why = cells.length ? await writeCells(this.props.panel.model, reversed(cells)) : "";
     if (!why) return this.leave({ ask: "undo" });
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", say("Undo the edit by hand.")));
+    this.tell(asked(say(UNWRITTEN[why]), " ", say("Undo the edit by hand.")));
   }
 
   async runCells(cells) {
-    for (const cell of reversed(cells)) if (!(await runCellOf(this.model, cell))) return this.askToRun();
-  }
-
-  askToRun() {
-    this.tell(h("p", { class: "dw-asked", role: "alert" }, say("Run the cell by hand. The panel then traces again.")));
+    for (const cell of reversed(cells)) {
+      const isRun = await runCellOf(this.props.panel.model, cell);
+      if (!isRun) return this.tell(asked(say("Run the cell by hand. The panel then traces again.")));
+    }
   }
 
   // What was written is seen in its cell; when the kernel is done, this strip is in sight again, and its button at hand.
   leave(question) {
     this.isAway = true;
-    this.run(question);
+    this.props.panel.run(question);
   }
 
-  comeBack() {
-    if (!this.isAway || !["done", "error", "refused", "moved"].includes(this.model.get("status")?.kind)) return;
+  comeBack(kind) {
+    if (!this.isAway || !["done", "error", "refused", "moved"].includes(kind)) return;
     this.isAway = false;
-    this.el.parentElement?.scrollIntoView({ block: "nearest" }); // with before and after below it
-    this.el.scrollIntoView({ block: "nearest" });
-    this.focusButton();
+    this.setState({}, () => {
+      const el = this.el.current;
+      el.parentElement?.scrollIntoView({ block: "nearest" }); // with before and after below it
+      el.scrollIntoView({ block: "nearest" });
+      this.focusButton();
+    });
   }
 
   focusButton() {
-    this.el.querySelector(".dw-undo, .dw-apply")?.focus({ preventScroll: true });
+    this.el.current.querySelector(".dw-undo, .dw-apply")?.focus({ preventScroll: true });
   }
 
-  tell(note) {
-    this.note = note;
-    this.draw();
+  render() {
+    const parts = this.parts();
+    return html`<section ref=${this.el} class="dw-verdict" aria-label=${say("verdict")} hidden=${!parts.length}>${parts}</section>`;
+  }
+
+  parts() {
+    const { traced, applied } = this.props;
+    const done = applied.works ? [this.appliedPart(applied)] : [];
+    if (!traced.summary || (applied.works && !applied.traced)) return done;
+    if (traced.failure) return [...done, this.failurePart(traced.failure)];
+    if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.state.at])];
+    return done.length ? done : [cleanPart(traced)];
+  }
+
+  findingPart(card) {
+    const fix = card.fixes[0];
+    const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
+    const place = card.place && link(card.place, () => this.props.open(this.state.at), { title: say("show the finding") });
+    return part(
+      card.severity,
+      html`${icon(card.severity)}<p class="dw-sentence"><b>${prose(card.headline)}</b> ${place}</p>${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.stepper()}`,
+      html`${rows.length ? editRows(rows, MOST_ROWS) : fix && cureWords(fix.summary, fix.code)}${this.state.note}`,
+    );
+  }
+
+  applyButton(fix) {
+    if (!this.props.panel.control) return copyEdit(fix);
+    return this.primary(say("Apply and trace again"), () => this.apply(this.state.at, 0));
+  }
+
+  primary(text, act) {
+    return html`<button class="dw-primary dw-apply" type="button" disabled=${this.props.isHeld} onclick=${act}>${text}</button>`;
+  }
+
+  stepper() {
+    const { length } = this.props.traced.findings;
+    const { at } = this.state;
+    if (length < 2) return "";
+    const step = (name, by, sign) => html`
+      <button class="dw-icon dw-step" type="button" aria-label=${name} title=${name} disabled=${at + by < 0 || at + by >= length} onclick=${() => this.step(by)}>${sign}</button>
+    `;
+    const words = say("{number} of {count}", { number: at + 1, count: length });
+    return html`<span class="dw-stepper">${step(say("previous finding"), -1, "‹")}${words}${step(say("next finding"), 1, "›")}</span>`;
+  }
+
+  failurePart(failure) {
+    const place = link(failure.place || say("details"), () => this.props.open(-1));
+    const [said] = failure.message.split("\n");
+    const [cure] = failure.cures;
+    return part(
+      "error",
+      html`${icon("error")}<p class="dw-sentence"><b>${prose(failure.headline)}</b> ${place}</p>`,
+      html`<p class="dw-cure">${said}</p>${cure && cureWords(cure.text, cure.code)}`,
+    );
+  }
+
+  appliedPart({ works, traced, edits, cells, count }) {
+    const { panel, isHeld } = this.props;
+    const place = edits.map((edit) => edit.place).join(", ");
+    const left = traced ? this.props.traced.findings?.length : 0;
+    const live = html`<span class="dw-soft"> ${say("The change is live: you do not need to re-run a cell.")}</span>`;
+    const title = say("Undoes the most recent fix; fixes applied: {count}.", { count });
+    const undo = html`<button class="dw-button dw-undo" type="button" title=${title} disabled=${isHeld} onclick=${() => this.undo(cells)}>${say("Undo")}</button>`;
+    return part(
+      "clean",
+      html`
+        ${icon("tried")}
+        <p class="dw-sentence"><b>${say(traced ? TRACED : WORKS[works], { place })}</b>${traced && live}</p>
+        ${works === "cell" && cells.length > 0 && this.primary(say("Run cell and trace"), () => this.runCells(cells))}
+        ${panel.control && undo}
+        ${left > 0 && html`<span class="dw-stepper">${say("{count} left", { count: left })}</span>`}
+      `,
+      html`${editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS)}${this.state.note}`,
+    );
   }
 }
 
-function part(kind, ...children) {
-  return h("div", { class: `dw-verdict-part dw-verdict-${kind}` }, ...children);
+function cleanPart({ checked, skipped }) {
+  if (!checked.length) return part("none", html`<p class="dw-sentence"><b>${say("No code ran, so nothing was checked.")}</b></p>`);
+  const passed = sayCount("{count} check passed", "{count} checks passed", checked.length);
+  const counts = inRow([passed, skipped && say("{count} not run", { count: skipped })]);
+  return part("clean", html`${icon("tried")}<p class="dw-sentence"><b>${say("No problems in this step.")}</b><span class="dw-soft"> ${counts}</span></p>`);
+}
+
+function part(kind, line, below) {
+  return html`<div class=${`dw-verdict-part dw-verdict-${kind}`}><div class="dw-verdict-line">${line}</div>${below}</div>`;
 }
 
 function cureWords(text, code) {
-  return h("div", { class: "dw-cure" }, ...prose(text), code ? h("pre", null, h("code", null, code)) : "");
-}
-
-function primary(text, onclick) {
-  return h("button", { class: "dw-primary dw-apply", type: "button", onclick }, text);
-}
-
-const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
-
-function copyEdit(fix) {
-  const button = h("button", { class: "dw-button", type: "button" }, say("Copy the edit"));
-  button.addEventListener("click", async () => (button.textContent = (await copyText(newLines(fix))) ? say("copied") : say("cannot copy")));
-  return button;
-}
-
-// Whether it is on the clipboard: a page that is no secure context has none.
-function copyText(text) {
-  return navigator.clipboard ? navigator.clipboard.writeText(text).then(() => true, () => false) : Promise.resolve(false);
+  return html`<div class="dw-cure">${prose(text)}${code && html`<pre><code>${code}</code></pre>`}</div>`;
 }

@@ -12,15 +12,29 @@ from devwidget.language.speaking import ENGLISH, language, template
 from devwidget.report.style.palette import page_hues
 from devwidget.report.style.words import CODES
 
-TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
+TREE = ("words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
-    "words.js", "dom.js", "figure.js", "pictures.js", "lanes.js", "timeline.js", "header.js", "edits.js", "findings.js",
-    "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js", "sections.js",
-    "panel_widget.js",
+    "words.js", "base.js", "parts.js", "pictures.js", "figure.js", "lanes.js", "timeline.js", "header.js", "edits.js",
+    "findings.js", "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js",
+    "sections.js", "panel_widget.js",
 )  # fmt: skip
 PANEL_STYLES = ("base.css", "tree.css", "panel.css", "timeline.css")
 
+# Each library, which imports only those above it; `panel/static/preact/README.md` says which they are.
+LIBRARIES = {
+    "preact": "preact.mjs",
+    "preact/hooks": "hooks.mjs",
+    "@preact/signals-core": "signals-core.mjs",
+    "@preact/signals": "signals.mjs",
+    "htm": "htm.mjs",
+}
+
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\.{1,2}/[\w./]+";\n', re.MULTILINE)
+_LIBRARY_IMPORT = re.compile(r'^import (\{[^}]*\}|\w+) from "([^".]+)";\n', re.MULTILINE)
+_MINIFIED_IMPORT = re.compile(r'import(\{[^}]*\})from"([^"]+)";')
+_MINIFIED_REEXPORT = re.compile(r'export\{[^}]*\}from"[^"]+";')
+_MINIFIED_EXPORT = re.compile(r"export\{([^}]*)\}")
+_SOURCE_MAP = re.compile(r"//# sourceMappingURL=.*")
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 _SAID = re.compile(rf"\b(?:say|word)\({_TEXT}")
@@ -39,18 +53,58 @@ def add_to_panel(scripts: Iterable[str]) -> tuple[str, ...]:
 
 @functools.cache
 def join_modules(*names: str) -> str:
-    """The files in this order as one ES module, after the colours that `dom.js` paints with.
+    """The files in this order as one ES module, after the libraries that they import and the colours that they paint with.
 
     Imports between them are dropped, so top-level names must differ.
 
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
+    sources = [static_text(name) for name in names]
     parts = []
-    if "dom.js" in names:
+    if any("HUES" in source for source in sources):
         parts.append(f"const HUES = {json.dumps(page_hues())};")
-    for name in names:
-        parts.append(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))))
+    parts += _library_parts("\n".join(sources))
+    for source in sources:
+        own = _LIBRARY_IMPORT.sub("", _IMPORT.sub("", source))
+        parts.append(_strip_source(_EXPORT.sub("", own)))
     return "\n".join(parts)
+
+
+def _library_parts(source: str) -> list[str]:
+    """All libraries, and a name in the page's scope for each import of one; nothing where none is imported."""
+    imported = dict.fromkeys(_LIBRARY_IMPORT.findall(source))
+    if not imported:
+        return []
+    names: dict[str, None] = {}
+    for what, library in imported:
+        for name in what.strip("{ }").split(", "):
+            exported = f".{name}" if what.startswith("{") else ""
+            names[f'const {name} = libraries["{library}"]{exported};'] = None
+    return [_all_libraries(), *names]
+
+
+@functools.cache
+def _all_libraries() -> str:
+    """Each library in a scope of its own, for their minified names are alike."""
+    parts = ["const libraries = {};"]
+    for name, file in LIBRARIES.items():
+        body = _as_scope(static_text(f"preact/{file}"))
+        parts.append(f'libraries["{name}"] = (() => {{{body}}})();')
+    return "\n".join(parts)
+
+
+def _as_scope(module: str) -> str:
+    """A minified ES module as the body of a function that returns what it exports."""
+    module = _MINIFIED_REEXPORT.sub("", _SOURCE_MAP.sub("", module)).strip()
+    module = _MINIFIED_IMPORT.sub(lambda found: f'const {found[1].replace(" as ", ":")}=libraries["{found[2]}"];', module)
+    if "export default " in module:
+        return module.replace("export default ", "return ")
+    return _MINIFIED_EXPORT.sub(lambda found: f"return{{{_as_properties(found[1])}}}", module)
+
+
+def _as_properties(exports: str) -> str:
+    pairs = [each.split(" as ") for each in exports.split(",")]
+    return ",".join(f"{names[-1]}:{names[0]}" for names in pairs)
 
 
 def _strip_source(source: str) -> str:

@@ -59,10 +59,11 @@ class LivePage:
 
     def slide(self, name, to, *, end=True):
         """Lead a slider to where it says something, as keys do; with `end` it stays there."""
-        script = """(input, [to, end]) => {
+        script = """async (input, [to, end]) => {
           for (let at = 0; at <= Number(input.max); at++) {
             input.value = String(at);
             input.dispatchEvent(new Event("input"));
+            await new Promise((drawn) => setTimeout(drawn));
             if (input.getAttribute("aria-valuetext") === to) break;
           }
           if (input.getAttribute("aria-valuetext") !== to) throw new Error(`no stop is ${to}`);

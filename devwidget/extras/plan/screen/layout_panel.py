@@ -13,7 +13,7 @@ from devwidget.panel.displayed import Displayed, runs_in_notebook, speak_along
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 
-LAYOUT = ("words.js", "dom.js", *files_of_extra("plan", "layout_widget.js"))
+LAYOUT = ("words.js", "base.js", "parts.js", *files_of_extra("plan", "layout_widget.js"))
 
 
 class LayoutView(anywidget.AnyWidget):

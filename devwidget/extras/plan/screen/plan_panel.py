@@ -24,7 +24,7 @@ from devwidget.report.page.assets import files_of_extra, join_modules, page_word
 from devwidget.report.page.html import as_saved
 
 PLAN = (
-    "words.js", "dom.js", "edits.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
+    "words.js", "base.js", "parts.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
 )  # fmt: skip
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 

@@ -1,95 +1,128 @@
 // The page of a plan in a notebook: Python draws its parts, and the form stands between them.
-import { ask, h, keepKeys, watchKernel } from "../../../panel/static/dom.js";
-import { PlanForm } from "./plan_form.js";
-import { say, spoken } from "../../../panel/static/words.js";
+import { Component, createRef } from "preact";
+import { effect, signal } from "@preact/signals-core";
+import { Callable, html, KEYS, widget } from "../../../panel/static/base.js";
+import { Markup, Status } from "../../../panel/static/parts.js";
+import { PlanForm, settingOf } from "./plan_form.js";
+import { say } from "../../../panel/static/words.js";
 
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it
 
-// What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`).
-function parse(markup) {
-  const template = document.createElement("template");
-  template.innerHTML = markup;
-  return template.content;
+// The tabs of a plan: what is picked stays picked when Python draws them anew.
+class Body extends Callable {
+  el = createRef();
+
+  getSnapshotBeforeUpdate() {
+    const tabs = [...this.el.current.querySelectorAll(".dw-tab")];
+    const picked = tabs.find((tab) => tab.querySelector(":checked"))?.textContent;
+    return { picked, isHeld: this.el.current.contains(document.activeElement) };
+  }
+
+  componentDidUpdate(_, __, { picked, isHeld }) {
+    const tabs = [...this.el.current.querySelectorAll(".dw-tab")];
+    const tab = tabs.find((each) => each.textContent === picked)?.querySelector("input");
+    if (tab) tab.checked = true;
+    if (isHeld && !this.el.current.contains(document.activeElement)) this.focus();
+    this.hold();
+  }
+
+  componentDidMount() {
+    this.hold();
+  }
+
+  focus() {
+    this.el.current.querySelector(".dw-pick:checked")?.focus();
+  }
+
+  // What asks for more is held while it runs.
+  hold() {
+    for (const button of this.el.current.querySelectorAll("[data-ask]")) button.disabled = this.props.isHeld;
+  }
+
+  render({ text }) {
+    return html`<div ref=${this.el} class="dw-plan-body" dangerouslySetInnerHTML=${{ __html: text }} />`;
+  }
 }
 
-async function render({ model, el, host, signal }) {
-  const control = await host.getModel(model.get("control"));
-  const [head, verdict, body] = [h("div"), h("div"), h("div", { class: "dw-plan-body" })];
-  const status = h("span", { class: "dw-status", role: "status" });
-  const cancel = h("button", { class: "dw-button", type: "button", hidden: true, onclick: () => ask(control, { ask: "cancel" }, complain) }, say("Cancel"));
-  const form = new PlanForm({ moved: fade, chosen });
-  const work = h("span", { class: "dw-work" }, status, cancel);
-  const root = h("form", { class: "dw dw-panel dw-plan", "aria-label": say("plan"), onsubmit: (event) => event.preventDefault() }, head, h("div", { class: "dw-knob-row" }, form.el, work), verdict, body);
+function open(page) {
+  const { state } = page;
+  const draft = signal({}); // what was moved in the form since Python drew it
+  const body = createRef();
+  const cancel = createRef();
   let timer = 0;
-  let ended = false;
-  keepKeys(root);
-  el.append(root);
-  root.addEventListener("click", (event) => {
-    const button = event.target.closest?.("[data-ask]");
-    if (!button || ended) return;
-    ask(control, { ask: "question", question: button.dataset.ask }, complain);
-    tell({ kind: "busy", text: say("asking the kernel … (after the running cell)") });
-    cancel.focus();
-  });
 
-  function tell({ kind, text }) {
-    const isBusy = kind === "busy";
-    status.className = `dw-status dw-status-${kind}`;
-    status.replaceChildren(isBusy ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
-    const held = document.activeElement === cancel;
-    cancel.hidden = !isBusy;
-    if (held && !isBusy) body.querySelector(".dw-pick:checked")?.focus();
-    for (const button of root.querySelectorAll("[data-ask]")) button.disabled = isBusy || ended;
+  const isShown = (setting) => JSON.stringify(setting) === JSON.stringify(state.page.setting);
+  const setting = () => settingOf(state.form, draft.value);
+
+  const end = effect(() => {
+    if (state.page) draft.value = {};
+  });
+  page.over.addEventListener("abort", () => {
+    end();
+    clearTimeout(timer);
+  });
+  page.on("change:status", () => page.sayStatus());
+  page.sayStatus();
+
+  async function ask(question) {
+    const answer = await page.ask(question);
+    if (answer.error) page.tell("refused", answer.error);
   }
-  function complain(answered) {
-    if (answered.error) tell({ kind: "refused", text: answered.error });
-  }
-  const isShown = (setting) => JSON.stringify(setting) === JSON.stringify(model.get("page").setting);
-  // What is shown is faint while the form says something else.
-  function fade() {
-    root.classList.toggle("dw-other", !isShown(form.read()));
-  }
+
   function chosen() {
-    fade();
     clearTimeout(timer);
     timer = setTimeout(() => {
-      const setting = form.read();
-      if (!isShown(setting) && !ended) ask(control, { ask: "setting", ...setting }, complain);
+      if (!isShown(setting()) && !page.ended.value) ask({ ask: "setting", ...setting() });
     }, STANDS_MS);
   }
-  function draw() {
-    const page = model.get("page");
-    if (!page?.body) return;
-    const picked = [...body.querySelectorAll(".dw-tab")].find((tab) => tab.querySelector(":checked"))?.textContent;
-    const held = body.contains(document.activeElement);
-    head.replaceChildren(parse(page.head));
-    body.replaceChildren(parse(page.body));
-    verdict.replaceChildren(parse(page.verdict));
-    form.show(model.get("form"));
-    fade();
-    const tab = [...body.querySelectorAll(".dw-tab")].find((each) => each.textContent === picked)?.querySelector("input");
-    if (tab) tab.checked = true;
-    if (held) body.querySelector(".dw-pick:checked")?.focus();
-    if (ended) end();
-  }
-  function end() {
-    ended = true;
-    for (const input of form.el.querySelectorAll("input,select")) input.disabled = true;
-    tell({ kind: "error", text: say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it.") });
-  }
-  const drawStatus = () => model.get("status")?.kind && tell(model.get("status"));
 
-  const listeners = { "change:page": draw, "change:status": drawStatus };
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  draw();
-  drawStatus();
-  watchKernel(model, control, end, signal);
-  const stop = () => {
-    clearTimeout(timer);
-    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
+  function click(event) {
+    const button = event.target.closest("[data-ask]");
+    if (!button || page.ended.value) return;
+    ask({ ask: "question", question: button.dataset.ask });
+    page.tell("busy", say("asking the kernel … (after the running cell)"));
+    setTimeout(() => cancel.current?.focus());
+  }
+
+  // The button goes when nothing runs, and the keyboard with it.
+  class Work extends Component {
+    getSnapshotBeforeUpdate() {
+      return document.activeElement === cancel.current;
+    }
+
+    componentDidUpdate(_, __, held) {
+      if (held && cancel.current.hidden) body.current.focus();
+    }
+
+    render({ isBusy }) {
+      const words = page.restarted;
+      return html`
+        <span class="dw-work">
+          ${words ? html`<span class="dw-status dw-status-error" role="status">${words}</span>` : html`<${Status} page=${page} />`}
+          <button ref=${cancel} class="dw-button" type="button" hidden=${!isBusy} onclick=${() => ask({ ask: "cancel" })}>${say("Cancel")}</button>
+        </span>
+      `;
+    }
+  }
+
+  return () => {
+    const { page: drawn, form } = state;
+    if (!drawn?.body) return "";
+    const isOver = page.ended.value;
+    const isBusy = page.isBusy.value;
+    const look = isShown(setting()) ? "dw dw-panel dw-plan" : "dw dw-panel dw-plan dw-other"; // faint while the form says something else
+    return html`
+      <form class=${look} aria-label=${say("plan")} ...${KEYS} onclick=${click} onsubmit=${(event) => event.preventDefault()}>
+        <${Markup} text=${drawn.head} />
+        <div class="dw-knob-row">
+          <${PlanForm} form=${form} draft=${draft} chosen=${chosen} isOver=${isOver} />
+          <${Work} isBusy=${isBusy && !isOver} />
+        </div>
+        <${Markup} text=${drawn.verdict} />
+        <${Body} ref=${body} text=${drawn.body} isHeld=${isBusy || isOver} />
+      </form>
+    `;
   };
-  signal?.addEventListener("abort", stop);
-  return stop;
 }
 
-export default { render: spoken(render) };
+export default widget(open);

@@ -1,19 +1,19 @@
 // A proposed layout, drawn beside the devices of the model as it is.
-import { Picture, wordList } from "../../../panel/static/devices.js";
-import { h } from "../../../panel/static/dom.js";
+import { html } from "../../../panel/static/base.js";
+import { Picture } from "../../../panel/static/devices.js";
+import { wordList } from "../../../panel/static/parts.js";
 import { SECTIONS } from "../../../panel/static/sections.js";
 import { say } from "../../../panel/static/words.js";
 
 SECTIONS.push({ name: "proposed", open: openProposed });
 
-function openProposed({ model, reveal }) {
-  const picture = new Picture("dw-proposed", { unfold: null, reveal });
-
+function openProposed(panel) {
   function beside() {
-    const { drawn, words } = model.get("proposed") ?? {};
-    picture.show(drawn ?? {});
-    return drawn ? h("div", null, h("h4", null, say("Where it would go")), picture.el, wordList(words)) : null;
+    const { drawn, words } = panel.state.proposed ?? {};
+    if (!drawn) return null;
+    const picture = html`<${Picture} className="dw-proposed" drawn=${drawn} reveal=${(target) => panel.reveal(target)} />`;
+    return html`<div><h4>${say("Where it would go")}</h4>${picture}${wordList(words)}</div>`;
   }
 
-  return { beside, close: () => picture.close() };
+  return { beside };
 }

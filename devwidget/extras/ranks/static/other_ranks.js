@@ -1,38 +1,36 @@
 // Below the devices of a model: all ranks of the job of which this process is one, once they were asked.
-import { ask, h } from "../../../panel/static/dom.js";
+import { signal } from "@preact/signals-core";
+import { Child, html } from "../../../panel/static/base.js";
 import { SECTIONS } from "../../../panel/static/sections.js";
 import { say } from "../../../panel/static/words.js";
 
 SECTIONS.push({ name: "ranks", open: openOthers });
 
-function openOthers({ model, control, host, signal, complain }) {
-  const below = h("section", { class: "dw-parallel dw-others", hidden: true });
+function openOthers(panel) {
+  const isAsking = signal(false);
 
-  function draw() {
-    const { offered, widget } = model.get("ranks") ?? {};
-    below.hidden = !(offered || widget);
-    if (below.hidden) return below.replaceChildren();
-    const button = h("button", { class: "dw-primary dw-ask-ranks", type: "button", onclick: () => askOthers(button) }, widget ? say("Ask all ranks again") : say("Show all ranks"));
-    below.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("The tensors above are those of this process, one rank of a job. You can query all ranks of the job.")), control ? button : "");
-    if (widget) showOthers(widget);
+  async function askOthers() {
+    isAsking.value = true;
+    const answer = await panel.ask({ ask: "ranks" });
+    isAsking.value = false;
+    panel.complain(answer);
   }
 
-  function askOthers(button) {
-    button.disabled = true;
-    ask(control, { ask: "ranks" }, (answer) => {
-      button.disabled = false;
-      complain(answer);
-    });
+  function below() {
+    const { offered, widget } = panel.state.ranks ?? {};
+    if (!offered && !widget) return "";
+    const isHeld = isAsking.value || panel.page.ended.value;
+    const words = widget ? say("Ask all ranks again") : say("Show all ranks");
+    const button = html`<button class="dw-primary dw-ask-ranks" type="button" disabled=${isHeld} onclick=${askOthers}>${words}</button>`;
+    return html`
+      <section class="dw-parallel dw-others">
+        <h4>${say("The other ranks")}</h4>
+        <p class="dw-soft">${say("The tensors above are those of this process, one rank of a job. You can query all ranks of the job.")}</p>
+        ${panel.control && button}
+        ${widget && html`<${Child} key=${widget} page=${panel.page} name=${widget} />`}
+      </section>
+    `;
   }
 
-  async function showOthers(widget) {
-    const inner = below.appendChild(h("div"));
-    await (await host.getWidget(widget)).render({ el: inner, signal });
-  }
-
-  function end() {
-    for (const button of below.querySelectorAll(".dw-ask-ranks")) button.disabled = true;
-  }
-
-  return { draw, below, end };
+  return { below };
 }

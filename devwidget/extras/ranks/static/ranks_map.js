@@ -1,5 +1,6 @@
 // The map: a cell for each rank where it stands in the mesh, coloured by state, by memory or by placement.
-import { h } from "../../../panel/static/dom.js";
+import { Component } from "preact";
+import { html, newId } from "../../../panel/static/base.js";
 import { inRow, say, word } from "../../../panel/static/words.js";
 
 export const SIGNS = { answered: "", hung: "·", busy: "…", stopped: "‖", stale: "~", dead: "×", raised: "⚡", terminated: "–", ended: "✓", unknown: "?" };
@@ -17,125 +18,156 @@ export const MEANINGS = {
 };
 const LOOKS = [word("state"), word("memory"), word("placement")];
 const EVEN = 0.02; // memory that differs by less is of one colour
-let maps = 0;
+const MOST_KINDS = 12; // of placements in the legend
+const MOST_NAMED = 3;
 
 export const letterOf = (column) => (column < 26 ? String.fromCharCode(65 + column) : `${column + 1}`);
+export const kindHue = (column) => `--dw-hue:${HUES.accelerators[column % HUES.accelerators.length]}`;
 
-export class RanksMap {
-  constructor(chosen) {
-    this.chosen = chosen; // called with the number of a rank
-    this.look = "state";
-    this.id = `dw-ranks-${maps++}`;
-    this.cells = [];
-    this.active = 0;
-    this.grid = h("div", { class: "dw-map-grid", role: "grid", tabindex: "0", "aria-label": say("ranks") });
-    this.grid.addEventListener("keydown", (event) => this.key(event));
-    this.grid.addEventListener("click", (event) => {
-      const cell = event.target instanceof Element ? event.target.closest("[data-rank]") : null;
-      if (cell instanceof HTMLElement) this.choose(Number(cell.dataset.rank));
-    });
-    this.looks = LOOKS.map((look) => h("button", { class: "dw-plain dw-look", type: "button", "aria-pressed": String(look === this.look), onclick: () => this.colour(look) }, say(look)));
-    this.key_ = h("div", { class: "dw-legend dw-map-key" });
-    this.el = h("div", { class: "dw-map-of-ranks" }, h("div", { class: "dw-looks" }, h("span", { class: "dw-soft" }, say("colour by")), this.looks), h("div", { class: "dw-scroll-x" }, this.grid), this.key_);
-  }
+// `kept` are the ranks that a filter left, null for all; `chosen` is a signal with the number of a rank.
+export class RanksMap extends Component {
+  id = newId("ranks");
+  state = { look: "state" };
 
-  show(content) {
-    this.content = content;
+  render({ content, kept }, { look }) {
     const { lanes } = content;
-    const across = Math.max(1, ...lanes.map((lane) => lane.length));
-    this.lanes = lanes;
-    this.across = across;
-    this.grid.style.setProperty("--dw-across", String(across));
-    this.grid.style.setProperty("--dw-longest-name", String(Math.max(...lanes.map((lane) => laneName(content, lane).length))));
-    this.grid.classList.toggle("dw-many", lanes.length > 16 || across > 32);
-    this.cells = [];
-    const rows = lanes.map((lane) => {
-      const cells = lane.map((number) => (this.cells[number] = h("span", { class: "dw-rank", role: "gridcell", id: `${this.id}-${number}`, "data-rank": number })));
-      const own = lane.filter((number) => content.named?.includes(number));
-      const said = own.length ? h("span", { class: "dw-lane-named", role: "gridcell" }, own.length > 3 ? say("{count} ranks", { count: own.length }) : own.map((number) => say("rank {number}", { number })).join(", ")) : "";
-      return h("div", { class: `dw-lane${own.length ? " dw-lane-odd" : ""}`, role: "row" }, h("span", { class: "dw-lane-name", role: "rowheader" }, laneName(content, lane)), cells, said);
-    });
+    const across = acrossOf(content);
+    const longest = Math.max(...lanes.map((lane) => laneName(content, lane).length));
+    const isLarge = lanes.length > 16 || across > 32;
     const [name, size] = acrossAxis(content, across);
-    const head = h("div", { class: "dw-lane dw-lane-head", "aria-hidden": "true" }, h("span", { class: "dw-lane-name" }), h("span", { class: "dw-across" }, `${name} 0 – ${size - 1} →`));
-    this.grid.replaceChildren(head, ...rows);
-    this.paint();
+    const paint = this.painter(content, look);
+    const lookButton = (each) => html`
+      <button class="dw-plain dw-look" type="button" aria-pressed=${each === look} onclick=${() => this.setState({ look: each })}>${say(each)}</button>
+    `;
+    return html`
+      <div class="dw-map-of-ranks">
+        <div class="dw-looks"><span class="dw-soft">${say("colour by")}</span>${LOOKS.map(lookButton)}</div>
+        <div class="dw-scroll-x">
+          <div
+            class=${isLarge ? "dw-map-grid dw-many" : "dw-map-grid"} role="grid" tabindex="0" aria-label=${say("ranks")}
+            aria-activedescendant=${`${this.id}-${this.props.chosen.value}`} style=${`--dw-across:${across};--dw-longest-name:${longest}`}
+            onkeydown=${(event) => this.key(event)} onclick=${(event) => this.click(event)}
+          >
+            <div class="dw-lane dw-lane-head" aria-hidden="true">
+              <span class="dw-lane-name" /><span class="dw-across">${`${name} 0 – ${size - 1} →`}</span>
+            </div>
+            ${lanes.map((lane) => this.lane(content, lane, kept, paint))}
+          </div>
+        </div>
+        <div class="dw-legend dw-map-key">${this.legend(content, look)}</div>
+      </div>
+    `;
   }
 
-  colour(look) {
-    this.look = look;
-    this.looks.forEach((button, at) => button.setAttribute("aria-pressed", String(LOOKS[at] === look)));
-    this.paint();
+  lane(content, lane, kept, paint) {
+    const named = lane.filter((number) => content.named?.includes(number));
+    const each = named.map((number) => say("rank {number}", { number })).join(", ");
+    const words = named.length > MOST_NAMED ? say("{count} ranks", { count: named.length }) : each;
+    return html`
+      <div class=${named.length ? "dw-lane dw-lane-odd" : "dw-lane"} role="row">
+        <span class="dw-lane-name" role="rowheader">${laneName(content, lane)}</span>
+        ${lane.map((number) => this.cell(content, number, kept, paint))}
+        ${named.length > 0 && html`<span class="dw-lane-named" role="gridcell">${words}</span>`}
+      </div>
+    `;
   }
 
-  // Ranks that a filter left out are faint.
-  filter(kept) {
-    this.kept = kept;
-    this.cells.forEach((cell, number) => cell.classList.toggle("dw-faint", Boolean(kept) && !kept.has(number)));
+  cell({ ranks, columns }, number, kept, paint) {
+    const rank = ranks[number];
+    const { look, style, sign } = paint(rank, number);
+    const alike = columns[rank.column]?.[0];
+    const step = rank.step !== undefined && say("step {step}", rank);
+    const label = inRow([say("rank {number}", { number }), say(rank.state), step, rank.memory, alike && say("same placement as {ranks}", { ranks: alike })]);
+    const isFaint = kept && !kept.has(number);
+    return html`
+      <span
+        class=${`dw-rank ${look}${isFaint ? " dw-faint" : ""}`} role="gridcell" id=${`${this.id}-${number}`} data-rank=${number} style=${style}
+        aria-label=${label} title=${label} aria-selected=${number === this.props.chosen.value || null}
+      >${sign}</span>
+    `;
   }
 
-  paint() {
-    const { ranks, columns } = this.content;
-    const sizes = ranks.map((rank) => rank.taken).filter((size) => size !== undefined);
-    const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
-    this.even = high - low < EVEN * high;
-    const share = (size) => (this.even ? 0.4 : (size - low) / (high - low));
-    this.cells.forEach((cell, number) => {
-      const rank = ranks[number];
-      const kind = this.look === "state" ? `dw-state-${rank.state}` : this.look === "memory" && rank.taken !== undefined ? "dw-heat" : this.look === "placement" && rank.column !== undefined ? "dw-kind-of" : "dw-unknown";
-      const dark = this.look === "memory" && rank.taken !== undefined && share(rank.taken) > 0.55;
-      const named = this.look === "state" && this.content.named?.includes(number);
-      cell.className = `dw-rank ${named ? "dw-named" : kind}${dark ? " dw-deep" : ""}`;
-      cell.style.cssText = this.look === "memory" ? `--dw-share:${Math.round(8 + 82 * share(rank.taken ?? low))}%` : this.look === "placement" && rank.column !== undefined ? `--dw-hue:${HUES.accelerators[rank.column % HUES.accelerators.length]}` : "";
-      cell.textContent = named && rank.state === "answered" ? "!" : SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
-      const label = inRow([say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("same placement as {ranks}", { ranks: columns[rank.column][0] })]);
-      cell.setAttribute("aria-label", label);
-      cell.title = label;
-    });
-    this.filter(this.kept);
-    this.select(this.active);
-    this.key_.replaceChildren(...this.legend());
+  // -> how a rank is drawn: its classes, its style and its sign.
+  painter({ ranks, named }, look) {
+    const share = shares(ranks);
+    return (rank, number) => {
+      const sign = SIGNS[rank.state];
+      const isNamed = named?.includes(number);
+      if (look === "memory") return memoryPaint(rank, share, sign);
+      if (look === "state") return { look: isNamed ? "dw-named" : `dw-state-${rank.state}`, style: "", sign: isNamed && rank.state === "answered" ? "!" : sign };
+      if (rank.column === undefined) return { look: "dw-unknown", style: "", sign };
+      return { look: "dw-kind-of", style: kindHue(rank.column), sign: sign || letterOf(rank.column) };
+    };
   }
 
-  legend() {
-    const { states, spans, columns } = this.content;
-    const item = (sample, text, title) => h("span", { title }, sample, text);
-    if (this.look === "state") return [...this.namedKey(item), ...states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${say(state)}`, say(MEANINGS[state])))];
-    if (this.look === "memory") {
-      const span = spans.find((each) => each.name === "allocated");
-      if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), say("{size} on each rank, within {percent} %", { size: span.median, percent: 100 * EVEN }))];
-      return span ? [item(h("i", { class: "dw-heat", style: "--dw-share:8%" }), say("{size}, rank {number}", { size: span.least[0], number: span.least[1] })), item(h("i", { class: "dw-heat", style: "--dw-share:90%" }), say("{size}, rank {number}", { size: span.most[0], number: span.most[1] }))] : [h("span", null, say("no rank reported its memory"))];
-    }
-    const some = columns.slice(0, 12).map(([words], at) => item(h("i", { class: "dw-kind-of", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), words));
-    return columns.length > 12 ? [...some, h("span", null, say("and {count} more", { count: columns.length - 12 }))] : some;
+  legend(content, look) {
+    if (look === "state") return stateLegend(content);
+    return look === "memory" ? memoryLegend(content) : placementLegend(content);
   }
 
-  namedKey(item) {
-    const { named } = this.content;
-    return named?.length ? [item(h("i", { class: "dw-named", "aria-hidden": "true" }, "!"), `${named.length} ${say("named in findings")}`, say("a finding says that it is missing, has ended, or blocks the others"))] : [];
-  }
-
-  select(number) {
-    this.cells[this.active]?.removeAttribute("aria-selected");
-    this.active = number;
-    this.cells[number]?.setAttribute("aria-selected", "true");
-    this.grid.setAttribute("aria-activedescendant", `${this.id}-${number}`);
-  }
-
-  choose(number) {
-    this.select(number);
-    this.chosen(number);
+  click(event) {
+    const cell = event.target.closest("[data-rank]");
+    if (cell) this.props.chosen.value = Number(cell.dataset.rank);
   }
 
   key(event) {
-    const lane = this.lanes.findIndex((numbers) => numbers.includes(this.active));
-    const at = this.lanes[lane]?.indexOf(this.active) ?? 0;
+    const { content, chosen } = this.props;
+    const { lanes } = content;
+    const lane = lanes.findIndex((numbers) => numbers.includes(chosen.value));
+    const at = lanes[lane]?.indexOf(chosen.value) ?? 0;
     const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -at], End: [0, Infinity] };
     const [down, right] = moves[event.key] ?? [];
     if (down === undefined) return;
-    const numbers = this.lanes[Math.min(Math.max(lane + down, 0), this.lanes.length - 1)];
-    this.choose(numbers[Math.min(Math.max(at + right, 0), numbers.length - 1)]);
+    const numbers = lanes[Math.min(Math.max(lane + down, 0), lanes.length - 1)];
+    chosen.value = numbers[Math.min(Math.max(at + right, 0), numbers.length - 1)];
     event.preventDefault();
   }
+}
+
+// How many ranks stand in the longest row.
+export const acrossOf = ({ lanes }) => Math.max(1, ...lanes.map((lane) => lane.length));
+
+// Where the memory of a rank lies between the least and the most; `isEven` where they hardly differ.
+function shares(ranks) {
+  const sizes = ranks.map((rank) => rank.taken).filter((size) => size !== undefined);
+  const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
+  const isEven = high - low < EVEN * high;
+  return { low, isEven, of: (size) => (isEven ? 0.4 : (size - low) / (high - low)) };
+}
+
+function memoryPaint(rank, share, sign) {
+  const at = share.of(rank.taken ?? share.low);
+  const style = `--dw-share:${Math.round(8 + 82 * at)}%`;
+  if (rank.taken === undefined) return { look: "dw-unknown", style, sign };
+  return { look: at > 0.55 ? "dw-heat dw-deep" : "dw-heat", style, sign };
+}
+
+const sample = (look, words, { style = "", sign = "", title = "" }) => html`
+  <span title=${title || null}><i class=${look} style=${style} aria-hidden="true">${sign}</i>${words}</span>
+`;
+
+function stateLegend({ states, named }) {
+  const title = say("a finding says that it is missing, has ended, or blocks the others");
+  return html`
+    ${named?.length > 0 && sample("dw-named", `${named.length} ${say("named in findings")}`, { sign: "!", title })}
+    ${states.map(([state, count]) => sample(`dw-state-${state}`, `${count} ${say(state)}`, { sign: SIGNS[state], title: say(MEANINGS[state]) }))}
+  `;
+}
+
+function memoryLegend({ ranks, spans }) {
+  const span = spans.find((each) => each.name === "allocated");
+  const heat = (share, words) => sample("dw-heat", words, { style: `--dw-share:${share}%` });
+  if (!span) return html`<span>${say("no rank reported its memory")}</span>`;
+  if (shares(ranks).isEven) return heat(41, say("{size} on each rank, within {percent} %", { size: span.median, percent: 100 * EVEN }));
+  return [[8, span.least], [90, span.most]].map(([share, [size, number]]) => heat(share, say("{size}, rank {number}", { size, number })));
+}
+
+function placementLegend({ columns }) {
+  const more = columns.length - MOST_KINDS;
+  return html`
+    ${columns.slice(0, MOST_KINDS).map(([words], at) => sample("dw-kind-of", words, { style: kindHue(at), sign: letterOf(at) }))}
+    ${more > 0 && html`<span>${say("and {count} more", { count: more })}</span>`}
+  `;
 }
 
 // Along what the ranks of a row differ: an axis of the mesh, their place on their machine, or their number.
@@ -148,7 +180,15 @@ function acrossAxis({ ranks, axes, lanes, lane_names }, across) {
 // What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.
 function laneName({ ranks, axes, lanes, lane_names }, lane) {
   const machine = lane_names?.[lanes.indexOf(lane)] ?? "";
-  if (axes.length < 2 || lanes.flat().length !== axes.reduce((product, [, size]) => product * size, 1)) return machine || (lanes.length > 1 ? (lane_names?.some(Boolean) ? `${lane[0]}–${lane[lane.length - 1]}` : String(lane[0])) : "");
-  const common = axes.flatMap(([name], at) => (lane.every((number) => ranks[number].at[at] === ranks[lane[0]].at[at]) && axes[at][1] > 1 ? [`${name} ${ranks[lane[0]].at[at]}`] : []));
+  const [first] = lane;
+  const size = axes.reduce((product, [, length]) => product * length, 1);
+  if (axes.length < 2 || lanes.flat().length !== size) return machine || numberName(lane, lanes, lane_names);
+  const isCommon = (at) => axes[at][1] > 1 && lane.every((number) => ranks[number].at[at] === ranks[first].at[at]);
+  const common = axes.map(([name], at) => (isCommon(at) ? `${name} ${ranks[first].at[at]}` : ""));
   return [machine, ...common].filter(Boolean).join(" · ");
+}
+
+function numberName(lane, lanes, names) {
+  if (lanes.length < 2) return "";
+  return names?.some(Boolean) ? `${lane[0]}–${lane[lane.length - 1]}` : String(lane[0]);
 }

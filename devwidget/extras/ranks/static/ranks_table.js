@@ -1,7 +1,8 @@
 // Tables of a job: ranks that did not answer, memory, and what each module holds on the ranks of each kind.
-import { h, prose } from "../../../panel/static/dom.js";
-import { letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
-import { table } from "../../../panel/static/tables.js";
+import { Component } from "preact";
+import { html } from "../../../panel/static/base.js";
+import { link, prose, table } from "../../../panel/static/parts.js";
+import { kindHue, letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
 import { say, sayCount } from "../../../panel/static/words.js";
 
 const MOST_ROWS = 1500;
@@ -9,7 +10,7 @@ const MOST_TROUBLED = 64;
 const MOST_RUNS = 12;
 
 export function stateTag(state) {
-  return h("span", { class: "dw-state-tag", title: say(MEANINGS[state]) }, h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), say(state));
+  return html`<span class="dw-state-tag" title=${say(MEANINGS[state])}><i class=${`dw-state-${state}`} aria-hidden="true">${SIGNS[state]}</i>${say(state)}</span>`;
 }
 
 // Ranks that are not simply there, those that are alike in one row, what findings name first; a click on a number shows the rank.
@@ -18,21 +19,26 @@ export function troubledTable({ ranks, named, alike }, kept, show) {
   const isNamed = (numbers) => numbers.some((number) => named?.includes(number));
   const ordered = [...groups.filter(isNamed), ...groups.filter((numbers) => !isNamed(numbers))];
   if (!ordered.length) return "";
-  const head = [[say("ranks")], [say("state")], [say("step"), "dw-number"], [say("last report"), "dw-number"], [say("why")]];
-  const rows = ordered.slice(0, MOST_TROUBLED).map((numbers) => {
-    const rank = ranks[numbers[0]];
-    return h(
-      "tr",
-      { class: "dw-troubled", "data-rank": numbers[0] },
-      h("td", { class: "dw-alike" }, runLinks(numbers, show)),
-      h("td", { class: "dw-nowrap" }, stateTag(rank.state)),
-      h("td", { class: "dw-number" }, rank.step ?? ""),
-      h("td", { class: "dw-number dw-nowrap" }, rank.age ? say("{time} ago", { time: rank.age }) : ""),
-      h("td", null, prose(rank.note ?? ""), rank.waits ? h("div", { class: "dw-soft" }, say("in {collective}", { collective: rank.waits })) : ""),
-    );
-  });
-  const more = ordered.slice(MOST_TROUBLED).reduce((sum, numbers) => sum + numbers.length, 0);
-  return [table(say("ranks that did not answer"), head, rows), more ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: more })) : ""];
+  const rankOf = ([first]) => ranks[first];
+  const columns = [
+    [say("ranks"), (numbers) => runLinks(numbers, show), "dw-alike"],
+    [say("state"), (numbers) => stateTag(rankOf(numbers).state), "dw-nowrap"],
+    [say("step"), (numbers) => rankOf(numbers).step, "dw-number"],
+    [say("last report"), (numbers) => ageWords(rankOf(numbers)), "dw-number dw-nowrap"],
+    [say("why"), (numbers) => whyCell(rankOf(numbers))],
+  ];
+  const shown = ordered.slice(0, MOST_TROUBLED);
+  const more = ordered.slice(MOST_TROUBLED).flat().length;
+  return html`
+    ${table(say("ranks that did not answer"), columns, shown, ([first]) => ({ class: "dw-troubled", "data-rank": first }))}
+    ${more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: more })}</p>`}
+  `;
+}
+
+const ageWords = ({ age }) => age && say("{time} ago", { time: age });
+
+function whyCell({ note, waits }) {
+  return html`${prose(note ?? "")}${waits && html`<div class="dw-soft">${say("in {collective}", { collective: waits })}</div>`}`;
 }
 
 // `0–7, 12`: a button for each run of numbers, which shows its first rank.
@@ -44,91 +50,114 @@ function runLinks(numbers, show) {
     if (last && last[1] === number - 1) last[1] = number;
     else runs.push([number, number]);
   }
-  const links = runs.slice(0, MOST_RUNS).map(([first, last]) => h("button", { class: "dw-link", type: "button", onclick: () => show(first) }, first === last ? first : `${first}–${last}`));
-  return [...links.flatMap((link, at) => (at ? [", ", link] : [link])), runs.length > MOST_RUNS ? h("span", { class: "dw-soft" }, ` ${say("of {count} ranks", { count: numbers.length })}`) : ""];
+  const run = (/** @type {number[]} */ [first, last], at) => html`${at > 0 && ", "}${link(first === last ? first : `${first}–${last}`, () => show(first))}`;
+  return html`
+    ${runs.slice(0, MOST_RUNS).map(run)}
+    ${runs.length > MOST_RUNS && html`<span class="dw-soft"> ${say("of {count} ranks", { count: numbers.length })}</span>`}
+  `;
 }
 
 // Least, usual and most of each quantity, and the rank that is far from all others.
 export function memoryTable({ spans }, show) {
   if (!spans.length) return "";
-  const rank = (number) => h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, say("rank {number}", { number }));
-  const cell = ([size, number]) => h("td", { class: "dw-number" }, size, " ", h("span", { class: "dw-soft" }, rank(number)));
-  const rows = spans.map((span) =>
-    h(
-      "tr",
-      { class: "dw-span" },
-      h("td", null, say(span.name)),
-      cell(span.least),
-      h("td", { class: "dw-number" }, span.median),
-      cell(span.most),
-      h("td", { class: "dw-spread-bar" }, bar(span.share)),
-      h("td", null, span.outlier === null ? "" : h("b", { class: "dw-outlier" }, say("outlier:"), " ", rank(span.outlier))),
-    ),
-  );
-  return table(say("memory of the ranks"), [[say("for each rank")], [say("min"), "dw-number"], [say("median"), "dw-number"], [say("max"), "dw-number"], [""], [""]], rows);
+  const rank = (number) => link(say("rank {number}", { number }), () => show(number));
+  const amount = ([size, number]) => html`${size} <span class="dw-soft">${rank(number)}</span>`;
+  const outlier = (number) => html`<b class="dw-outlier">${say("outlier:")} ${rank(number)}</b>`;
+  const columns = [
+    [say("for each rank"), (span) => say(span.name)],
+    [say("min"), (span) => amount(span.least), "dw-number"],
+    [say("median"), (span) => span.median, "dw-number"],
+    [say("max"), (span) => amount(span.most), "dw-number"],
+    ["", (span) => bar(span.share), "dw-spread-bar"],
+    ["", (span) => span.outlier !== null && outlier(span.outlier)],
+  ];
+  return table(say("memory of the ranks"), columns, spans, () => ({ class: "dw-span" }));
 }
+
+const across = (share) => `${(100 * share).toFixed(1)}%`;
 
 // From the least to the most, with a mark at the median; the axis begins at nothing.
 function bar([least, median, most]) {
-  const percent = (share) => `${(100 * share).toFixed(1)}%`;
-  return h("span", { class: "dw-range", "aria-hidden": "true" }, h("span", { style: `left:${percent(least)};width:max(2px, ${percent(most - least)})` }), h("i", { style: `left:${percent(median)}` }));
+  const span = `left:${across(least)};width:max(2px, ${across(most - least)})`;
+  return html`<span class="dw-range" aria-hidden="true"><span style=${span} /><i style=${`left:${across(median)}`} /></span>`;
 }
 
 // A row for each module, a column for each kind of ranks that the filter left.
-export class PlacementTable {
-  constructor() {
-    this.open = new Set();
-    this.el = h("div", { class: "dw-placements" });
+export class PlacementTable extends Component {
+  state = { open: new Set() };
+
+  render({ content, kept }) {
+    const { modules, columns, more } = content;
+    if (!modules.length) return html`<div class="dw-placements"><p class="dw-empty">${say("No rank reported its tensors. Press Ask again.")}</p></div>`;
+    const isLeft = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
+    const numbers = modules[0].held.map((_, at) => at);
+    const shown = numbers.filter((at) => isLeft(columns[at]));
+    const hidden = modules.length - MOST_ROWS;
+    const notes = [
+      hidden > 0 && sayCount("… and {count} more module", "… and {count} more modules", hidden),
+      more > 0 && sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more),
+      !shown.length && say("No rank in the filter reported its tensors. Clear the filter."),
+    ];
+    const label = say("placements");
+    return html`
+      <div class="dw-placements">
+        <div class="dw-scroll-x dw-scroll-y dw-tall" role="region" tabindex="0" aria-label=${label}>
+          <table class="dw-table dw-placement" aria-label=${label}>
+            <thead><tr><th scope="col">${say("module")}</th>${shown.map((at) => kindHead(at, columns[at]))}</tr></thead>
+            <tbody>${modules.slice(0, MOST_ROWS).map((module) => this.rows(module, shown))}</tbody>
+          </table>
+        </div>
+        ${notes.filter(Boolean).map((text) => html`<p class="dw-soft">${text}</p>`)}
+      </div>
+    `;
   }
 
-  show(content, kept) {
-    const { modules, columns, holdings, more } = content;
-    const meant = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
-    const shown = columns.slice(0, modules[0]?.held.length ?? 0).flatMap((column, at) => (meant(column) ? [at] : []));
-    if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, say("No rank reported its tensors. Press Ask again.")));
-    const head = h("tr", null, h("th", { scope: "col" }, say("module")), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
-    const rows = modules.slice(0, MOST_ROWS).map((module) => this.row(content, module, shown));
-    const notes = [modules.length > MOST_ROWS ? sayCount("… and {count} more module", "… and {count} more modules", modules.length - MOST_ROWS) : "", more ? sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more) : "", shown.length ? "" : say("No rank in the filter reported its tensors. Clear the filter.")];
-    this.el.replaceChildren(
-      h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": say("placements") }, h("table", { class: "dw-table dw-placement", "aria-label": say("placements") }, h("thead", null, head), h("tbody", null, rows))),
-      ...notes.filter(Boolean).map((text) => h("p", { class: "dw-soft" }, text)),
-    );
-    this.holdings = holdings;
+  turn(path) {
+    const { open } = this.state;
+    if (!open.delete(path)) open.add(path);
+    this.setState({});
   }
 
-  row(content, module, shown) {
+  rows(module, shown) {
+    const { holdings } = this.props.content;
     const { name, path, kind, wrapper, depth, times, held } = module;
+    const isOpen = this.state.open.has(path);
     const places = shown.map((at) => held[at]);
-    const differs = new Set(places).size > 1;
-    const hasTensors = places.some((place) => place >= 0 && content.holdings[place][2].length);
-    const detail = h("tr", { class: "dw-held", hidden: !this.open.has(path) });
-    const toggle = () => {
-      const open = detail.hidden;
-      detail.hidden = !open;
-      if (open) this.open.add(path);
-      else this.open.delete(path);
-      button.setAttribute("aria-expanded", String(open));
-      if (open && !detail.childElementCount) fill();
-    };
-    const fill = () => detail.append(h("td", null), ...places.map((place) => h("td", null, place < 0 ? "" : tensors(content.holdings[place][2]))));
-    const button = h("button", { class: "dw-twist", type: "button", "aria-expanded": String(this.open.has(path)), "aria-label": say("tensors of {path}", { path: path || say("the model itself") }), onclick: toggle }, "");
-    if (this.open.has(path)) fill();
-    const row = h(
-      "tr",
-      { class: `dw-module-row${differs ? " dw-differs" : ""}`, "data-path": path },
-      h("th", { scope: "row", title: path, style: `--dw-depth:${depth}` }, hasTensors ? button : h("span", { class: "dw-twist" }), name || say("the model itself"), h("span", { class: "dw-soft" }, ` ${kind}`), times > 1 ? h("span", { class: "dw-tag" }, say("{count} identical", { count: times })) : "", wrapper ? h("span", { class: "dw-tag" }, wrapper) : ""),
-      places.map((place) => holding(place, content.holdings)),
-    );
-    return [row, detail];
+    const hasTensors = places.some((place) => place >= 0 && holdings[place][2].length);
+    const look = new Set(places).size > 1 ? "dw-module-row dw-differs" : "dw-module-row";
+    const label = say("tensors of {path}", { path: path || say("the model itself") });
+    const button = html`<button class="dw-twist" type="button" aria-expanded=${isOpen} aria-label=${label} onclick=${() => this.turn(path)} />`;
+    return html`
+      <tr class=${look} data-path=${path}>
+        <th scope="row" title=${path} style=${`--dw-depth:${depth}`}>
+          ${hasTensors ? button : html`<span class="dw-twist" />`}${name || say("the model itself")}<span class="dw-soft"> ${kind}</span>
+          ${times > 1 && html`<span class="dw-tag">${say("{count} identical", { count: times })}</span>`}
+          ${wrapper && html`<span class="dw-tag">${wrapper}</span>`}
+        </th>
+        ${places.map((place) => holding(place, holdings))}
+      </tr>
+      ${isOpen && html`<tr class="dw-held"><td />${places.map((place) => html`<td>${place >= 0 && tensorList(holdings[place][2])}</td>`)}</tr>`}
+    `;
   }
+}
+
+function kindHead(at, [ranks, size]) {
+  return html`
+    <th scope="col" class="dw-column"><span class="dw-kind-mark" style=${kindHue(at)}>${letterOf(at)}</span> ${ranks}<div class="dw-soft">${size}</div></th>
+  `;
 }
 
 function holding(place, holdings) {
-  if (place < 0) return h("td", { class: "dw-soft" }, say("missing"));
-  const [words, size, , empty] = holdings[place];
-  return h("td", { class: empty ? "dw-nothing" : null }, h("span", null, words), size ? h("div", { class: "dw-soft dw-nowrap" }, size, empty ? h("b", null, ` – ${say("nothing here")}`) : "") : "");
+  if (place < 0) return html`<td class="dw-soft">${say("missing")}</td>`;
+  const [words, size, , isEmpty] = holdings[place];
+  const nothing = isEmpty && html`<b> – ${say("nothing here")}</b>`;
+  return html`<td class=${isEmpty ? "dw-nothing" : null}><span>${words}</span>${size && html`<div class="dw-soft dw-nowrap">${size}${nothing}</div>`}</td>`;
 }
 
-function tensors(list) {
-  return h("ul", { class: "dw-tensors" }, list.map(([name, type, placed, note]) => h("li", null, h("code", null, name), " ", h("span", { class: "dw-mono" }, type), h("span", { class: "dw-soft" }, ` ${[placed, note].filter(Boolean).join(" · ")}`))));
+function tensorList(list) {
+  const about = (placed, note) => [placed, note].filter(Boolean).join(" · ");
+  const line = ([name, type, placed, note]) => html`
+    <li><code>${name}</code> <span class="dw-mono">${type}</span><span class="dw-soft"> ${about(placed, note)}</span></li>
+  `;
+  return html`<ul class="dw-tensors">${list.map(line)}</ul>`;
 }

@@ -1,135 +1,142 @@
 // The panel of a job: all ranks as a map, what is wrong, who does not answer, memory, and what each module holds where.
-import { ask, h, keepKeys, prose, watchKernel } from "../../../panel/static/dom.js";
-import { findingsView } from "../../../panel/static/findings.js";
+import { computed, effect, signal } from "@preact/signals-core";
+import { html, KEYS, widget } from "../../../panel/static/base.js";
+import { Findings } from "../../../panel/static/findings.js";
+import { prose, Status } from "../../../panel/static/parts.js";
 import { filterRanks } from "./ranks_filter.js";
 import { heldView } from "./ranks_held.js";
-import { RanksMap } from "./ranks_map.js";
+import { acrossOf, RanksMap } from "./ranks_map.js";
 import { stepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
-import { inRow, say, spoken } from "../../../panel/static/words.js";
+import { inRow, say } from "../../../panel/static/words.js";
 
-async function render({ model, el, host, signal }) {
-  const control = model.get("control") ? await host.getModel(model.get("control")) : null;
-  const title = h("div", { class: "dw-headline" });
-  const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
-  const again = h("button", { class: "dw-primary", type: "button", onclick: askAgain }, say("Ask again"));
-  const input = h("input", { class: "dw-input dw-rank-filter", type: "search", spellcheck: "false", autocomplete: "off", "aria-label": say("filter ranks"), oninput: filter });
-  const said = h("span", { class: "dw-soft", role: "status" });
-  const chips = h("span", { class: "dw-chips" });
-  const detail = h("div", { class: "dw-rank-detail", role: "region", tabindex: "0", "aria-label": say("selected rank") });
-  const map = new RanksMap(show);
-  const placements = new PlacementTable();
-  const [findings, held, troubled, step, memory] = [h("div"), h("div"), h("div"), h("section", { class: "dw-step" }), h("div")];
-  const place = h("div", { class: "dw-rank-map" }, map.el, detail);
-  let content;
+// The rank that is shown first: one that a finding names, one that is not simply there, one that is far from all others.
+function firstOf({ named, ranks, spans }) {
+  const odd = ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
+  if (named?.length) return named[0];
+  if (odd >= 0) return odd;
+  return spans.find((span) => span.outlier !== null)?.outlier ?? 0;
+}
+
+function open(page) {
+  const { state } = page;
+  const content = computed(() => (state.content?.ranks ? state.content : null));
+  const text = signal(""); // of the filter
+  const chosen = signal(0); // the number of a rank
+  const traced = computed(() => content.value && { ...content.value, not_restored: [], failure: null });
   /** @type {Set<number> | null} */
-  let kept = null;
-  const root = h(
-    "div",
-    { class: "dw dw-panel dw-ranks" },
-    h("div", { class: "dw-top" }, title, model.get("live") && control ? again : ""),
-    status,
-    h("div", { class: "dw-rank-tools" }, input, chips, said),
-    held,
-    findings,
-    place,
-    troubled,
-    step,
-    h("h4", null, say("Memory")),
-    memory,
-    h("h4", null, say("Tensors of each module")),
-    placements.el,
-  );
-  keepKeys(root);
-  el.append(root);
+  let left = null; // what the last filter without a mistake left
+  const filtered = computed(() => filterBy(content.value, text.value));
 
-  function tell(kind, text) {
-    status.className = `dw-status dw-status-${kind}`;
-    status.replaceChildren(kind === "busy" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
-    again.disabled = kind === "busy";
-  }
-  function askAgain() {
-    tell("busy", say("asking the ranks …"));
-    ask(control, { ask: "ranks" }, (answer) => tell(answer.error ? "error" : "done", answer.error ?? ""));
-  }
-  function draw() {
-    content = model.get("content");
-    if (!content?.ranks) return;
-    const [first, ...rest] = content.title.split(" · ");
-    if (content.asked) rest.push(say("asked {time}", { time: content.asked }));
-    title.replaceChildren(h("strong", { class: "dw-title" }, first), h("span", { class: "dw-soft" }, ` ${rest.join(" · ")}`));
-    const [name] = content.axes[0] ?? ["rank"];
-    input.placeholder = content.axes.length > 1 ? `${name}=(1,3), ${content.axes[1][0]}=2:8` : `${name}=2:8`;
-    chips.replaceChildren(...content.states.filter(([state]) => state !== "answered").map(([state, count]) => h("button", { class: "dw-tag", type: "button", title: say("show only ranks in state {state}", { state: say(state) }), onclick: () => turn(`state=${state}`) }, stateTag(state), ` ${count}`)));
-    const { checked, not_checked } = content;
-    const all = findingsView({ summary: true, findings: content.findings, checked, not_checked, not_restored: [], failure: null }, () => undefined, () => "");
-    findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
-    held.replaceChildren(...heldView(content, show));
-    map.show(content);
-    step.replaceChildren(...stepView(content));
-    place.style.setProperty("--dw-across", String(map.across));
-    const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
-    filter();
-    const named = content.named?.[0];
-    show(named !== undefined ? named : odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
-  }
-  function turn(text) {
-    input.value = input.value === text ? "" : text;
-    filter();
-  }
-  function filter() {
-    if (!content) return;
+  const end = effect(() => {
+    if (content.value) chosen.value = firstOf(content.value);
+  });
+  page.over.addEventListener("abort", end);
+  page.on("change:status", () => page.sayStatus());
+  page.sayStatus();
+  if (page.control) page.ask({ ask: "hello" });
+
+  function filterBy(shown, words) {
     try {
-      kept = filterRanks(content.ranks, content.axes, input.value);
-      said.textContent = kept ? say("{count} of {all} ranks", { count: kept.size, all: content.ranks.length }) : "";
-      input.removeAttribute("aria-invalid");
+      left = filterRanks(shown.ranks, shown.axes, words);
+      return { kept: left, said: left ? say("{count} of {all} ranks", { count: left.size, all: shown.ranks.length }) : "" };
     } catch (error) {
-      said.replaceChildren(...prose(error.message));
-      input.setAttribute("aria-invalid", "true");
-      return;
+      return { kept: left, said: prose(error.message), isWrong: true };
     }
-    map.filter(kept);
-    troubled.replaceChildren(...[troubledTable(content, kept, show)].flat().filter(Boolean));
-    memory.replaceChildren(...[memoryTable(content, show)].filter(Boolean));
-    placements.show(content, kept);
   }
-  function show(number) {
-    const rank = content.ranks[number];
-    map.select(number);
-    const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
+
+  async function askAgain() {
+    page.tell("busy", say("asking the ranks …"));
+    const answer = await page.ask({ ask: "ranks" });
+    page.tell(answer.error ? "error" : "done", answer.error ?? "");
+  }
+
+  const show = (number) => (chosen.value = number);
+
+  function Top() {
+    const [first, ...rest] = content.value.title.split(" · ");
+    const { asked } = content.value;
+    if (asked) rest.push(say("asked {time}", { time: asked }));
+    const isHeld = page.isBusy.value || page.ended.value;
+    return html`
+      <div class="dw-top">
+        <div class="dw-headline"><strong class="dw-title">${first}</strong><span class="dw-soft"> ${rest.join(" · ")}</span></div>
+        ${state.live && page.control && html`<button class="dw-primary" type="button" disabled=${isHeld} onclick=${askAgain}>${say("Ask again")}</button>`}
+      </div>
+      ${page.ended.value ? html`<div class="dw-status dw-status-error" role="status" aria-live="polite">${page.restarted}</div>` : html`<${Status} page=${page} />`}
+    `;
+  }
+
+  function Tools() {
+    const { axes, states } = content.value;
+    const { said, isWrong } = filtered.value;
+    const [name] = axes[0] ?? ["rank"];
+    const hint = axes.length > 1 ? `${name}=(1,3), ${axes[1][0]}=2:8` : `${name}=2:8`;
+    const chip = ([which, count]) => {
+      const words = `state=${which}`;
+      const turn = () => (text.value = text.value === words ? "" : words);
+      return html`<button class="dw-tag" type="button" title=${say("show only ranks in state {state}", { state: say(which) })} onclick=${turn}>${stateTag(which)} ${count}</button>`;
+    };
+    return html`
+      <div class="dw-rank-tools">
+        <input
+          class="dw-input dw-rank-filter" type="search" spellcheck=${false} autocomplete="off" aria-label=${say("filter ranks")} placeholder=${hint}
+          aria-invalid=${isWrong ? "true" : null} value=${text.value} oninput=${(event) => (text.value = event.target.value)}
+        />
+        <span class="dw-chips">${states.filter(([which]) => which !== "answered").map(chip)}</span>
+        <span class="dw-soft" role="status">${said}</span>
+      </div>
+    `;
+  }
+
+  function Detail() {
+    const number = chosen.value;
+    const { ranks, axes, columns, stacks } = content.value;
+    const rank = ranks[number];
+    const at = axes.length > 1 ? axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
+    const column = columns[rank.column];
     const facts = [
       [say("where"), inRow([rank.where, rank.device])],
-      [say("step"), inRow([rank.step !== undefined ? String(rank.step) : "", rank.age ? say("reported {time} ago", { time: rank.age }) : ""])],
+      [say("step"), inRow([rank.step?.toString(), rank.age && say("reported {time} ago", { time: rank.age })])],
       [say("memory"), rank.memory],
-      [say("holds"), rank.column === undefined ? "" : say("{size}, same as {ranks}", { size: content.columns[rank.column][1], ranks: content.columns[rank.column][0] })],
+      [say("holds"), column && say("{size}, same as {ranks}", { size: column[1], ranks: column[0] })],
       [say("why"), rank.note],
       [say("waits in"), rank.waits],
     ];
-    detail.replaceChildren(
-      h("div", { class: "dw-rank-title" }, h("b", null, say("rank {number}", { number })), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
-      h("dl", null, facts.filter(([, text]) => text).map(([name, text]) => [h("dt", null, name), h("dd", null, prose(text))])),
-      rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
-    );
-  }
-  function drawStatus() {
-    const { kind, text } = model.get("status") ?? {};
-    if (kind) tell(kind, text);
+    const lines = rank.stack === undefined ? [] : stacks[rank.stack];
+    return html`
+      <div class="dw-rank-detail" role="region" tabindex="0" aria-label=${say("selected rank")}>
+        <div class="dw-rank-title"><b>${say("rank {number}", { number })}</b>${at ? html`<span class="dw-soft"> ${at} </span>` : " "}${stateTag(rank.state)}</div>
+        <dl>${facts.filter(([, words]) => words).map(([name, words]) => html`<dt>${name}</dt><dd>${prose(words)}</dd>`)}</dl>
+        ${lines.length > 0 && html`<ol class="dw-stack" aria-label=${say("stack, innermost line last")}>${lines.map(stackLine)}</ol>`}
+      </div>
+    `;
   }
 
-  const listeners = { "change:content": draw, "change:status": drawStatus };
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  draw();
-  drawStatus();
-  watchKernel(model, control, () => {
-    tell("error", say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it."));
-    again.disabled = true;
-  }, signal);
-  if (control) ask(control, { ask: "hello" });
-  const stop = () => {
-    for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
-  };
-  signal?.addEventListener("abort", stop);
-  return stop;
+  function Ranks() {
+    const { kept } = filtered.value;
+    const { held, findings, checked, step } = content.value;
+    return html`
+      ${held?.map((each) => heldView(each, show))}
+      ${(findings.length > 0 || checked.length > 0) && html`<${Findings} traced=${traced.value} reveal=${() => undefined} />`}
+      <div class="dw-rank-map" style=${`--dw-across:${acrossOf(content.value)}`}>
+        <${RanksMap} content=${content.value} kept=${kept} chosen=${chosen} />
+        <${Detail} />
+      </div>
+      ${troubledTable(content.value, kept, show)}
+      <section class="dw-step">${step && stepView(step)}</section>
+      <h4>${say("Memory")}</h4>
+      ${memoryTable(content.value, show)}
+      <h4>${say("Tensors of each module")}</h4>
+      <${PlacementTable} content=${content.value} kept=${kept} />
+    `;
+  }
+
+  return () => html`<div class="dw dw-panel dw-ranks" ...${KEYS}>${content.value && html`<${Top} /><${Tools} /><${Ranks} />`}</div>`;
 }
 
-export default { render: spoken(render) };
+function stackLine([place, code]) {
+  return html`<li><span class="dw-soft">${place}</span> <code>${code}</code></li>`;
+}
+
+export default widget(open);

@@ -1,64 +1,68 @@
 // The Watch tab: a whole run, what was found in it, and the steps that were recorded, each of which can be opened.
-import { ask, h, prose } from "../../../panel/static/dom.js";
-import { findingsView } from "../../../panel/static/findings.js";
+import { html } from "../../../panel/static/base.js";
+import { Findings } from "../../../panel/static/findings.js";
+import { prose, table } from "../../../panel/static/parts.js";
 import { SECTIONS } from "../../../panel/static/sections.js";
-import { table } from "../../../panel/static/tables.js";
 import { say, word } from "../../../panel/static/words.js";
 
 SECTIONS.push({ name: "watched", tab: word("Watch"), open: openWatch });
 
-function openWatch({ model, live, control, tabs, figure, reveal, revealMark, complain }) {
-  const steps = figure("dw-watch", revealStep);
-
-  function draw() {
-    const last = model.get("watched") ?? {};
-    const sampled = live?.get("watched"); // while a cell runs
+function openWatch(panel) {
+  function page() {
+    const last = panel.state.watched ?? {};
+    const sampled = panel.live.watched; // while a cell runs
     const watched = sampled?.summary && sampled.over === last.drawn ? sampled : last;
-    tabs.offer("Watch", Boolean(watched.summary));
-    if (!watched.summary) return;
-    tabs.count("Watch", watched.findings.length, watched.findings[0]?.severity);
-    tabs.page("Watch").replaceChildren(...watchSection(watched, steps.el, reveal, control && openRecorded));
-    steps.show(watched.figure);
+    if (!watched.summary) return null;
+    const { findings } = watched;
+    return { content: watchPage(watched, panel), count: findings.length, severity: findings[0]?.severity };
   }
 
-  // A step that was recorded, as if it had been traced here; the answer comes after what is drawn.
-  function openRecorded(step) {
-    ask(control, { ask: "recorded", step }, (answer) => (answer.error ? complain(answer) : tabs.open("Trace")));
-  }
-
-  // A mark of the figure leads to its recorded step, null where none was.
-  function revealStep(facts) {
-    const step = Array.isArray(facts) ? facts[2]?.recorded : undefined;
-    if (step === undefined) revealMark(facts);
-    else if (control && step !== null) openRecorded(step);
-  }
-
-  return { draw };
+  return { page };
 }
 
-// `open(step)` opens a recorded step; a saved page has no kernel, so it has no `open`.
-function watchSection({ summary, error, findings, not_checked, recorded }, figure, reveal, open) {
-  const run = { summary, findings, checked: [], not_checked, not_restored: [], failure: null };
-  return [
-    h("p", { class: "dw-watch-summary" }, h("strong", null, summary)),
-    error ? h("p", { class: "dw-ended" }, error) : "",
-    figure,
-    ...(findings.length ? findingsView(run, reveal, () => "") : not_checked.map((note) => h("p", { class: "dw-soft" }, ...prose(note)))),
-    recorded.length ? recordedTable(recorded, open) : "",
-  ];
+// A saved page has no kernel, and opens no recorded step.
+function watchPage(watched, panel) {
+  const { summary, error, findings, not_checked, recorded, figure } = watched;
+  const open = panel.control && ((step) => openRecorded(step, panel));
+  return html`
+    <p class="dw-watch-summary"><strong>${summary}</strong></p>
+    ${error && html`<p class="dw-ended">${error}</p>`}
+    ${panel.figure("watch", figure, (facts) => revealStep(facts, open, panel))}
+    ${findings.length ? html`<${Findings} traced=${asTrace(watched)} reveal=${(target) => panel.reveal(target)} />` : not_checked.map((note) => html`<p class="dw-soft">${prose(note)}</p>`)}
+    ${recorded.length > 0 && recordedTable(recorded, open)}
+  `;
+}
+
+const traces = new WeakMap();
+
+// A run as the findings of a trace are shown; of one run it is the same.
+function asTrace(watched) {
+  const { summary, findings, not_checked } = watched;
+  if (!traces.has(watched)) traces.set(watched, { summary, findings, checked: [], not_checked, not_restored: [], failure: null });
+  return traces.get(watched);
+}
+
+// A step that was recorded, as if it had been traced here; the answer comes after what is drawn.
+async function openRecorded(step, panel) {
+  const answer = await panel.ask({ ask: "recorded", step });
+  if (answer.error) panel.complain(answer);
+  else panel.tab.value = "Trace";
+}
+
+// A mark of the figure leads to its recorded step, null where none was.
+function revealStep(facts, open, panel) {
+  const step = Array.isArray(facts) ? facts[2]?.recorded : undefined;
+  if (step === undefined) panel.revealMark(facts);
+  else if (open && step !== null) open(step);
 }
 
 function recordedTable(recorded, open) {
-  const head = [[say("step"), "dw-number"], [say("recorded because")], [say("findings")], [""]];
-  const rows = recorded.map(({ step, reason, found }) =>
-    h(
-      "tr",
-      { class: "dw-recorded", "data-step": step },
-      h("td", { class: "dw-number" }, step.toLocaleString("en")),
-      h("td", null, reason),
-      h("td", null, found),
-      h("td", null, open ? h("button", { class: "dw-plain", type: "button", "aria-label": say("open step {step}", { step }), onclick: () => open(step) }, say("open")) : ""),
-    ),
-  );
-  return table(say("recorded steps"), head, rows);
+  const button = (step) => html`<button class="dw-plain" type="button" aria-label=${say("open step {step}", { step })} onclick=${() => open(step)}>${say("open")}</button>`;
+  const columns = [
+    [say("step"), ({ step }) => step.toLocaleString("en"), "dw-number"],
+    [say("recorded because"), ({ reason }) => reason],
+    [say("findings"), ({ found }) => found],
+    ["", ({ step }) => open && button(step)],
+  ];
+  return table(say("recorded steps"), columns, recorded, ({ step }) => ({ class: "dw-recorded", "data-step": step }));
 }

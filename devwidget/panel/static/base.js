@@ -1,0 +1,176 @@
+// What all widgets share: the traits of Python as signals, questions to Python, the end of its kernel, keys, words.
+import htm from "htm";
+import { Component, createRef, h, render } from "preact";
+import { computed, signal } from "@preact/signals-core";
+import { learn, say } from "./words.js";
+
+export const html = htm.bind(h);
+
+// The traits of a model, each a signal from when it is first read until the page is gone.
+/** @returns {any} */
+function traitsOf(model, over) {
+  const signals = {};
+  const follow = (name) => {
+    const trait = signal(model.get(name));
+    listenTo(model, `change:${name}`, () => (trait.value = model.get(name)), over);
+    return trait;
+  };
+  return new Proxy(signals, { get: (_, name) => (signals[name] ??= follow(name)).value });
+}
+
+function listenTo(model, event, listener, over) {
+  model.on(event, listener);
+  over.addEventListener("abort", () => model.off(event, listener));
+}
+
+const IDS = Symbol.for("devwidget.ids");
+
+// An id that nothing else of this page has: each widget loads these modules for itself.
+export function newId(name) {
+  globalThis[IDS] = (globalThis[IDS] ?? 0) + 1;
+  return `dw-${name}-${globalThis[IDS]}`;
+}
+
+// One view of a widget, until `over` is aborted.
+export class Page {
+  constructor(model, host, over) {
+    this.model = model;
+    this.host = host;
+    this.over = over;
+    this.state = traitsOf(model, over); // a component that reads a trait is drawn again when it changes
+    this.control = null; // the model that takes questions; a saved page has none
+    this.ended = signal(false); // whether the kernel is gone
+    this.status = signal({}); // { kind, text }: what Python says, or what the page says of its questions
+    this.isBusy = computed(() => ["busy", "queued"].includes(this.status.value.kind));
+    /** @type {Promise<any>[]} */
+    this.inner = []; // what widgets inside this one still draw
+    this.drawn = () => {}; // called once they have
+  }
+
+  async open() {
+    const name = this.model.get("control");
+    this.control = name ? await this.host.getModel(name) : null;
+    this.ended.value = Boolean(this.control?.get("ended")); // by another view
+    this.on("comm_live_update", () => this.lookForKernel());
+  }
+
+  // What is said after a restart; "" before it.
+  get restarted() {
+    return this.ended.value ? say("The kernel was restarted. The panel shows the last state; re-run the cell to reconnect it.") : "";
+  }
+
+  tell(kind, text) {
+    this.status.value = { kind, text };
+  }
+
+  sayStatus() {
+    this.status.value = this.model.get("status") ?? {};
+  }
+
+  complain(answer) {
+    if (answer.error) this.tell("error", answer.error);
+  }
+
+  traitsOf(model) {
+    return traitsOf(model, this.over);
+  }
+
+  on(event, listener, model = this.model) {
+    listenTo(model, event, listener, this.over);
+  }
+
+  // -> Promise of the answer; of one with `error` after a restart.
+  ask(question) {
+    if (this.ended.value) return Promise.resolve({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
+    const id = `${Date.now()}-${newId("question")}`;
+    return new Promise((answered) => {
+      const listen = (message) => {
+        if (message?.to !== id) return;
+        this.control.off("msg:custom", listen);
+        answered(message);
+      };
+      this.on("msg:custom", listen, this.control);
+      this.control.send({ ...question, id });
+    });
+  }
+
+  // Jupyter fires an event when the kernel's side of a panel is gone, though no specification has it.
+  async lookForKernel() {
+    const control = this.model.widget_manager?.get_model(this.model.get("control").replace("anywidget:", ""));
+    const self = await Promise.resolve(control).catch(() => "closed"); // from Python: there is nothing left to tell
+    if (self === "closed" || self?.comm_live) return;
+    this.control?.set("ended", true);
+    this.ended.value = true;
+  }
+}
+
+// JupyterLab's command mode listens for plain keys above us: `x` in a focused table would cut the user's cell.
+function keepKey(event) {
+  const isLeaving = event.key === "Tab" || event.key === "Escape" || (event.shiftKey && event.key === "Enter");
+  if (!event.ctrlKey && !event.metaKey && !event.altKey && !isLeaving) event.stopPropagation();
+}
+
+// What the outermost element of each widget has.
+export const KEYS = { "data-lm-suppress-shortcuts": "true", onkeydown: keepKey };
+
+// A widget as Jupyter asks for it. `open(page)` makes its state and returns its component; new words draw all of it anew.
+export function widget(open) {
+  async function show({ model, el, host, signal: outer }) {
+    const end = new AbortController();
+    const page = new Page(model, host, end.signal);
+    outer?.addEventListener("abort", () => end.abort());
+    end.signal.addEventListener("abort", () => render(null, el));
+    learn(model.get("words"));
+    await page.open();
+    const View = await open(page);
+    if (end.signal.aborted) return undefined;
+    const draw = () => {
+      learn(model.get("words"));
+      render(null, el);
+      render(html`<${View} />`, el);
+    };
+    draw();
+    page.on("change:words", draw);
+    await Promise.all(page.inner);
+    page.drawn();
+    return () => end.abort();
+  }
+  return { render: show };
+}
+
+// A component that others call by its `ref`, which preact hands on as a property.
+export class Callable extends Component {
+  constructor(props) {
+    super(props);
+    if (props.ref) props.ref.current = this;
+  }
+}
+
+// A widget inside another one.
+export class Child extends Component {
+  place = createRef();
+  over = new AbortController();
+
+  shouldComponentUpdate() {
+    return false;
+  }
+
+  componentDidMount() {
+    this.props.page.inner.push(this.draw());
+  }
+
+  async draw() {
+    const { page, name } = this.props;
+    const over = this.over.signal;
+    const inner = await page.host.getWidget(name);
+    if (!over.aborted) await inner.render({ el: this.place.current, signal: over });
+  }
+
+  componentWillUnmount() {
+    this.over.abort();
+  }
+
+  render() {
+    return html`<div ref=${this.place} />`;
+  }
+}
