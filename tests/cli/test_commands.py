@@ -80,12 +80,12 @@ def test_check_fails_with_the_report_and_keeps_the_trace(capsys: pytest.CaptureF
 
 @pytest.mark.skipif("formats" not in extras(), reason="an extra is not here")
 def test_the_report_is_written_for_other_programs(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
-    files = [f"--{form}={form}.json" for form in ("save", "json", "brief", "sarif")]
+    files = [f"--{form}={form}.json" for form in ("save", "json", "brief", "sarif", "perfetto")]
     assert told(capsys, "check", "--gpus", "1", *files, "outside_step.py:step")[0] == 1
     assert json.loads((tmp_path / "brief.json").read_text())["findings"][0]["birth"] == "outside_step.py:9"
     (result,) = json.loads((tmp_path / "sarif.json").read_text())["runs"][0]["results"]
     assert result["fixes"][0]["description"]["text"].endswith("(verified)")
-    for form in ("json", "brief", "sarif"):
+    for form in ("json", "brief", "sarif", "perfetto"):
         status, out, _ = told(capsys, "show", "save.json", "--format", form)
         assert (status, out) == (0, (tmp_path / f"{form}.json").read_text())
 

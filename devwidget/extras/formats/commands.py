@@ -9,5 +9,5 @@ from devwidget.records.schema.message import Message
 def add_commands(line: CommandLine) -> None:
     """Say how a trace is written for other programs."""
     line.examples.append(
-        ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB) or sarif"))
+        ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB), sarif, ..."))
     )

@@ -3,6 +3,6 @@
 from devwidget.extras import Extra
 
 EXTRA = Extra(
-    formats={"json": "findings_json", "brief": "findings_json", "sarif": "sarif"},
+    formats={"json": "findings_json", "brief": "findings_json", "sarif": "sarif", "perfetto": "perfetto"},
     commands=("commands",),
 )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
+from collections import Counter
 from typing import Any
 
 import jsonschema
 import pytest
 
 from devwidget.extras.formats import findings_json as written
+from devwidget.extras.formats.perfetto import perfetto_json
 from devwidget.extras.formats.sarif import sarif_log
 from devwidget.records.finding import Edit, Finding, Fix, apply_edits
 from devwidget.records.site import Site
@@ -115,3 +117,14 @@ def test_a_brief_report_fits_whatever_there_is_to_say(tmp_path: pathlib.Path) ->
     assert report["findings"][0]["fix"] is None
     assert report["findings"][3]["fix"]["edits"]
     assert len(report["findings"]) + report["left_out"]["findings"] == 103
+
+
+def test_real_traces_are_slices_counters_and_marks_for_perfetto() -> None:
+    for trace in traces():
+        events = json.loads(perfetto_json(trace))["traceEvents"]
+        kinds = Counter(event["ph"] for event in events)
+        assert (kinds["M"], kinds["X"]) == (3, len(trace.modules) + len(trace.moves))
+        assert kinds["i"] == sum(bool(finding.explains) for finding in trace.findings)
+        assert all(event["ts"] >= 0 and event.get("dur", 0) >= 0 for event in events if event["ph"] != "M")
+        counted = [sum(event["args"].values()) for event in events if event["ph"] == "C"]
+        assert counted == [point.allocated for curve in trace.memory for point in curve.points]

@@ -96,7 +96,7 @@ def test_the_outermost_module_that_is_called_is_the_model_and_no_hook_stays() ->
     assert not _global_optimizer_post_hooks
 
 
-@pytest.mark.parametrize("option", ["--heal", "--json=trace.json", "--allow=cpu -> cuda:0"])
+@pytest.mark.parametrize("option", ["--heal", "--perfetto=trace.json", "--allow=cpu -> cuda:0"])
 def test_what_only_a_recording_has_is_refused(program: pathlib.Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert main([*COMMAND[2:], option, str(program)]) == 2
     assert f"{option.partition('=')[0]} cannot be combined with --watch" in capsys.readouterr().err
