@@ -4,6 +4,8 @@ from devwidget import integrations as integrations
 from devwidget._version import __version__ as __version__
 from devwidget.api import Recording, allow, check, compare, explain, memory_holders, record, show, simulate, snapshot, trace
 from devwidget.capture.step.batch import Inputs
+from devwidget.extras.agents.records.evidence import Evidence
+from devwidget.extras.agents.try_edit import try_edit
 from devwidget.extras.plan.api import place, plan
 from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan
@@ -46,6 +48,7 @@ __all__ = [
     "DeviceWidget",
     "DevwidgetError",
     "Edit",
+    "Evidence",
     "Explanation",
     "Fault",
     "Finding",
@@ -98,6 +101,7 @@ __all__ = [
     "simulate",
     "snapshot",
     "trace",
+    "try_edit",
     "watch",
 ]
 

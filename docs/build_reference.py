@@ -67,7 +67,7 @@ fields of a plan. The classes are {records}.
 """
 GROUPS = {
     "Look at a model": ("show", "snapshot", "trace", "record", "watch"),
-    "Find problems": ("check", "explain", "memory_holders", "allow", "compare"),
+    "Find problems": ("check", "explain", "try_edit", "memory_holders", "allow", "compare"),
     "Without GPUs": ("simulate", "plan", "place"),
     "Many ranks": ("serve", "ranks"),
     "Files and language": ("load", "open", "set_language"),

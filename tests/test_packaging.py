@@ -72,7 +72,7 @@ def test_each_dependency_has_a_lower_bound_that_is_tested() -> None:
 
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"lab", "tutorial"}
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"agents", "lab", "tutorial"}
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
 
 

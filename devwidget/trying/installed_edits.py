@@ -43,7 +43,11 @@ class Placed:
 
     def all_ran(self) -> bool:
         """Return whether every edit has run."""
-        return reached_edits() >= self.numbers
+        return not self.list_unreached()
+
+    def list_unreached(self) -> list[int]:
+        """Return the numbers of the edits that have not run."""
+        return sorted(self.numbers - reached_edits())
 
 
 @contextlib.contextmanager
@@ -52,6 +56,8 @@ def place_edits(
     step: Step,
     known: LiveFunctions | None = None,
     effects: Mapping[Edit, Effect] | None = None,
+    *,
+    is_built: bool = False,
 ) -> Iterator[Placed]:
     """Run the block with some edits in place.
 
@@ -60,12 +66,13 @@ def place_edits(
         step: the step that runs in the block.
         known: the functions of the files, if they were already searched.
         effects: effects of edits whose lines have already run.
+        is_built: the block builds the step again, so that edits of constructors run in it.
 
     Raises:
         NotTried: if an edit cannot be put in place.
     """
     effects = effects or {}
-    pairs = _pair_functions(edits, known or find_functions({edit.file for edit in edits}), effects)
+    pairs = _pair_functions(edits, known or find_functions({edit.file for edit in edits}), effects, is_built)
     forget_reached()
     with Undo() as undo:
         put_codes_in_place(pairs, undo)
@@ -74,7 +81,9 @@ def place_edits(
 
 
 @paused_gc()  # syntax trees go by themselves
-def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect]) -> list[Pair]:
+def _pair_functions(
+    edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect], is_built: bool
+) -> list[Pair]:
     pairs: list[Pair] = []
     by_file: dict[str, dict[Edit, int]] = {}
     for number, edit in enumerate(edits):
@@ -82,7 +91,7 @@ def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapp
     for file, numbers in by_file.items():
         swap, places = edit_file(file, list(numbers), list(numbers.values()))
         for edit, place in zip(numbers, places, strict=True):
-            if _has_run(place) and edit not in effects:
+            if has_run(place, is_built) and edit not in effects:
                 raise NotTried("its lines have run already")
         try:
             pairs += swap.find_pairs(known.by_file[file])
@@ -91,6 +100,10 @@ def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapp
     return pairs
 
 
-def _has_run(place: EditPlace) -> bool:
-    """Return whether an edit is in code that runs before the step: a module, a class body or a constructor."""
-    return place.function is None or place.function.name == "__init__"
+def has_run(place: EditPlace, is_built: bool = False) -> bool:
+    """Return whether an edit is in code that runs before the step: a module, a class body, or a constructor that is not run
+    again.
+    """
+    if place.function is None:
+        return True
+    return place.function.name == "__init__" and not is_built

@@ -137,6 +137,8 @@ class Reference:
         for a, b in zip(mine.output, other.output, strict=True):
             if (a.shape, a.dtype) != (b.shape, b.dtype):
                 return Message("it returns {result} instead of {right}", result=_kind_of(b), right=_kind_of(a))
+            if not _may_stand(a, b, self.moves):
+                return Message("its output is on {device} instead of {right}", device=str(b.device), right=str(a.device))
         if not are_equal(mine.output, other.output, self.moves, values=values):
             return Message("its output differs from the output on one device")
         if values and (buffer := _find_unequal(mine.buffers, other.buffers)):
@@ -245,11 +247,16 @@ def are_equal(
     for a, b in zip(healed, edited, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
-        if a.device != b.device and (str(a.device), str(b.device)) not in moves:
+        if not _may_stand(a, b, moves):
             return False
         if values and not _are_close(a, b.to(a.device)):
             return False
     return True
+
+
+def _may_stand(right: torch.Tensor, other: torch.Tensor, moves: Collection[tuple[str, str]]) -> bool:
+    """Return whether a tensor may be on its device."""
+    return right.device == other.device or (str(right.device), str(other.device)) in moves
 
 
 def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:

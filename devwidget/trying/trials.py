@@ -43,7 +43,7 @@ MOST_TRIALS = 8
 """Number of step runs that one trace may use to verify its fixes."""
 LAST_BEGIN_SECONDS = 30.0
 """No trial begins after this time, so a slow step is run once more and not eight times."""
-_one_at_a_time = threading.RLock()
+one_at_a_time = threading.RLock()
 """Trials change functions, file names and classes, which all threads share."""
 _NOT_ALL_SEEN = Message(
     "the program holds more than {count} objects, and the edited function was not found among them", count=MOST_OBJECTS
@@ -62,7 +62,7 @@ def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, i
         is_asked: verify fixes even while other threads run.
     """
     trials = _Trials(trace, left, step, again, is_asked)
-    with _one_at_a_time:
+    with one_at_a_time:
         trials.run()
     findings = tuple(map(trials.judged, trace.findings))
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
@@ -75,7 +75,7 @@ def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix:
         DevwidgetError: if the trace has no such fix.
     """
     trials = _Trials(trace, left, step, again, is_asked=True)
-    with _one_at_a_time:
+    with one_at_a_time:
         works = trials.try_one(fix)
     if works is False:
         judged = dataclasses.replace(fix, not_tried="", fails=True)
@@ -202,18 +202,18 @@ class _Trials:
     def _judge(self, fixes: dict[int, Fix], others: list[Finding], runs: Sequence[Run], is_random: bool) -> str | None:
         """Compare a trial with the step on one device. Return how it fails; "" if it works, None if unknown."""
         if runs[0].trace.error:
-            return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
+            return Message("the step fails: {error}", error=first_line(runs[0].trace.error))
         reference = self._find_reference(runs, others)
         failure = self._how_it_fails(runs, others, reference, is_random)
-        new = _new_findings(runs[0].trace, others)
+        new = new_findings(runs[0].trace, others)
         if not failure and new:
-            failure = Message("the step has {finding}", finding=_describe_finding(new[0]))
+            failure = Message("the step has {finding}", finding=describe_finding(new[0]))
             if self._only_waits(fixes, new):
                 (fix,) = fixes.values()
-                self.outcomes[fix] = dataclasses.replace(fix, warns=_describe_finding(new[0]), not_tried="")
+                self.outcomes[fix] = dataclasses.replace(fix, warns=describe_finding(new[0]), not_tried="")
                 return None
         if not failure:
-            why = _why_not_compared(reference, runs)
+            why = find_why_not_compared(reference, runs)
             self.outcomes |= {fix: _verify(fix, why) for fix in fixes.values()}
         elif others and reference is not None and reference.is_cut and not runs[-1].trace.error:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
@@ -235,10 +235,10 @@ class _Trials:
         if runs[-1].trace.error:
             if len(healed) > 1 and healed[1].trace.error:
                 return ""
-            return Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
+            return Message("the second step fails: {error}", error=first_line(runs[-1].trace.error))
         new = _new_in_second(runs, others, healed)
         if new:
-            return Message("the second step has {finding}", finding=_describe_finding(new[0]))
+            return Message("the second step has {finding}", finding=describe_finding(new[0]))
         return ""
 
     def _find_reference(self, runs: Sequence[Run], others: list[Finding]) -> Reference | None:
@@ -288,7 +288,8 @@ def _verify(fix: Fix, why_not_compared: str) -> Fix:
     return dataclasses.replace(fix, verified=True, confidence=sure, not_compared=why_not_compared, not_tried="")
 
 
-def _why_not_compared(reference: Reference | None, runs: Sequence[Run]) -> str:
+def find_why_not_compared(reference: Reference | None, runs: Sequence[Run]) -> str:
+    """Return why the results of a trial say nothing about its values; "" if they do."""
     if reference is None:
         return Message("the step cannot be run with everything on one device")
     if reference.tells_values(runs):
@@ -299,10 +300,10 @@ def _why_not_compared(reference: Reference | None, runs: Sequence[Run]) -> str:
 def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
     """Return errors of the second run that repaired steps do not have."""
     known = [*others, *(each for run in healed for each in run.trace.findings)]
-    return [each for run in runs[1:] for each in _new_findings(run.trace, known) if each.severity == "error"]
+    return [each for run in runs[1:] for each in new_findings(run.trace, known) if each.severity == "error"]
 
 
-def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
+def new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
     """Return findings in excess of the others that were repaired."""
     known, more = Counter(map(key_of, others)), []
     for finding in trace.findings:
@@ -312,14 +313,16 @@ def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
     return more
 
 
-def _describe_finding(finding: Finding) -> str:
+def describe_finding(finding: Finding) -> str:
+    """Return `wrong-device at line 12`."""
     site = finding.fault or finding.birth
     if site is not None:
         return Message("{kind} at line {line}", kind=finding.kind, line=site.line)
     return finding.kind
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """Return the first line of an exception's text."""
     return text.partition("\n")[0]
 
 

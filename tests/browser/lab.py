@@ -135,6 +135,8 @@ class Lab:
         settings = self.folder / "config" / "labconfig"
         settings.mkdir(exist_ok=True)
         shutil.copy(self.folder / "labconfig" / "default_setting_overrides.json", settings)
+        server = {"MCPExtensionApp": {"mcp_port": 0}}  # jupyter-server-mcp has one port for all servers of a machine
+        (self.folder / "config" / "jupyter_server_config.json").write_text(json.dumps(server))
         return environment
 
     def _settings(self) -> dict[str, Any]:

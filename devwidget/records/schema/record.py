@@ -110,7 +110,7 @@ _not_loaded: list[Callable[[], object]] = []
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook` or `frame`."""
+    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook`, `frame` or `llm`."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         _presenters[form, record] = function
@@ -171,6 +171,10 @@ class Record:
         if ("notebook", type(self)) in _presenters:
             bundle["text/html"] = str(self._show_as("notebook"))
         return bundle
+
+    def _repr_llm_(self) -> str:
+        """Return what a language model reads, for hosts that ask for it; IPython takes the exception for "nothing"."""
+        return str(self._show_as("llm"))
 
     def _show_as(self, form: str, *args: Any) -> Any:
         while _not_loaded:
