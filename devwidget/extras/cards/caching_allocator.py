@@ -72,13 +72,15 @@ class ExpandableSegment:
         if begin >= end:
             return
         self.pool.take_block(block)
-        inside = block if begin == start else block.split_off(begin - start)
-        after = inside.split_off(end - begin) if inside.size > end - begin else None
+        inside, rests = block, []
+        if begin > start:
+            inside, rests = block.split_off(begin - start), [block]
+        if inside.size > end - begin:
+            rests.append(inside.split_off(end - begin))
         inside.mapped = False
         self.memory.give_back(self.pool.name, inside.size)
-        for rest in (block if inside is not block else None, after):
-            if rest is not None:
-                self.pool.put_block(rest)
+        for rest in rests:
+            self.pool.put_block(rest)
         if inside.next is not None and not inside.next.mapped:
             inside.join_next()
         if inside.previous is not None and not inside.previous.mapped:

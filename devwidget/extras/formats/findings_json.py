@@ -26,14 +26,13 @@ Root = str | pathlib.Path
 
 def findings_json(trace: Trace, root: Root = ".") -> str:
     """Everything that was found, every hop and every peak; paths are written against `root`."""
-    report = {
-        **_report_head(trace),
-        "findings": [_finding_json(finding, root) for finding in trace.findings],
-        "hops": _hops_json(trace, root),
-        "step_runs": trace.step_runs,
-        "noticed": list(trace.noticed),
-        "peaks": [{"device": str(each.device), "bytes": each.peak.allocated} for each in trace.memory if each.peak],
-    }
+    report = _report_head(trace)
+    report["findings"] = [_finding_json(finding, root) for finding in trace.findings]
+    report["hops"] = _hops_json(trace, root)
+    report["step_runs"], report["noticed"], report["peaks"] = trace.step_runs, list(trace.noticed), []
+    for curve in trace.memory:
+        if curve.peak:
+            report["peaks"].append({"device": str(curve.device), "bytes": curve.peak.allocated})
     return json.dumps(report, indent=1)
 
 
@@ -82,9 +81,8 @@ def _report_head(trace: Trace) -> Json:
 
 
 def _finding_json(finding: Finding, root: Root) -> Json:
-    plain = {name: getattr(finding, name) for name in ("kind", "severity", "headline", "why", "module")}
     return {
-        **plain,
+        **_read_fields(finding, "kind", "severity", "headline", "why", "module"),
         "fault": _site_json(finding.fault, root),
         "birth": _site_json(finding.birth, root),
         "operands": list(finding.operands),
@@ -94,22 +92,28 @@ def _finding_json(finding: Finding, root: Root) -> Json:
 
 
 def _brief_finding(finding: Finding, root: Root) -> Json:
-    whole = _finding_json(finding, root)
-    fixes = sorted(whole["fixes"], key=lambda fix: not fix["edits"])
+    fix = None
+    for each in sorted(finding.fixes, key=lambda each: not each.edits)[:1]:
+        fix = _fix_json(each, root)
     return {
-        **{name: whole[name] for name in ("kind", "severity", "module")},
+        **_read_fields(finding, "kind", "severity", "module"),
         "headline": _clip_text(finding.headline),
         "fault": _line_words(finding.fault, root),
         "birth": _line_words(finding.birth, root),
-        "fix": fixes[0] if fixes else None,
+        "fix": fix,
     }
 
 
+def _read_fields(record: Finding | Fix, *names: str) -> Json:
+    return {name: getattr(record, name) for name in names}
+
+
 def _fix_json(fix: Fix, root: Root) -> Json:
-    plain = {name: getattr(fix, name) for name in ("summary", "confidence", "verified", "code")}
-    edits = [asdict(edit) | {"file": path_of(edit.file, root) or edit.file} for edit in fix.edits]
-    not_tried = {"not_tried": fix.not_tried} if fix.not_tried else {}
-    return {**plain, "edits": edits, **not_tried}
+    found = _read_fields(fix, "summary", "confidence", "verified", "code")
+    found["edits"] = [asdict(edit) | {"file": path_of(edit.file, root) or edit.file} for edit in fix.edits]
+    if fix.not_tried:
+        found["not_tried"] = fix.not_tried
+    return found
 
 
 def _hops_json(trace: Trace, root: Root) -> list[Json]:
@@ -129,11 +133,15 @@ def _site_json(site: Site | None, root: Root) -> Json | None:
 
 
 def _line_words(site: Site | None, root: Root) -> str | None:
-    return f"{path_of(site.file, root) or site.file}:{site.line}" if site is not None else None
+    if site is None:
+        return None
+    return f"{path_of(site.file, root) or site.file}:{site.line}"
 
 
 def _clip_text(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    return f"{text[: _MOST_CHARACTERS - 1]}…"
 
 
 WRITERS = {

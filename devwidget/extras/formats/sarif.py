@@ -36,9 +36,10 @@ def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> st
         root: the folder of the repository, against which paths are written.
     """
     given = list(dict.fromkeys(findings))
-    firsts = {finding.kind: finding for finding in reversed(given)}
-    kinds = dict.fromkeys(finding.kind for finding in given)
-    rules = [_rule_json(firsts[kind]) for kind in kinds]
+    firsts: dict[str, Finding] = {}
+    for finding in given:
+        firsts.setdefault(finding.kind, finding)
+    rules = list(map(_rule_json, firsts.values()))
     run = {
         "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -73,15 +74,20 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
         if path_of(site.file, root) and _place_json(site, root) not in places:
             places.append(_place_json(site, root))
     texts = filter(None, (finding.headline, finding.why, *finding.notes, *extra_notes(finding)))
-    fixes = [fix for fix in finding.fixes if fix.edits and all(path_of(edit.file, root) for edit in fix.edits)]
+    fixes = []
+    for fix in finding.fixes:
+        if fix.edits and all(path_of(edit.file, root) for edit in fix.edits):
+            fixes.append(_fix_json(fix, root))
     result: Json = {
         "ruleId": finding.kind,
         "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(map(said, texts))},
         "partialFingerprints": {"devwidget/v1": _fingerprint_lines(finding, root)},
-        "locations": [{"physicalLocation": place} for place in places[:1]],
-        "fixes": [_fix_json(fix, root) for fix in fixes],
+        "locations": [],
+        "fixes": fixes,
     }
+    if places:
+        result["locations"] = [{"physicalLocation": places[0]}]
     if len(places) > 1:
         result["relatedLocations"] = [{"physicalLocation": places[1], "message": {"text": birth_words(finding)}}]
     if finding.module is not None:
@@ -112,10 +118,9 @@ def _fix_json(fix: Fix, root: str | pathlib.Path) -> Json:
     changes: dict[str, list[Edit]] = {}
     for edit in fix.edits:
         changes.setdefault(edit.file, []).append(edit)
-    of_files = [
-        {"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))}
-        for file, edits in changes.items()
-    ]
+    of_files = []
+    for file, edits in changes.items():
+        of_files.append({"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))})
     return {"description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"}, "artifactChanges": of_files}
 
 

@@ -7,6 +7,7 @@ it runs this Python on a script, a module or a line of code, a line of ours begi
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing.spawn
 import os
 import re
@@ -85,7 +86,7 @@ def change_command(args: Any) -> list[str] | None:
         return None
     if _is_this_python(found):
         command = split_command(words[1:])
-        return [words[0], *command.options, "-c", BEGIN, *command.program] if command is not None else None
+        return command and [words[0], *command.options, "-c", BEGIN, *command.program]
     if _is_script_of_this_python(found):
         return [sys.executable, "-c", BEGIN, found, *words[1:]]
     return None
@@ -127,25 +128,22 @@ def split_command(words: Sequence[str]) -> Command | None:
             return Command(options, [word, *rest])
         if word == "-":
             return None
-        flags, ends = _split_flags(word)
-        options += flags
-        if ends is not None:
-            kind, value = ends[0], ends[1] or next(rest, None)
-            if value is None:
-                return None
-            if kind in "mc":
-                return Command(options, [f"-{kind}", value, *rest])
-            options += [f"-{kind}", value]
-        elif word == "--check-hash-based-pycs":
-            options += [value for value in (next(rest, None),) if value is not None]
+        found = _WITH_VALUE.fullmatch(word)
+        if found is None:
+            options.append(word)
+            if word == "--check-hash-based-pycs":
+                options += itertools.islice(rest, 1)
+            continue
+        flags, kind, value = found[1], found[2], found[3] or next(rest, None)
+        if flags:
+            options.append(f"-{flags}")
+        if value is None:
+            return None
+        if kind in "mc":
+            return Command(options, [f"-{kind}", value, *rest])
+        options += [f"-{kind}", value]
     return None
 
 
-def _split_flags(word: str) -> tuple[list[str], tuple[str, str] | None]:
-    """`-ubm` -> the options without a value, and the option that takes one, with the part of the value that is in the word."""
-    if word.startswith("--"):
-        return [word], None
-    for at, letter in enumerate(word[1:], 1):
-        if letter in "mcXW":
-            return ([word[:at]] if at > 1 else []), (letter, word[at + 1 :])
-    return [word], None
+_WITH_VALUE = re.compile(r"-([^-mcXW]*)([mcXW])(.*)", re.DOTALL)
+"""`-ubm`: options without a value, the one that takes one, and the part of the value that is in the word."""

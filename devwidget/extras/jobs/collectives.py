@@ -11,6 +11,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
         raise ValueError("Tensors must be CUDA and dense")
     if len(found) > 1:
         raise ValueError("Expected list of tensors on the same device")
-    for dtype in UNKNOWN_TYPES.intersection(tensor.dtype for tensor in tensors):
+    for dtype in UNKNOWN_TYPES.intersection(map(attrgetter("dtype"), tensors)):
         # Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`.
         kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
         raise TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
@@ -171,7 +172,9 @@ def _flatten(tensor: torch.Tensor) -> torch.Tensor:
 
 def _view_plain(tensor: torch.Tensor) -> torch.Tensor:
     """What gloo does not know by its type goes as bytes."""
-    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
+    if tensor.dtype in FLOAT8:
+        return tensor.view(torch.uint8)
+    return tensor
 
 
 def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

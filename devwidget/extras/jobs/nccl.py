@@ -99,12 +99,14 @@ class VirtualNccl(c10d.ProcessGroupGloo):
             return
         self._checked.add((label, peer))
         own = f"{socket.gethostname()}/{simulation.visible[label]}"
-        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
+        twin = self._find_twin(own, peer)
         if twin is not None:
             raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
-    def _find_twin(self, own: str) -> int | None:
+    def _find_twin(self, own: str, peer: int | None) -> int | None:
         """Another rank with this GPU. Waits for the last rank, as any code that connects all ranks must."""
+        if peer is not None:
+            return self._ask_peer(own, peer)
         store = c10d.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
         store.set(str(self.rank()), own)
         found = [store.get(str(rank)).decode() for rank in range(self.size())]
@@ -121,7 +123,9 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         store = c10d.PrefixStore("devwidget/pair", self._store)
         store.set(f"{self.rank()}/{peer}", own)
         theirs = f"{peer}/{self.rank()}"
-        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
+        if store.check([theirs]) and store.get(theirs).decode() == own:
+            return peer
+        return None
 
     def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
         """Have each rank send its tensor to all; only the last of them is left to wait for.
@@ -249,10 +253,14 @@ def _multiplied(value: Any, factor: Any) -> Any:
 @replaces(*locate_name("begin_coalescing"))
 def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    return original(self, device) if carrier is None else carrier.begin_gathering()
+    if carrier is None:
+        return original(self, device)
+    return carrier.begin_gathering()
 
 
 @replaces(*locate_name("end_coalescing"))
 def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
-    return original(self, device) if carrier is None else carrier.end_gathering()
+    if carrier is None:
+        return original(self, device)
+    return carrier.end_gathering()

@@ -63,10 +63,13 @@ def spread_choices(chooser: str, dim: int | None, given: torch.Tensor, result: A
         given: what it chose from.
         result: what it returned: places, or values and places.
     """
-    places = result if chooser.startswith("arg") else None
     if isinstance(result, (list, tuple)):
         places = result[1]
-    if places is None or not given.dim() or not given.numel():
+    elif chooser.startswith("arg"):
+        places = result
+    else:
+        return None
+    if not given.dim() or not given.numel():
         return None
     options = given.numel() if dim is None else given.shape[dim]
     in_turn = torch.arange(places.numel()) % options

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.stacks import Stack
@@ -45,7 +46,9 @@ class Allocation:
         if phase == "build" or (not self.begun and phase == "other"):
             return "parameters"
         if phase in ("forward", "loss"):
-            return "other" if self.ended_in in ("forward", "loss") else "activations"
+            if self.ended_in in ("forward", "loss"):
+                return "other"
+            return "activations"
         if phase == "other":
             return "inputs"
         if phase == self.ended_in:
@@ -117,7 +120,8 @@ def _sample_points(history: History, levels: Sequence[int]) -> Iterator[MemoryPo
     """Yield the levels at some places, with what the bytes were for."""
     chosen, held = _choose_extremes(levels), dict.fromkeys(ROLES, 0)
     for each in history.allocations:
-        held[each.role] += 0 if each.begun else each.size
+        if not each.begun:
+            held[each.role] += each.size
     stack, number = FOREIGN, 0
     for place, level in enumerate(levels):
         if place:
@@ -141,7 +145,6 @@ def _sum_holdings(history: History, at: int) -> tuple[Holding, ...]:
 
 
 def _list_refusals(history: History, levels: Sequence[int]) -> Iterator[Refusal]:
-    numbers = [number for number, *_ in history.changes]
     for number, size, _, stack in history.refused:
-        level = levels[bisect_left(numbers, number)]
+        level = levels[bisect_left(history.changes, number, key=itemgetter(0))]
         yield Refusal(number, size, level, stack.phase, stack.module, stack.site)

@@ -6,6 +6,7 @@ Source of the format: `export_chrome_trace`, and the loggers of Kineto (`output_
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -109,9 +110,10 @@ class _KinetoReader:
         """Yield the operators that give the host a value of a GPU."""
         for operator, where, _ in launching:
             call, stack = _WAITING.get(operator["name"]), where.stack
-            sources = [source for _, source, target in self._find_copies(operator) if target == _CPU]
-            if call is not None and sources:
-                yield Wait(call, sources[0], where.module, stack.phase, stack.site, False), {}, {}
+            for _, source, target in self._find_copies(operator):
+                if call is not None and target == _CPU:
+                    yield Wait(call, source, where.module, stack.phase, stack.site, False), {}, {}
+                    break
 
     def _list_operators(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
@@ -146,8 +148,7 @@ class _KinetoReader:
     def _find_copies(self, operator: Event) -> Iterator[tuple[Event, DeviceId, DeviceId]]:
         """Yield the copies between devices that an operator has launched, with their source and target."""
         for event in self._launched[_external_id(operator)]:
-            ends = _find_ends(event) if event["cat"] == "gpu_memcpy" else None
-            if ends is not None:
+            if event["cat"] == "gpu_memcpy" and (ends := _find_ends(event)) is not None:
                 yield event, *ends
 
     def _seconds_since_start(self, event: Event) -> float:
@@ -187,7 +188,9 @@ def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
     args, name = copy["args"], copy["name"]
     if "fromDevice" in args:
         source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
-        return (source, target) if source != target else None
+        if source != target:
+            return (source, target)
+        return None
     device = _find_gpu(copy)
     if "HtoD" in name:
         return (_CPU, device)
@@ -261,8 +264,10 @@ def numbered_name(module: Event) -> str:
 
 def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
     modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
-    path = ".".join(map(numbered_name, modules[1:])) if modules else None
-    frames = [frame for span in reversed(spans) for frame in _span_frames(span)]
+    path = None
+    if modules:
+        path = ".".join(map(numbered_name, modules[1:]))
+    frames = list(itertools.chain.from_iterable(map(_span_frames, reversed(spans))))
     return Enclosing(read_stack(frames), path, modules)
 
 

@@ -56,7 +56,9 @@ def read_content(name: str, content: Any, size: int) -> Trace | None:
 def owned_share(curve: MemoryCurve) -> float:
     """Return the part of the bytes at the peak whose owner is known."""
     peak = curve.peak
-    return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
+    if peak is not None and peak.allocated:
+        return 1 - peak.foreign / peak.allocated
+    return 1.0
 
 
 def _read_curves(
