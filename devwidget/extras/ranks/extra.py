@@ -15,7 +15,7 @@ EXTRA = Extra(
     folders=("flight_file",),
     words=("words.cluster", "page"),
     commands=("commands",),
-    panel=("other_ranks",),
+    panel=("screen",),
     recorder={"path": "answer"},
     observers=("traced_collectives",),
 )

@@ -88,21 +88,16 @@ def read_dumps(contents: Mapping[str, Any]) -> Cluster:
         ValueError: If a file is not a dump.
     """
     with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
-        names = enumerate(contents.items())
-        heard = [_judge_report(_read_report(_parse_rank(name, number), content, place)) for number, (name, content) in names]
+        heard = []
+        for number, (name, content) in enumerate(contents.items()):
+            digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
+            report = _read_report(int(digits[1]) if digits else number, content, place)
+            if report.waits is None:
+                heard.append(Rank("answered", report))
+            else:
+                heard.append(Rank("hung", report, Message("its flight recorder has an unfinished collective")))
         place.move_to("")
         return reread(merge(heard))
-
-
-def _parse_rank(name: str, number: int) -> int:
-    digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
-    return int(digits[1]) if digits else number
-
-
-def _judge_report(report: RankReport) -> Rank:
-    if report.waits is None:
-        return Rank("answered", report)
-    return Rank("hung", report, Message("its flight recorder has an unfinished collective"))
 
 
 def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:

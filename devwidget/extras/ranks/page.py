@@ -26,16 +26,13 @@ from devwidget.extras.ranks.views.job import (
     name_lanes,
     taken_bytes,
 )
-from devwidget.extras.ranks.views.meetings import CollectiveRow, collective_rows, find_meetings
+from devwidget.extras.ranks.views.meetings import collective_rows, find_meetings
 from devwidget.extras.ranks.words.cluster import (
-    cause_words,
     cluster_headline,
     cluster_text,
     collective_words,
-    difference_words,
-    group_words,
     ranks_by_state,
-    span_words,
+    row_cells,
     step_headline,
     time_words,
 )
@@ -89,7 +86,6 @@ def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, 
 
 
 def _holding_cells(holding: Holding) -> list[Any]:
-    """Return placement, local bytes and tensors of a holding."""
     here, whole = total(holding, "local_bytes"), total(holding, "bytes")
     size = format_bytes(here) if holding else ""
     if here != whole:
@@ -122,12 +118,7 @@ def step_content(job: TracedJob | None) -> dict[str, Any] | None:
     if job is None:
         return None
     met = find_meetings(job)
-    return {"title": step_headline(job, met), "rows": list(map(_collective_row, collective_rows(met)))}
-
-
-def _collective_row(row: CollectiveRow) -> list[Any]:
-    what = [row.kind, row.count, span_words(row.least, row.most), cause_words(row), group_words(row)]
-    return [*what, site_words(row.site), first_line(row.site), difference_words(row.meeting)]
+    return {"title": step_headline(job, met), "rows": list(map(row_cells, collective_rows(met)))}
 
 
 Content = dict[str, Any]
@@ -162,7 +153,6 @@ def ranks_content(cluster: Cluster) -> Content:
 
 
 def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
-    """Return each rank, with the numbers of its column and stack; each stack once."""
     column_of = columns.place_ranks()
     stacks: dict[tuple[Site, ...], int] = {}
     ranks = []
@@ -210,7 +200,6 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
 
 
 def _held_content(held: HeldCollective) -> Content:
-    """Return a blocked collective, with a row for the ranks that block it, that reached it, and that wait behind."""
     return {
         "what": collective_words(held.collective),
         "came": f"{held.came} of {len(held.collective.ranks)} ranks wait in it",

@@ -56,18 +56,14 @@ def read_holdings(root: nn.Module) -> dict[str, Any]:
 
 
 def _name_own_device(holding: Holding, own_device: str) -> Holding:
-    """Return the tensors with the rank's own device replaced by `own`."""
-    found = []
-    for tensor in holding:
+    found = list(holding)
+    for at, tensor in enumerate(holding):
         if tensor.device == own_device:
-            tensor = replace(tensor, device=OWN_DEVICE)
-        found.append(tensor)
+            found[at] = replace(tensor, device=OWN_DEVICE)
     return tuple(found)
 
 
 class _HoldingsReader:
-    """Reads tensors, and keeps the largest mesh."""
-
     def __init__(self, sharded: dict[tuple[int, str], torch.Tensor]) -> None:
         self._sharded = sharded
         self._words: dict[int, tuple[Any, str]] = {}

@@ -58,13 +58,9 @@ def _find_sites(places: Iterable[_Place]) -> tuple[Site, ...]:
     kept: list[Site] = []
     for at, (frame, line) in enumerate(places):
         if len(kept) < _MOST and not is_own(frame.f_code.co_filename) and (at == 0 or is_users_code(frame.f_code)):
-            kept.append(_make_site(frame, line))
+            file = frame.f_code.co_filename
+            kept.append(Site(file, line, linecache.getline(file, line).strip(), frame.f_code.co_name))
     return tuple(reversed(kept))
-
-
-def _make_site(frame: FrameType, line: int) -> Site:
-    code = frame.f_code
-    return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
 
 
 def is_in_step(frames: list[FrameType]) -> bool:

@@ -8,7 +8,7 @@ import types
 import pytest
 
 import devwidget
-from devwidget.extras.ranks import other_ranks
+from devwidget.extras.ranks import screen
 from devwidget.extras.ranks.page import ranks_content
 from devwidget.extras.ranks.records.cluster import may_be_asked_again
 from devwidget.extras.ranks.screen import RanksWidget
@@ -97,7 +97,7 @@ def opened():
 
 
 def test_the_panel_of_one_rank_shows_all_of_them_when_it_is_asked(monkeypatch):
-    monkeypatch.setattr(other_ranks, "find_asker", lambda: faulty)
+    monkeypatch.setattr(screen, "find_asker", lambda: faulty)
     one = opened()
     assert one.view.ranks == {"offered": True, "widget": ""}
     assert "error" not in said(one, {"ask": "ranks", "id": "1"})[0]
@@ -116,11 +116,11 @@ def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
     from devwidget.extras.ranks import api as ranks_api
 
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: None))
-    assert other_ranks.find_asker() is None
+    assert screen.find_asker() is None
     agent = types.SimpleNamespace(folder="runs")
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: agent))
     monkeypatch.setattr(ranks_api, "ranks", lambda folder: f"those of {folder}")
-    assert other_ranks.find_asker()() == "those of runs"
+    assert screen.find_asker()() == "those of runs"
 
 
 def traced(ranks, **steps):

@@ -16,7 +16,6 @@ MOST_RANKS = 2**17
 
 @register_check(RankModel)
 def _check_holdings(model: RankModel) -> Wrong:
-    """Check that each module refers to a holding."""
     if len(model.held) != len(model.modules):
         yield "held", Message("one number for each module")
     elif any(at >= len(model.holdings) for at in model.held):
@@ -25,7 +24,6 @@ def _check_holdings(model: RankModel) -> Wrong:
 
 @register_check(RankReport)
 def _check_coordinates(report: RankReport) -> Wrong:
-    """Check that a rank is in its world, and has a coordinate on each axis."""
     if not report.rank < report.world_size <= MOST_RANKS:
         yield "rank", Message("less than `world_size`, which is {most} at most", most=f"{MOST_RANKS:,}")
     if len(report.coordinates) != len(report.axes):
@@ -36,7 +34,6 @@ def _check_coordinates(report: RankReport) -> Wrong:
 
 @register_check(Cluster)
 def _check_order(cluster: Cluster) -> Wrong:
-    """Check that ranks are sorted by number."""
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
         yield "ranks", Message("every rank once, by number")
 
@@ -55,7 +52,6 @@ def _check_step(step: TracedStep) -> Wrong:
 
 @register_check(TracedJob)
 def _check_kinds(job: TracedJob) -> Wrong:
-    """Check that each rank has a kind, and as many groups as the kind."""
     for at, rank in enumerate(job.ranks):
         if rank.kind >= len(job.kinds):
             yield f"ranks[{at}].kind", Message("a place in `kinds`")

@@ -41,13 +41,13 @@ def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[in
     newest = max(told, key=lambda said: said.taken, default=None)
     known, older = dict(heard), []
     for said in told:
-        if newest is not None and not is_of_job(said, newest):
+        if newest is not None and not _is_of_job(said, newest):
             older.append(said.rank)
             del known[said.rank]
     return known, older
 
 
-def is_of_job(report: RankReport, other: RankReport) -> bool:
+def _is_of_job(report: RankReport, other: RankReport) -> bool:
     """Return whether two reports may be of the same job; one without a run started before torch had a store."""
     same = (report.job, report.world_size) == (other.job, other.world_size)
     return same and (report.run == other.run or not report.run or not other.run)

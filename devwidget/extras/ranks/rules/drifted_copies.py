@@ -18,6 +18,7 @@ from devwidget.extras.ranks.rules.over_ranks import (
     cluster_rule,
     format_first,
     format_rank_ranges,
+    format_values,
     notes_on_stages,
     severity_among,
 )
@@ -49,7 +50,6 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _step_of(rank: Rank) -> int:
-    """Return the step of a rank's checksums."""
     if rank.said.checksums_step != NOWHERE:
         return rank.said.checksums_step
     return rank.step
@@ -68,11 +68,11 @@ def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:
     parts = frozenset(next(iter(drifted.values())))
     for each in find_step_differences(ranks):
         if each.kind in ("optimizer", "mode") and each.parts == parts:
-            if each.name:
-                name = f"`{each.name}`"
-            else:
-                name = Message("the mode of the model")
-            yield Message("the same ranks differ in {name}: {values}", name=name, values=each.word_values())
+            name = each.name and f"`{each.name}`"
+            values = format_values(each.values)
+            yield Message(
+                "the same ranks differ in {name}: {values}", name=name or Message("the mode of the model"), values=values
+            )
             return
 
 

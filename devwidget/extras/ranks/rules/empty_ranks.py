@@ -8,6 +8,7 @@ Source: https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster
@@ -28,7 +29,10 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             empty += column.ranks
     if not empty or not any(map(_held_bytes, columns)):
         return
-    rows = max(map(_count_rows, columns))
+    rows = 0
+    for tensor in itertools.chain(*(column.tensors for column in columns)):
+        if tensor.is_sharded and tensor.shape:
+            rows = max(rows, tensor.shape[0])
     fix = 'mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))'
     yield Finding(
         "empty-ranks", "warning", "",
@@ -50,13 +54,4 @@ def _held_bytes(column: Column) -> int:
 
 
 def _is_empty(column: Column) -> bool:
-    """Return whether the model has parameters and a rank holds none of them."""
     return any(tensor.bytes for tensor in _parameters(column)) and not _held_bytes(column)
-
-
-def _count_rows(column: Column) -> int:
-    rows = 0
-    for tensor in column.tensors:
-        if tensor.is_sharded and tensor.shape:
-            rows = max(rows, tensor.shape[0])
-    return rows

@@ -43,7 +43,6 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _own_card(rank: Rank) -> Card | None:
-    """Return the GPU on which a rank keeps its model."""
     for memory in rank.said.memory:
         if memory.card and memory.device == rank.said.device:
             return rank.said.host, memory.card

@@ -28,7 +28,8 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     wrapped = [module.path for module in columns.modules if module.wrapper == WRAPPER]
     if not wrapped or "" in wrapped:
         return
-    outside = [at for at, module in enumerate(columns.modules) if not _is_below(module.path, wrapped)]
+    above = tuple(f"{path}." for path in wrapped)
+    outside = [at for at, module in enumerate(columns.modules) if not f"{module.path}.".startswith(above)]
     found: dict[tuple[tuple[int, str], ...], list[int]] = {}
     for column in columns.each:
         plain = tuple((module, tensor.name) for module in outside for tensor in column.held[module] or () if _is_plain(tensor))
@@ -40,10 +41,6 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _is_plain(tensor: LocalTensor) -> bool:
     return tensor.role == "parameter" and tensor.requires_grad and not tensor.placement
-
-
-def _is_below(path: str, wrapped: list[str]) -> bool:
-    return any(path == each or path.startswith(f"{each}.") for each in wrapped)
 
 
 def _make_finding(columns: Columns, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:

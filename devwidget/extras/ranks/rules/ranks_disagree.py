@@ -138,7 +138,6 @@ _WHY: dict[What, str] = {
 
 
 def _find_lacking(cluster: Cluster, columns: Columns, peers: Peers) -> Iterator[Finding]:
-    """Return the ranks that lack modules and have no others instead."""
     have = {at: columns.each[at].modules for at in peers}
     for at, own in have.items():
         larger = next((other for other, theirs in have.items() if own < theirs), None)

@@ -96,7 +96,7 @@ def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
 
 
 def _word_difference(difference: SettingDifference) -> str:
-    facts = {"name": difference.name, "values": difference.word_values()}
+    facts = {"name": difference.name, "values": format_values(difference.values)}
     if difference.kind != "mode":
         return Message("`{name}` differs: {values}", **facts)
     if difference.name:
@@ -128,10 +128,6 @@ class SettingDifference:
     def parts(self) -> frozenset[tuple[int, ...]]:
         """Groups of ranks with equal values."""
         return frozenset(ranks for _, ranks in self.values)
-
-    def word_values(self) -> str:
-        """Return the values with their ranks."""
-        return format_values(self.values)
 
 
 def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:

@@ -8,6 +8,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank, group_by
@@ -41,7 +42,6 @@ def _make_finding(group: str, ranks: list[Rank]) -> Finding:
 
 
 def _largest_group(rank: Rank) -> GroupProgress:
-    """Return the largest group of a rank."""
     return max(rank.said.groups, key=lambda group: (group.size, group.begun))
 
 
@@ -66,13 +66,9 @@ def _steps_differ(ranks: list[Rank]) -> bool:
     if len(places) == 1 and None not in places:  # no rank moves, and all are at one place
         return len({rank.step for rank in ranks}) > 1
     in_step = [rank for rank in ranks if _begun(rank)[0] >= rank.step]  # some ways to train do not meet at each step
-    return any(a.step >= b.step + 2 and _no_further(a, b) for a in _extreme(ranks) for b in in_step)
-
-
-def _no_further(a: Rank, b: Rank) -> bool:
-    return all(ours <= theirs for ours, theirs in zip(_begun(a), _begun(b), strict=True))
-
-
-def _extreme(ranks: list[Rank]) -> list[Rank]:
-    """Return for each number of collectives the rank with the most steps, because many ranks are at few places."""
-    return [max(same, key=lambda rank: rank.step) for same in group_by(ranks, _begun).values()]
+    for same in group_by(ranks, _begun).values():  # few places, at which there are many ranks
+        ahead = max(same, key=lambda rank: rank.step)
+        for rank in in_step:
+            if ahead.step >= rank.step + 2 and all(map(operator.le, _begun(ahead), _begun(rank))):
+                return True
+    return False

@@ -55,7 +55,6 @@ def _make_finding(columns: Columns, most: Column, least: Column) -> Finding:
 
 
 def _tell_most_uneven(columns: Columns, most: Column, least: Column) -> Iterator[str]:
-    """Yield the tensor whose shards differ most."""
     small = {(module, tensor.name): tensor for module, holding in least.holdings for tensor in holding}
     largest, found = 0, None
     for module, holding in most.holdings:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedRank, find_peer
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
-from devwidget.records.site import Phase, Site
 
 SAME_BYTES = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter"})
 """Kinds that require equal sizes on every rank."""
@@ -125,67 +124,23 @@ def _differing_kinds(calls: Mapping[int, CollectiveCall]) -> tuple[tuple[str, in
     return tuple((kind, size, tuple(numbers)) for (kind, size), numbers in found.items())
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
-    """Collectives of one kind that one line called.
-
-    Attributes:
-        kind: `all_gather`, ...; `message` for a send from one rank to another.
-        groups: Process groups, each with the number of others that did the same.
-        by: The part of torch that called it, "" for the user's own call.
-        phase: Part of the step.
-        site: The user's line.
-        modules: Paths, each once, in order; None outside the model.
-        least, most: Bytes that one rank passes to one of them.
-        count: Number in all groups.
-        meeting: The first; the only one if its ranks disagree.
-    """
-
-    kind: str
-    groups: tuple[tuple[ProcessGroup, int], ...]
-    by: str
-    phase: Phase
-    site: Site | None
-    modules: tuple[str | None, ...]
-    least: int
-    most: int
-    count: int
-    meeting: Meeting
+def row_kind(call: CollectiveCall) -> str:
+    """Return its kind; `message` for a send from one rank to another."""
+    if call.kind in POINT_TO_POINT:
+        return "message"
+    return call.kind
 
 
-def collective_rows(met: Iterable[Meeting]) -> list[CollectiveRow]:
-    """Return the rows; a collective on which ranks disagree has a row of its own."""
-    rows: dict[object, CollectiveRow] = {}
+def collective_rows(met: Iterable[Meeting]) -> list[list[Meeting]]:
+    """Return the meetings of one kind that one line called together; one on which ranks disagree stands alone."""
+    rows: dict[object, list[Meeting]] = {}
     for at, meeting in enumerate(met):
-        fresh = _make_row(meeting)
-        key: tuple[object, ...] = fresh.kind, meeting.group.label, len(meeting.group.ranks), fresh.by, fresh.phase, fresh.site
+        call, group = meeting.call, meeting.group
+        key: tuple[object, ...] = row_kind(call), group.label, len(group.ranks), call.by, call.phase, call.site
         if meeting.difference:
             key = (*key, at)
-        if key in rows:
-            fresh = _join_rows(rows[key], fresh)
-        rows[key] = fresh
+        rows.setdefault(key, []).append(meeting)
     return list(rows.values())
-
-
-def _make_row(meeting: Meeting) -> CollectiveRow:
-    call, groups = meeting.call, ((meeting.group, meeting.times),)
-    kind = call.kind
-    if kind in POINT_TO_POINT:
-        kind = "message"
-    return CollectiveRow(
-        kind, groups, call.by, call.phase, call.site, (call.module,), call.bytes, call.bytes, meeting.times, meeting
-    )
-
-
-def _join_rows(row: CollectiveRow, more: CollectiveRow) -> CollectiveRow:
-    return replace(
-        row,
-        groups=tuple(dict.fromkeys(row.groups + more.groups)),
-        modules=tuple(dict.fromkeys(row.modules + more.modules)),
-        least=min(row.least, more.least),
-        most=max(row.most, more.most),
-        count=row.count + more.count,
-    )
 
 
 def given_bytes(job: TracedJob) -> tuple[int, int]:

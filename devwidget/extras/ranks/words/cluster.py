@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
+from typing import Any
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, State, group_by, numbers_of
 from devwidget.extras.ranks.records.columns import Column, lay_out_columns
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.job import ORDERLY, find_age, group_alike
-from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
+from devwidget.extras.ranks.views.meetings import Meeting, collective_rows, find_meetings, given_bytes, row_kind
 from devwidget.language.speaking import said, say
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
@@ -32,7 +33,7 @@ from devwidget.report.style.words import (
 )
 from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.finding_text import finding_parts
-from devwidget.views.sums import total
+from devwidget.views.sums import total, values_once
 
 _MOST_ROWS = 24
 
@@ -49,15 +50,15 @@ def step_lines(job: TracedJob) -> Iterator[str]:
     yield f"  {step_headline(job, met)}"
     cells = []
     for row in rows[:_MOST_ROWS]:
-        what = f"{row.count} x {row.kind}"
-        cells.append((what, span_words(row.least, row.most), cause_words(row), group_words(row), site_words(row.site)))
+        kind, count, size, cause, groups, site, *_ = row_cells(row)
+        cells.append((f"{count} x {kind}", size, cause, groups, site))
     if cells:
         yield from align_columns(cells, right=(1,), indent="    ")
     if len(rows) > _MOST_ROWS:
         yield f"    and {len(rows) - _MOST_ROWS} more"
-    for row in rows:
-        if row.meeting.difference:
-            yield f"    {difference_words(row.meeting)}"
+    for meeting, *_ in rows:
+        if meeting.difference:
+            yield f"    {difference_words(meeting)}"
 
 
 def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
@@ -80,21 +81,20 @@ def time_words(seconds: float, before: str = "") -> str:
     return f"{before}{format_seconds(seconds)}"
 
 
-def cause_words(row: CollectiveRow) -> str:
-    """Return the caller, the phase and the modules."""
-    paths, named = [path for path in row.modules if path is not None], ""
+def row_cells(row: Sequence[Meeting]) -> list[Any]:
+    """Return kind, number, bytes that a rank passes, cause, groups, place, code and what ranks disagree on."""
+    first, call, group = row[0], row[0].call, row[0].group
+    sizes, named = values_once(row, "call.bytes"), ""
+    paths = [path for path in values_once(row, "call.module") if path is not None]
     if paths:
         named = f"for {modules_words(paths)}"
-    return row_words((row.by or "your call", code_word(row.phase), named))
-
-
-def group_words(row: CollectiveRow) -> str:
-    """Return `default_pg, ranks 0-3`, or the number of groups with that name."""
-    (first, _), *_ = row.groups
-    count = sum(times for _, times in row.groups)
-    if count == 1:
-        return row_words((first.label, _number_words(first.ranks)))
-    return f"{count} groups {first.label} of {count_words(len(first.ranks), 'rank')}"
+    cause = row_words((call.by or "your call", code_word(call.phase), named))
+    count = sum(times for _, times in {(meeting.group, meeting.times) for meeting in row})
+    groups = row_words((group.label, _number_words(group.ranks)))
+    if count > 1:
+        groups = f"{count} groups {group.label} of {count_words(len(group.ranks), 'rank')}"
+    what = [row_kind(call), total(row, "times"), span_words(min(sizes), max(sizes))]
+    return [*what, cause, groups, site_words(call.site), first_line(call.site), difference_words(first)]
 
 
 def difference_words(meeting: Meeting) -> str:

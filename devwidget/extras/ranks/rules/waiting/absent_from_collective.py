@@ -279,7 +279,6 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
 
 
 def _make_roles(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int, ...]) -> tuple[RankRole, ...]:
-    """Return the waiting ranks, the absent ones, and those behind, if any."""
     collective = wait.ranks[0].said.waits
     assert collective is not None
     is_over = all(rank.state == "terminated" for rank in wait.ranks)

@@ -17,6 +17,11 @@ from devwidget.extras.ranks.rules.waiting.rank_raised import find_hanging, lost_
 from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.schema.message import Message
 
+_ENDINGS = {
+    "dead": Message("ended without a final report"),
+    "terminated": Message("ended by a signal"),
+    "unknown": Message("left no final report"),
+}
 _FIXES = {
     "dead": Message("look for what killed its process in the logs of its machine, such as dmesg, or of the job"),
     "terminated": Message("look for the sender of the signal in the logs of the launcher or the job"),
@@ -47,21 +52,13 @@ def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
 
 def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
     numbers = tuple(numbers_of(gone))
-    state = gone[0].state
     facts = {"ranks": format_rank_ranges(numbers), "others": name_ranks(lost)}
-    if state == "dead":
-        told = Message("{ranks} ended without a final report, and {others} lost their connection", **facts)
-    elif state == "terminated":
-        told = Message("{ranks} ended by a signal, and {others} lost their connection", **facts)
-    else:
-        state = "unknown"
-        told = Message("{ranks} left no final report, and {others} lost their connection", **facts)
+    state = gone[0].state if gone[0].state in _ENDINGS else "unknown"
+    roles: tuple[RankRole, ...] = (RankRole("absent", how=state, ranks=numbers),)
     if state == "terminated":
         roles = answered(numbers)
-    else:
-        roles = (RankRole("absent", how=state, ranks=numbers),)
     return Finding(
-        "rank-lost", "error", None, told,
+        "rank-lost", "error", None, Message("{ranks} {how}, and {others} lost their connection", how=_ENDINGS[state], **facts),
         Message("a connection closes when the process at its other end has ended"),
         fixes=(Fix(_FIXES[state], "", "choice"),),
         notes=tuple(rank.note for rank in gone[:3] if rank.note),

@@ -45,7 +45,6 @@ def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
 
 
 def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Iterator[str]:
-    """Yield what happened to the other ranks."""
     if hanging := find_hanging(cluster, numbers_of(ranks)):
         yield Message("waiting for it: {ranks}", ranks=name_ranks(hanging))
     if lost := list(filter(lost_another, cluster.ranks)):

@@ -43,10 +43,9 @@ def _judge_group(cluster: Cluster, name: str, arrivals: list[Arrivals]) -> Itera
     if slowest == NOWHERE:
         return
     times, all_times = len(waits[slowest]), sum(map(len, waits.values()))
+    share = 0.0
     if span:
         share = sum(sorted(waits[slowest])[:-_LEFT_OUT]) / span
-    else:
-        share = 0.0
     if share >= LEAST_SHARE and times >= max(LEAST_COLLECTIVES, LEAST_PART * all_times):
         yield _make_finding(cluster.ranks[slowest], name, share, times, all_times)
 
