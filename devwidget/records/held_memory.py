@@ -35,6 +35,7 @@ class MemoryHolder:
         has_tensors: whether it is a tensor, or each of its items that has some of the bytes is one.
         site: the line that keeps it.
         most_items: maximum number of items of a `deque`; 0 if unbounded.
+        has_graph: whether it, or an item of it, is a tensor that autograd computed.
     """
 
     place: HolderPlace
@@ -53,6 +54,7 @@ class MemoryHolder:
     has_tensors: bool = False
     site: Site | None = None
     most_items: Size = 0
+    has_graph: bool = False
 
     @property
     def is_graph(self) -> bool:

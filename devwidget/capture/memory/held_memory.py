@@ -7,7 +7,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
-from types import FrameType, FunctionType, TracebackType
+from types import FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from devwidget.capture.source_code.reachable_objects import is_of_program, is_us
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import keeping_line
-from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, read_attribute
+from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, node_of, read_attribute
 from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
@@ -192,6 +192,7 @@ class _Search:
             all(map(is_tensor, tensors)),
             _find_line(root, row.classes, name),
             value.maxlen or 0 if type(value) is deque else 0,
+            any(node_of(each) is not None for each in tensors if is_tensor(each)),
         )
 
     def _name_of(self, row: _Row) -> str:
@@ -266,7 +267,7 @@ def _rank(root: Root) -> tuple[int, int]:
         kind = 7
     elif _is_librarys(root):
         kind = 6
-    elif type(value) is FunctionType:  # whose closure has variables that are named elsewhere
+    elif type(value) in (FunctionType, MethodType):  # what it closes over, or its object, has a name elsewhere
         kind = 5
     elif is_module(value):
         kind = 0

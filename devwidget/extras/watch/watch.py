@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from dataclasses import replace
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -58,6 +59,8 @@ _LEAST_LATER = 4
 """The same if the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, beyond which growth is not reported."""
+LONG = 512
+"""Steps of unbroken growth that count if it is slight, such as a loss of 512 bytes in each."""
 LOADED = 48
 """Steps after which loaders are judged for the first time."""
 _SEEN = 0.01
@@ -73,6 +76,8 @@ class _RecordedNow(NamedTuple):
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Holders = dict[tuple[str, str], MemoryHolder]
+"""Holders of one device, by function and name."""
 
 
 class Watch:
@@ -123,7 +128,8 @@ class Watch:
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, Callable[[], list[Holding]] | None] | None = None
-        self._held: dict[tuple[str, str], MemoryHolder] = {}
+        self._held: _Holders = {}
+        self._slight: dict[str, tuple[Growth, int, _Holders]] = {}
         self._creeping: set[str] = set()
         self._loader_clock = LoaderClock(counts=lambda: self._recorded is None)
         self._changes = RunChanges(model, self._schedule.ask_for)
@@ -247,6 +253,7 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
+        self._tell_slight_growth()
         self._judge_loaders()
         self._slow_steps.tell_lines()
         self.log.write_part(ends=True, error=self.log.error)
@@ -338,9 +345,17 @@ class Watch:
             if part != MEMORY[0] or device in self._creeping:
                 continue
             growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
-            if growth is not None and self._growing is None and _matters(growth, number, device):
-                self._growing = device, growth
-                self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+            if growth is None:
+                self._slight.pop(device, None)
+            elif _matters(growth, number, device):
+                self._ask_what_grows(device, growth)
+            elif number - growth.since >= LONG and device not in self._slight:
+                self._slight[device] = growth, number, _read_holders(device, sys._getframe(1))
+
+    def _ask_what_grows(self, device: str, growth: Growth) -> None:
+        if self._growing is None:
+            self._growing = device, growth
+            self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
     def _follow_growth(self, number: int) -> None:
         """Find who keeps memory soon after a recorded step, and who keeps more later."""
@@ -352,15 +367,6 @@ class Watch:
         if number >= step + LATER:
             self._tell_growth(number)
 
-    def _find_grown(self, device: str, least: float) -> MemoryHolder | None:
-        """Return the holder that keeps most more than soon after the recorded step, if this is at least so many bytes."""
-        most, found = least, None
-        for key, holder in _read_holders(device, sys._getframe(2)).items():
-            before = self._held.get(key)
-            if before is not None and holder.bytes - before.bytes >= most:
-                most, found = holder.bytes - before.bytes, holder
-        return found
-
     def _tell_growth(self, ended: int) -> None:
         """Report steady growth, with the lines whose bytes are still allocated after another recorded step."""
         if self._growing is None:
@@ -371,13 +377,29 @@ class Watch:
         later, kept, holder = ended - step, list[Holding](), None
         if list_living is not None and later >= _LEAST_LATER:
             kept = _join_lines(list_living())
-            holder = self._find_grown(device, growth.bytes_per_step * max(1, later - _LEAST_LATER) / 2)
+            now = _read_holders(device, sys._getframe(1))
+            holder = _find_grown(self._held, now, growth.bytes_per_step * max(1, later - _LEAST_LATER) / 2)
         if holder is None and GrowthJudge(ELEMENTS).look(self._window) is not None:
             return  # more is kept between steps because the inputs grow
         if holder is not None and _is_limited(holder):
             return
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
         self.log.add_findings(growth.since, [told])
+
+    def _tell_slight_growth(self) -> None:
+        """Report slight growth that lasts until the run ends, if tensors with their graphs are kept.
+
+        Results without a graph are kept on purpose, and a cache that fills looks the same while it does.
+        """
+        for device, (growth, step, before) in self._slight.items():
+            later = self._number - step
+            if device in self._creeping or later < _LEAST_LATER:
+                continue
+            now = _read_holders(device, sys._getframe(1))
+            holder = _find_grown(before, now, growth.bytes_per_step * later / 2)
+            if holder is not None and holder.has_graph and not _is_limited(holder):
+                told = findings.tell_growth(growth, DeviceId.parse(device), step, later, (), holder, 0)
+                self.log.add_findings(growth.since, [replace(told, severity="info", fault=holder.site)])
 
 
 def find_run(model: nn.Module) -> WatchedRun | None:
@@ -420,10 +442,19 @@ def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int
     yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
 
 
-def _read_holders(device: str, frame: FrameType) -> dict[tuple[str, str], MemoryHolder]:
+def _read_holders(device: str, frame: FrameType) -> _Holders:
     own = [each for each in read_memory(virtual_gpus()) if str(each.device) == device]
     held = find_memory_holders(own, frame=frame)
     return {(each.function, each.name): each for of_device in held.devices for each in of_device.holders}
+
+
+def _find_grown(before: _Holders, now: _Holders, least: float) -> MemoryHolder | None:
+    """Return the holder that keeps most more than before, if this is at least so many bytes."""
+    most, found = least, None
+    for key, holder in now.items():
+        if key in before and holder.bytes - before[key].bytes >= most:
+            most, found = holder.bytes - before[key].bytes, holder
+    return found
 
 
 def _is_limited(holder: MemoryHolder) -> bool:
