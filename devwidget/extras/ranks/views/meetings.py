@@ -132,7 +132,7 @@ def row_kind(call: CollectiveCall) -> str:
 
 
 def collective_rows(met: Iterable[Meeting]) -> list[list[Meeting]]:
-    """Return the meetings of one kind that one line called together; one on which ranks disagree stands alone."""
+    """Group meetings of one kind that one line called; one on which ranks disagree has a group of its own."""
     rows: dict[object, list[Meeting]] = {}
     for at, meeting in enumerate(met):
         call, group = meeting.call, meeting.group
