@@ -37,92 +37,78 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each input or output that does not fit the wrapper, and hints on GPUs with less work."""
     for fault in trace.faults:
         if fault.what == "io":
-            yield _make_finding(fault, fault.birth or _first_birth(fault))
+            yield _make_finding(fault)
     yield from find_uneven(trace)
 
 
-def _first_birth(fault: Fault) -> Site | None:
-    for operand in fault.operands:
-        if operand.birth is not None:
-            return operand.birth
-    return None
-
-
-def _make_finding(fault: Fault, birth: Site | None) -> Found:
+def _make_finding(fault: Fault) -> Found:
+    detail = fault.detail
+    facts = {name: getattr(detail, name) for name in _FACTS if hasattr(detail, name)}
+    birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
     notes = [Message("the replica failed with {error}", error=fault.error)] if fault.error else []
-    match fault.detail:
-        case ScalarOutputs(owner, replicas):
+    why, cause, explains = "", "", tuple[int, ...]()
+    match detail:
+        case ScalarOutputs():
             words = Message(
-                "`{owner}.forward` returns a scalar, and the scalars of {replicas} replicas are gathered into a vector",
-                owner=owner,
-                replicas=replicas,
+                "`{owner}.forward` returns a scalar, and the scalars of {replicas} replicas are gathered into a vector", **facts
             )
-            return Found(fault, words, birth=birth, fixes=_reduced(fault, fault.detail.backward), notes=notes)
-        case WrongAxis(batch, dim, lost):
+            fixes = _reduced(fault, detail.backward)
+        case WrongAxis(batch, _, lost):
             if lost:
                 notes.append(Message("{lost} of {batch} samples reach no replica", lost=lost, batch=batch))
+            facts["shape"] = list(fault.operands[0].shape) if fault.operands else []
             words = Message(
-                "an input of shape {shape} is split along dimension {dim}, where the batch has size {batch}",
-                shape=list(fault.operands[0].shape) if fault.operands else [],
-                dim=dim,
-                batch=batch,
+                "an input of shape {shape} is split along dimension {dim}, where the batch has size {batch}", **facts
             )
-            return Found(fault, words, birth=birth, fixes=_with_batch_first(fault, birth, batch), notes=notes)
-        case NotCut(owner, name, samples, replicas, explains):
+            fixes = _with_batch_first(fault, birth, batch)
+        case NotCut(_, name):
             words = Message(
-                "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas gets all of them",
-                name=name,
-                owner=owner,
-                samples=samples,
-                replicas=replicas,
+                "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas gets all of them", **facts
             )
             notes.append(_NO_EDIT)
-            cause = f"whole {name}"
-            return Found(fault, words, birth=birth, fixes=_cut_it(fault, name), notes=notes, cause=cause, explains=explains)
-        case KeptWhole(name, samples, replicas):
+            fixes, cause, explains = _cut_it(fault, name), f"whole {name}", detail.explains
+        case KeptWhole():
             words = Message(
-                "`self.{name}` is for the whole batch of {samples}, and each of the {replicas} replicas gets all of it",
-                name=name,
-                samples=samples,
-                replicas=replicas,
+                "`self.{attribute}` is for the whole batch of {samples}, and each of the {replicas} replicas gets all of it",
+                **facts,
             )
+            fixes = _in_forward(fault, detail)
             why = Message("DataParallel splits the arguments of `forward`, not the attributes of the module")
-            return Found(fault, words, why=why, birth=birth, fixes=_in_forward(fault, fault.detail), notes=notes)
         case NotJoined():
-            return Found(fault, _name_unjoined(fault.detail), birth=birth, fixes=_joinable(fault, fault.detail), notes=notes)
-        case TooFewSamples(samples, replicas):
+            words, fixes = _name_unjoined(detail), _joinable(fault, detail)
+        case TooFewSamples(samples):
             words = Message(
                 "a batch of {samples} cannot be split over {replicas} replicas; non-tensor arguments are passed to all of them",
-                samples=samples,
-                replicas=replicas,
+                **facts,
             )
-            return Found(fault, words, birth=birth, fixes=_fewer_replicas(fault, samples), notes=notes)
-    raise TypeError(f"no input or output of a wrapper: {fault.detail}")
+            fixes = _fewer_replicas(fault, samples)
+        case _:
+            raise TypeError(f"no input or output of a wrapper: {detail}")
+    return Found(fault, words, why=why, birth=birth, fixes=fixes, notes=notes, cause=cause, explains=explains)
+
+
+_FACTS = ("owner", "name", "attribute", "batch", "dim", "samples", "replicas")
+"""Fields of details that headlines name."""
 
 
 def _name_unjoined(detail: NotJoined) -> Message:
-    facts = {"first": detail.first, "other": detail.other}
-    names = listed(f"`{name}`" for name in detail.names[:_MOST_NAMES])
+    names: str = listed(f"`{name}`" for name in detail.names[:_MOST_NAMES])
     if len(detail.names) > _MOST_NAMES:
         names = Message("`{first}` and {count} more", first=detail.names[0], count=len(detail.names) - 1)
+    facts = {"names": names, "owner": detail.owner, "first": detail.first, "other": detail.other}
     match detail.problem:
         case "class" if len(detail.names) == 1:
             return Message(
-                "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors",
-                owner=detail.owner,
-                names=names,
-                first=detail.first,
+                "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors", **facts
             )
         case "class":
-            return Message(
-                "`{owner}.forward` returns {names}, and DataParallel gathers only tensors", owner=detail.owner, names=names
-            )
+            return Message("`{owner}.forward` returns {names}, and DataParallel gathers only tensors", **facts)
         case "length":
-            return Message("{names} has {first} entries in one replica and {other} in another", names=names, **facts)
+            return Message("{names} has {first} entries in one replica and {other} in another", **facts)
         case "keys":
-            return Message("{names} has the keys {first} in one replica and {other} in another", names=names, **facts)
+            return Message("{names} has the keys {first} in one replica and {other} in another", **facts)
         case "shape":
-            return Message("{names} has the shape {first} in one replica and {other} in another", names=names, **facts)
+            return Message("{names} has the shape {first} in one replica and {other} in another", **facts)
 
 
 _MOST_NAMES = 4
@@ -148,7 +134,7 @@ def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[
     yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), "", "choice")
 
 
-def _cut_it(fault: Fault, name: str) -> Iterator[Fix]:
+def _cut_it(fault: Fault, name: str) -> Iterator[Fix | None]:
     if fault.operands:
         yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"), "", "likely")
     else:
