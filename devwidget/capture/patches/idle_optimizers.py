@@ -63,11 +63,10 @@ class IdleOptimizers:
             self.leave_out(optimizer)
             self._missing.drop_fault(key)
             return
-        roots = self._list_untrained_roots(frame)
-        if not roots or self._missing.has_fault(key):
+        if self._missing.has_fault(key) or not self._knows_all_optimizers(frame):
             return
         built = built or find_construction(user_frames(frame), optimizer)
-        root = self._find_meant_root(optimizer, built, roots)
+        root = self._find_meant_root(optimizer, built)
         if root is None:
             return
         model_line = find_construction(user_frames(frame), root)
@@ -77,37 +76,32 @@ class IdleOptimizers:
         fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
         self._missing.add_fault(key, fault, tuple(id(each) for _, each in lacking), only_all=True)
 
-    def _list_roots(self) -> list[nn.Module]:
-        return [root for ref in self._state.tracker.roots if (root := ref()) is not None]
+    def _list_waiting_roots(self) -> list[nn.Module]:
+        """Return models with gradients, none of whose parameters are in a known optimizer."""
+        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
+        waiting, trained = filter(_list_with_gradients, roots), self._missing.trained
+        return [root for root in waiting if not any(id(each) in trained for _, each in named_tensors(root, "_parameters"))]
 
-    def _list_untrained_roots(self, frame: FrameType) -> list[nn.Module]:
-        """Return models with gradients, none of whose parameters are in any optimizer."""
-        waiting = [root for root in self._list_roots() if _list_with_gradients(root)]
-        if not waiting or "backward" not in self._state.tracker.phases:
-            return []
+    def _knows_all_optimizers(self, frame: FrameType) -> bool:
+        """Return whether all reachable optimizers are known, if there is a model to ask for."""
+        if "backward" not in self._state.tracker.phases or not self._list_waiting_roots():
+            return False
         if self._all_known is None:  # much is looked at: once is enough
             self._all_known = mark_reachable(frame, self._missing)
-        if not self._all_known:
-            return []
-        return [root for root in waiting if not self._has_trained(root)]
+        return self._all_known
 
-    def _has_trained(self, root: nn.Module) -> bool:
-        return any(id(each) in self._missing.trained for _, each in named_tensors(root, "_parameters"))
-
-    def _find_meant_root(
-        self, optimizer: torch.optim.Optimizer, built: Site | None, roots: list[nn.Module]
-    ) -> nn.Module | None:
+    def _find_meant_root(self, optimizer: torch.optim.Optimizer, built: Site | None) -> nn.Module | None:
         """Return the model that an optimizer was intended for; None if unknown.
 
         This is a model with the same shapes. Else the line that built the optimizer must name the parameters of a model, and
         no model may be trained: if one is, another may be left out on purpose.
         """
-        shapes = [each.shape for each in tensors_of(optimizer)]
+        roots, shapes = self._list_waiting_roots(), [each.shape for each in tensors_of(optimizer)]
         for root in roots:
             if [each.shape for _, each in named_tensors(root, "_parameters")] == shapes:
                 return root
         asks = built is not None and "parameters(" in built.text
-        if asks and len(roots) == len(self._list_roots()):
+        if roots and asks and len(roots) == sum(ref() is not None for ref in self._state.tracker.roots):
             return roots[0]
         return None
 

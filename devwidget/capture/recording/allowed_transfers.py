@@ -49,25 +49,18 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
     Raises:
         DevwidgetError: if it is not a pattern, with a valid one.
     """
-    if isinstance(pattern, str):
-        found = _PATTERN.fullmatch(pattern)
-    else:
-        found = None
+    found = _PATTERN.fullmatch(pattern) if isinstance(pattern, str) else None
     if found is None:
-        raise DevwidgetError(
-            Message("{pattern} is not a transfer", pattern=repr(pattern)),
-            why=Message("a transfer has a source and a target"),
-            instead=_EXAMPLE,
-        )
+        raise _not_a_transfer(pattern, Message("a transfer has a source and a target"))
     for word in found.groups():
         _refuse_pattern(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
-        raise DevwidgetError(
-            Message("{pattern} is not a transfer", pattern=repr(pattern)),
-            why=Message("both ends are the same device"),
-            instead=_EXAMPLE,
-        )
+        raise _not_a_transfer(pattern, Message("both ends are the same device"))
     return AllowedTransfer(found[1], found[2], why or found.string)
+
+
+def _not_a_transfer(pattern: object, why: Message) -> DevwidgetError:
+    return DevwidgetError(Message("{pattern} is not a transfer", pattern=repr(pattern)), why=why, instead=_EXAMPLE)
 
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
