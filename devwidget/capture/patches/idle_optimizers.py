@@ -27,9 +27,6 @@ from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Operand
 
-ANOTHER_MODEL = "another model"
-"""`MissingParameters.reason` of an optimizer without any parameter of the model."""
-
 
 class IdleOptimizers:
     """Which optimizers of a recording changed something, and which parameters the others lack.
@@ -56,14 +53,14 @@ class IdleOptimizers:
             built: where it was built, if in this recording.
             frame: frame of torch's code that steps.
         """
-        key = ANOTHER_MODEL, id(optimizer)
+        key = "another model", id(optimizer)
         if optimizer in self._at_work:
             return
         if trains_model(self._state, optimizer) or _has_gradients(optimizer):
             self.leave_out(optimizer)
-            self._missing.drop_fault(key)
+            self._missing.faults.pop(key, None)
             return
-        if self._missing.has_fault(key) or not self._knows_all_optimizers(frame):
+        if key in self._missing.faults or not self._knows_all_optimizers(frame):
             return
         built = built or find_construction(user_frames(frame), optimizer)
         root = self._find_meant_root(optimizer, built)
@@ -74,7 +71,7 @@ class IdleOptimizers:
         operands = tuple(_describe_parameter(name, each, root, model_line) for name, each in lacking)
         detail = MissingParameters(class_name(type(optimizer)), "another model")
         fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
-        self._missing.add_fault(key, fault, tuple(id(each) for _, each in lacking), only_all=True)
+        self._missing.faults[key] = fault, tuple(id(each) for _, each in lacking)
 
     def _list_waiting_roots(self) -> list[nn.Module]:
         """Return models with gradients, none of whose parameters are in a known optimizer."""

@@ -225,7 +225,7 @@ class _OptimizerWatch:
             detail = MissingParameters(class_name(type(optimizer)), reason if late else "loss")
             operands = tuple(describe_operand(name, parameter) for name, parameter in (*late, *of_loss))
             fault = make_fault(state, frame, "optimizer", "", operands, detail, site)
-            self.missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in (*late, *of_loss)))
+            self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in (*late, *of_loss))
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:

@@ -20,7 +20,7 @@ from devwidget.capture.source_code import classes
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.tensors import is_leaf, is_parameter
 from devwidget.records.device import DeviceId
-from devwidget.records.fault_details import FaultDetail
+from devwidget.records.fault_details import FaultDetail, MissingParameters
 from devwidget.records.site import Site
 from devwidget.records.trace import Family, Fault, Held, Operand
 
@@ -41,45 +41,29 @@ def make_fault(
 
 
 class UntrainedParameters:
-    """Parameters that one optimizer lacks. Parameters that another one trains are removed when the recording ends."""
+    """Parameters that one optimizer lacks. Parameters that another one trains are removed when the recording ends.
+
+    Attributes:
+        trained: ids of parameters that have an optimizer.
+        covered: ids of optimizers that `check_coverage` has seen.
+        faults: key -> fault with one operand per parameter, and the ids of the parameters.
+    """
 
     def __init__(self) -> None:
         self.trained: set[int] = set()
         self.covered: set[int] = set()
-        self._faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
-        self._whole: set[object] = set()
+        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
 
     def mark_trained(self, parameters: Iterable[object]) -> None:
         """Note that these parameters have an optimizer."""
         self.trained.update(map(id, parameters))
 
-    def has_fault(self, key: object) -> bool:
-        """Return whether a fault is known under a key."""
-        return key in self._faults
-
-    def add_fault(self, key: object, fault: Fault, ids: tuple[int, ...], *, only_all: bool = False) -> None:
-        """Keep a fault until the recording ends.
-
-        Args:
-            key: identifies it.
-            fault: the fault, with one operand per parameter.
-            ids: ids of the parameters.
-            only_all: drop it if another optimizer has one of them.
-        """
-        self._faults[key] = fault, ids
-        if only_all:
-            self._whole.add(key)
-
-    def drop_fault(self, key: object) -> None:
-        """Drop a fault."""
-        self._faults.pop(key, None)
-
     def write_untrained(self, state: RecordingState) -> None:
         """At the end of the recording, record the parameters that no optimizer trains."""
-        for key, (fault, ids) in self._faults.items():
+        for fault, ids in self.faults.values():
             left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
-            is_part = key in self._whole and len(left) < len(ids)
-            if left and not is_part:
+            needs_all = isinstance(fault.detail, MissingParameters) and fault.detail.reason == "another model"
+            if left and (len(left) == len(ids) or not needs_all):
                 state.log.log_fault(dataclasses.replace(fault, operands=left))
 
 
@@ -99,7 +83,7 @@ def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, miss
             fault = _never_trained(state, module, owned.describe_holder(), tensor)
         else:
             continue
-        missing.add_fault(("untrained", id(leaf)), fault, (id(leaf),))
+        missing.faults["untrained", id(leaf)] = fault, (id(leaf),)
 
 
 def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
