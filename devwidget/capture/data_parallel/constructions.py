@@ -68,13 +68,6 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
     return None
 
 
-def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, has_moved: bool, state: RecordingState) -> Site | None:
-    """Return the line that built the wrapper, or that created the tensor if only that one arrived later."""
-    root = state.births.find_root(tensor) if has_moved else None
-    known = to_site(root.site) if root is not None else None
-    return known or built_at(wrapper, state, sys._getframe())
-
-
 def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
     """Return whether a model is split over GPUs on purpose: each layer is whole on one, and none is on the CPU."""
     parts = [part for _, part in walk_modules(model)]
@@ -96,6 +89,8 @@ def report_misplaced(
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
     found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
+    root = state.births.find_root(tensor) if len(found) > 1 else None  # only this tensor arrived later
+    birth = to_site(root.site) if root is not None else None
     error = (
         f"RuntimeError: module must have its parameters and buffers on device {wanted} (device_ids[0]) "
         f"but found one of them on device: {tensor.device}"
@@ -110,7 +105,7 @@ def report_misplaced(
         operands=(operand,),
         target=device_id(wanted),
         healed=state.heal,
-        birth=_find_birth(wrapper, tensor, len(found) > 1, state),
+        birth=birth or built_at(wrapper, state, sys._getframe()),
         model_name=state.tracker.model_name,
         detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), _how_split(wrapper.module)),
     )

@@ -45,7 +45,9 @@ def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original:
     started = time.perf_counter()
     with state.tracker.set_cause(cause):
         out = original(ctx, *args)
-    seconds, crossings, call = time.perf_counter() - started, list(groups(args, out)), _call_of_node()
+    seconds, crossings = time.perf_counter() - started, list(groups(args, out))
+    node: Any = torch_internals.current_autograd_node()
+    call: WrapperCall | None = node.metadata.get(CALL) if node is not None else None
     if call is None:
         log_crossings(state, crossings, seconds, None, "backward", state.tracker.find_site(sys._getframe(1)), cause)
         return out
@@ -65,12 +67,6 @@ def log_crossings(
     share = seconds / max(1, sum(size for *_, size in moved))
     for source, target, tensors, size in moved:
         state.log.log_transfer(source, target, tensors, module, phase, site, cause, share * size)
-
-
-def _call_of_node() -> WrapperCall | None:
-    """Return the DataParallel call whose backward runs in this thread; None if it was not recorded."""
-    node: Any = torch_internals.current_autograd_node()
-    return node.metadata.get(CALL) if node is not None else None
 
 
 def _reduced_groups(args: Any, out: Any) -> Iterator[Crossing]:

@@ -85,13 +85,10 @@ class Worker:
             return self._run(*args, **kwargs)
         except Exception as error:
             if "device" not in message(error).lower():
-                self._blame_cut(error)
+                module, site = self._state.tracker.failed, faults.innermost_site(error.__traceback__)
+                failed = faults.FailedReplica(self._number, module, site, error_text(error), self._call.caller)
+                faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
             raise
-
-    def _blame_cut(self, error: Exception) -> None:
-        module, site = self._state.tracker.failed, faults.innermost_site(error.__traceback__)
-        failed = faults.FailedReplica(self._number, module, site, error_text(error), self._call.caller)
-        faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
 
     def _explain_fault(self, frame: FrameType, fault: Fault) -> None:
         """Explain a misplaced tensor that the replica met in the original module, or got from it."""
@@ -167,7 +164,8 @@ class WrapperWatch:
         self.call.seconds = time.perf_counter() - self._started
         self.call.caller = None
         for run, device in zip(self.call.runs, self.call.devices, strict=False):
-            run.peak_bytes = _peak_of(device)
+            peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
+            run.peak_bytes = int(peak(device)) if peak is not None else 0
 
     @contextlib.contextmanager
     def _measure_step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
@@ -273,10 +271,3 @@ class WrapperWatch:
     def _log_step(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
         call = self.call
         log_crossings(self._state, crossings, call.steps[step], call.path, "forward", call.site, cause)
-
-
-def _peak_of(device: torch.device) -> int:
-    peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
-    if peak is None:
-        return 0
-    return int(peak(device))

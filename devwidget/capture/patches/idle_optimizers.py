@@ -5,7 +5,6 @@ This happens if you run the model's cell again but not the optimizer's: each ste
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import MutableMapping
 from types import FrameType
 
@@ -16,7 +15,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, is_a
-from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
+from devwidget.capture.patches.untrained import UntrainedParameters, make_fault, trains_model
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
 from devwidget.capture.source_code.provenance import find_construction
@@ -25,7 +25,7 @@ from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import gradient_of
 from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
-from devwidget.records.trace import Held, Operand
+from devwidget.records.trace import Held
 
 
 class IdleOptimizers:
@@ -56,7 +56,9 @@ class IdleOptimizers:
         key = "another model", id(optimizer)
         if optimizer in self._at_work:
             return
-        if trains_model(self._state, optimizer) or _has_gradients(optimizer):
+        with torch_internals.DisableTorchFunction():  # function modes must not see our reads
+            has_gradients = any(gradient_of(each) is not None for each in tensors_of(optimizer))
+        if has_gradients or trains_model(self._state, optimizer):
             self.leave_out(optimizer)
             self._missing.faults.pop(key, None)
             return
@@ -68,7 +70,9 @@ class IdleOptimizers:
             return
         model_line = find_construction(user_frames(frame), root)
         lacking = _list_with_gradients(root)
-        operands = tuple(_describe_parameter(name, each, root, model_line) for name, each in lacking)
+        held = [Held("", name, "parameter", class_name(type(root)), built=model_line) for name, _ in lacking]
+        named = zip(lacking, held, strict=True)
+        operands = tuple(operand_of(tensor, name, name, stray=True, held=each) for (name, tensor), each in named)
         detail = MissingParameters(class_name(type(optimizer)), "another model")
         fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
         self._missing.faults[key] = fault, tuple(id(each) for _, each in lacking)
@@ -118,16 +122,6 @@ def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:
     return True
 
 
-def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    with torch_internals.DisableTorchFunction():  # function modes must not see our reads
-        return any(gradient_of(each) is not None for each in tensors_of(optimizer))
-
-
 def _list_with_gradients(root: nn.Module) -> list[tuple[str, torch.Tensor]]:
     parameters = named_tensors(root, "_parameters")
     return [(name, each) for name, each in parameters if each.requires_grad and each.grad is not None]
-
-
-def _describe_parameter(name: str, parameter: torch.Tensor, root: nn.Module, model_line: Site | None) -> Operand:
-    held = Held("", name, "parameter", class_name(type(root)), built=model_line)
-    return dataclasses.replace(describe_operand(name, parameter), held=held)

@@ -29,7 +29,8 @@ def watch_checkpoints(state: RecordingState, undo: Undo) -> None:
 def _check_loading(
     state: RecordingState, original: Callable[..., Any], self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    entries = _named_entries(state_dict)
+    # A mapping of another class may compute its entries, and has none here.
+    entries = {key: value for key, value in items_of(state_dict) or () if type(key) is str}
     names = find_misnamed(self, entries)
     if names:
         report_misnamed(state, self, state_dict, names, sys._getframe(1))
@@ -47,11 +48,6 @@ def _note_saving(state: RecordingState, original: Callable[..., Any], self: nn.M
 
 def _strip_prefix(key: str) -> str:
     return ".".join(part for part in key.split(".") if part != "module")
-
-
-def _named_entries(given: object) -> dict[str, Any]:
-    """Return the stored entries of a checkpoint. A mapping of another class may compute them, and is skipped."""
-    return {key: value for key, value in items_of(given) or () if type(key) is str}
 
 
 def find_misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:

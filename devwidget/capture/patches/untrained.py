@@ -77,12 +77,21 @@ def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, miss
         leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
             continue
-        if not is_leaf(tensor):
-            fault = _lost_leaf(state, owned.describe_holder(), tensor)
-        elif is_parameter(tensor) and tensor.grad is not None:
-            fault = _never_trained(state, module, owned.describe_holder(), tensor)
-        else:
+        if leaf is tensor and not (is_parameter(tensor) and tensor.grad is not None):
             continue
+        held = owned.describe_holder()
+        what: Family = "untrained" if leaf is tensor else "leaf"
+        path, site, birth = held.module, held.assigned, held.assigned
+        root = state.births.find_root(tensor)
+        if leaf is tensor:
+            path, site = _find_use(state, module, held, tensor)
+        elif root is not None:
+            site = to_site(root.site)
+            birth = site or held.assigned
+        name = f"self.{held.name}"
+        operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
+        fault = fault_at(state.tracker, what, "step", site, module=path, phase="optimizer", operands=(operand,),
+                         model_name=state.tracker.model_name)  # fmt: skip
         missing.faults["untrained", id(leaf)] = fault, (id(leaf),)
 
 
@@ -94,25 +103,10 @@ def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> boo
     )
 
 
-def _lost_leaf(state: RecordingState, held: Held, tensor: torch.Tensor) -> Fault:
-    birth = state.births.find_birth(tensor)
-    site = to_site(birth.find_root().site) if birth is not None else held.assigned
-    return _make_untrained_fault(state, "leaf", held.module, site, tensor, held, site or held.assigned)
-
-
-def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
+def _find_use(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> tuple[str | None, Site | None]:
+    """Return the path of the module that used a parameter, and where."""
     path, used = held.module, classes.attribute_read(type(module), held.name)
     for stranger, (owner, site) in list(state.tracker.strangers.items()):
         if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
-    return _make_untrained_fault(state, "untrained", path, used or held.assigned, tensor, held, held.assigned)
-
-
-def _make_untrained_fault(
-    state: RecordingState, what: Family, module: str | None, site: Site | None, tensor: torch.Tensor, held: Held,
-    birth: Site | None,
-) -> Fault:  # fmt: skip
-    name = f"self.{held.name}"
-    operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
-    return fault_at(state.tracker, what, "step", site, module=module, phase="optimizer", operands=(operand,),
-                    model_name=state.tracker.model_name)  # fmt: skip
+    return path, used or held.assigned

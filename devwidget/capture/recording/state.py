@@ -118,7 +118,8 @@ class RecordingState:
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaders: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaded: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
-        self.loader_clock = LoaderClock(self._estimate_overhead)
+        operators = self.log.ops
+        self.loader_clock = LoaderClock(lambda: _SECONDS_PER_OPERATOR * sum(entry.count for entry in operators.values()))
         self.tracker = ModuleTracker()
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
@@ -128,9 +129,6 @@ class RecordingState:
         )
         self.parallel = ParallelCalls()
         self.comparisons = DeviceComparisons()
-
-    def _estimate_overhead(self) -> float:
-        return _SECONDS_PER_OPERATOR * sum(entry.count for entry in self.log.ops.values())
 
     def list_facts(self) -> dict[str, Any]:
         """Return fields of the trace that the parts of this recording know."""

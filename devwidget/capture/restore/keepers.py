@@ -11,30 +11,21 @@ from devwidget.capture.restore.undoing import NotRestored
 from devwidget.records.schema.message import Message
 
 
-def always_same(now: Any, before: Any) -> bool:
-    """Comparison for an object that only leads to other objects, which are kept themselves."""
-    return True
-
-
-def no_parts(before: Any) -> Iterable[Any]:
-    """Parts of an object that holds no objects."""
-    return ()
-
-
 class Keeper(NamedTuple):
     """How objects of one kind are kept.
 
     Attributes:
         read: returns the content of an object as an immutable value.
         write: writes that content back; None for objects that are only reported if they changed.
-        same: returns whether the content is unchanged.
-        parts: returns the objects in the content, to continue the search.
+        same: returns whether the content is unchanged; always for an object that only leads to others, which are kept
+            themselves.
+        parts: returns the objects in the content, to continue the search; none by default.
     """
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], object] | None = None
-    same: Callable[[Any, Any], bool] = always_same
-    parts: Callable[[Any], Iterable[Any]] = no_parts
+    same: Callable[[Any, Any], bool] = lambda now, before: True
+    parts: Callable[[Any], Iterable[Any]] = lambda before: ()
 
 
 @dataclass(slots=True)

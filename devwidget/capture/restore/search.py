@@ -92,7 +92,9 @@ class ReachSearch:
                 self.lost.append((Message("what the model holds"), why))
                 return []
             met[id(value)] = value
-            self._read_object(value, self._kinds.get(key) or self._find_kind(type(value)))
+            if key not in self._kinds:
+                self._kinds[key] = _choose_kind(type(value))
+            self._read_object(value, self._kinds[key])
         below: list[Any] = []
         for kept in (*self.states[states:], *self.tensors[tensors:]):
             below += kept.parts()
@@ -132,10 +134,6 @@ class ReachSearch:
             raise
         except Exception as error:
             self.lost.append((value, Message("it cannot be read: {error}", error=format_reason(error))))
-
-    def _find_kind(self, kind: type) -> ObjectKind:
-        found = self._kinds[id(kind)] = _choose_kind(kind)
-        return found
 
 
 def _choose_kind(kind: type) -> ObjectKind:

@@ -119,19 +119,14 @@ def to_site(raw: RawSite | None) -> Site | None:
     """Return the readable form, with the text of the whole statement."""
     if raw is None:
         return None
+    library = None
     if raw.library is not None:
-        library = _library_line(raw.library)
-    else:
-        library = None
-    if raw.library is not None and library is not None and raw.code is _NOWHERE.code:
-        return Site(library.file, library.line, library.text, raw.library.code.co_name, library)
+        line, filename = line_of(raw.library), raw.library.code.co_filename
+        library = LibraryLine(filename, line, statements.statement_text(filename, line))
+        if raw.code is _NOWHERE.code:
+            return Site(filename, line, library.text, raw.library.code.co_name, library)
     line, filename = line_of(raw), raw.code.co_filename
     return Site(filename, line, statements.statement_text(filename, line), raw.code.co_name, library)
-
-
-def _library_line(raw: RawSite) -> LibraryLine:
-    line, filename = line_of(raw), raw.code.co_filename
-    return LibraryLine(filename, line, statements.statement_text(filename, line))
 
 
 def call_text(raw: RawSite | None) -> str:

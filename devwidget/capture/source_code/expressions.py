@@ -189,7 +189,7 @@ def failing_call(frame: FrameType) -> Call | None:
             function = _find_function(torch, _OPERATORS.get(type(operator), "operator"))
         case ast.Compare(ops=[comparison, *_]):
             function = _find_function(torch, _OPERATORS.get(type(comparison), "compare"))
-        case ast.Subscript() if _is_stored(frame):
+        case ast.Subscript() if frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]:
             function = torch.Tensor.__setitem__
             operands += _stored_values(frame, node)
         case ast.Subscript():
@@ -237,13 +237,8 @@ def operands_of(node: ast.AST | None) -> list[ast.expr]:
     return []
 
 
-def _is_stored(frame: FrameType) -> bool:
-    """Return whether a frame was assigning an item: the position of that instruction is the item alone."""
-    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
-
-
 def _stored_values(frame: FrameType, item: ast.Subscript) -> list[ast.expr]:
-    """Return the operands of `x[key] = value`."""
+    """Return the operands of `x[key] = value`. The position of its instruction is the item alone."""
     raw = site_of(frame)
     match parsed_statement(statement_text(raw.code.co_filename, line_of(raw))):
         case ast.Assign(targets=targets, value=value) if ast.unparse(item) in map(ast.unparse, targets):

@@ -29,7 +29,7 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
     """
     for frame in reversed(frames):
         variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
-        holding = [name for name, value in variables.items() if _has_one(value, family)]
+        holding = [name for name, value in variables.items() if any(is_among(each, family) for each in _tensors(value))]
         if not holding:
             continue
         kinds = []
@@ -40,10 +40,6 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
         above = to_site(raw_site(user_frame(frame.f_back)))
         return Taken(to_site(raw_site(frame)), tuple(holding), tuple(kinds), _name_of(frame, target), above)
     return None
-
-
-def _has_one(value: Any, family: Sequence[torch.Tensor]) -> bool:
-    return any(is_among(tensor, family) for tensor in _tensors(value))
 
 
 def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:

@@ -217,13 +217,10 @@ def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> lis
         if getattr(each, aspect) == getattr(tensor, aspect):
             alike.append(each)
             weights += is_parameter(each)
-    if weights and (weights < len(found) or _calls_module(assigned.value, scope)):
+    called = [scope.value(node.func) for node in ast.walk(assigned.value) if isinstance(node, ast.Call)]
+    if weights and (weights < len(found) or any(map(is_module, called))):
         return []
     return alike
-
-
-def _calls_module(value: ast.expr, scope: Scope) -> bool:
-    return any(isinstance(node, ast.Call) and is_module(scope.value(node.func)) for node in ast.walk(value))
 
 
 def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:

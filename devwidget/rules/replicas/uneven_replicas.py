@@ -22,17 +22,14 @@ def find_uneven(trace: Trace) -> Iterator[Found]:
     last = {call.wrapper: call for call in trace.parallel}
     for wrapper, call in last.items():
         replicas = [each for each in trace.replicas if each.call == call.number]
-        reached = max(_count_reached(trace, each) for each in trace.parallel if each.wrapper == wrapper)
+        numbers = [each.number for each in trace.parallel if each.wrapper == wrapper]
+        reached = max(sum(each.call == number for each in trace.replicas) for number in numbers) or len(call.device_ids)
         samples = sum(each.samples for each in replicas)
         is_full = call.with_grad and trace.error.startswith("OutOfMemoryError")
         if samples and reached < len(call.device_ids) and not trace.error and not is_odd:
             yield _idle(call, samples, reached)
         elif replicas and (call.backward or is_full):
             yield from _gathered(trace, call, replicas)
-
-
-def _count_reached(trace: Trace, call: DataParallelCall) -> int:
-    return sum(each.call == call.number for each in trace.replicas) or len(call.device_ids)
 
 
 def _idle(call: DataParallelCall, samples: int, reached: int) -> Found:

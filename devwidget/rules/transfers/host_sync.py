@@ -228,11 +228,8 @@ def _is_chosen(expression: str) -> bool:
     node = parsed_expression(expression)
     if not isinstance(node, ast.Subscript):
         return False
-    return not any(_has_bound(part) for part in ast.walk(node.slice))
-
-
-def _has_bound(node: ast.AST) -> bool:
-    return isinstance(node, ast.Slice) and (node.lower is not None or node.upper is not None)
+    slices = [part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)]
+    return all(part.lower is None and part.upper is None for part in slices)
 
 
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:

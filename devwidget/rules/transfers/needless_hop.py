@@ -54,7 +54,8 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
     if back:
         words = Message("stay on the device")
     else:
-        words = Message("copy directly, without .{verb}", verb=_verb(before))
+        verb = "cpu()" if before.target.kind == "cpu" else f"to({str(before.target)!r})"
+        words = Message("copy directly, without .{verb}", verb=verb)
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     return Found(
         last,
@@ -63,12 +64,6 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
         birth_moves=True,
         fixes=(repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words)),
     )
-
-
-def _verb(crossing: UserMove) -> str:
-    if crossing.target.kind == "cpu":
-        return "cpu()"
-    return f"to({str(crossing.target)!r})"
 
 
 def _every_time(crossing: UserMove, held: Held) -> Found:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
-from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.moves_left_out import leave_out
@@ -46,7 +45,8 @@ def check(trace: Trace) -> Iterator[Found]:
         key = (_pair(crossing), crossing.step)
         if len(chain) > len(longest.get(key, [])):
             longest[key] = chain
-    misplaced = _misplaced_births(trace)
+    strays = [operand for fault in trace.faults for operand in fault.operands if operand.stray]
+    misplaced = {operand.birth for operand in strays} - {None}
     for chain in longest.values():
         if not any(each.into is not None and each.into.birth in misplaced for each in chain):
             yield _make_finding(chain)  # otherwise another finding reports the misplaced tensor
@@ -55,23 +55,12 @@ def check(trace: Trace) -> Iterator[Found]:
 def _chain_to(last: UserMove, known: dict[int, UserMove]) -> list[UserMove]:
     """The transfers of the same data between the same devices in one forward pass, up to this one."""
     earlier = [known[number] for number in last.chain if number in known]
-    return [each for each in (*earlier, last) if _belongs(each, last)]
-
-
-def _belongs(other: UserMove, last: UserMove) -> bool:
-    same_pass = other.step == last.step and other.phase == "forward"
-    return same_pass and not other.meant and _pair(other) == _pair(last)
+    of_pass = [each for each in (*earlier, last) if (each.step, each.phase, each.meant) == (last.step, "forward", "")]
+    return [each for each in of_pass if _pair(each) == _pair(last)]
 
 
 def _pair(crossing: UserMove) -> frozenset[DeviceId]:
     return frozenset((crossing.source, crossing.target))
-
-
-def _misplaced_births(trace: Trace) -> set[Site | None]:
-    births: set[Site | None] = set()
-    for fault in trace.faults:
-        births.update(operand.birth for operand in fault.operands if operand.stray)
-    return births - {None}
 
 
 def _make_finding(chain: list[UserMove]) -> Found:
