@@ -22,7 +22,6 @@ from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import is_module, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
-from devwidget.capture.patches.idle_optimizers import IdleOptimizers
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
@@ -68,10 +67,10 @@ def idle_optimizer(context: ErrorContext) -> None:
     optimizer = locals_of(frame).get("optimizer")
     if frame is None or not is_a(optimizer, torch.optim.Optimizer):
         return
-    missing = UntrainedParameters()
+    missing = UntrainedParameters(context.state)
     context.state.tracker.phases.add("backward")
-    IdleOptimizers(context.state, missing).check_step(optimizer, None, frame)
-    missing.write_untrained(context.state)
+    missing.check_step(optimizer, None, frame)
+    missing.write_untrained()
 
 
 def lost_leaf(context: ErrorContext) -> None:

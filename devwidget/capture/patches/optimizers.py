@@ -19,9 +19,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import is_module, named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, dict_of, is_a, is_among, items_of, parts_of
-from devwidget.capture.patches import untrained
-from devwidget.capture.patches.idle_optimizers import IdleOptimizers, mark_reachable
-from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault
+from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.births import Birth, TensorRef
@@ -139,7 +137,7 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     """Watch optimizers from construction to each step."""
     watch = _OptimizerWatch(state)
     listen(state.is_here, torch.optim.Optimizer, "add_param_group", watch.add_group, undo)
-    undo.add_step(watch.missing.write_untrained, state)
+    undo.add_step(watch.missing.write_untrained)
     STEP_BEGINS.call_hook(watch.before_step, undo)
     STEP_ENDS.call_hook(watch.after_step, undo)
 
@@ -153,8 +151,7 @@ class _OptimizerWatch:
         self._begun: MutableMapping[torch.optim.Optimizer, int] = WeakIdKeyDictionary()
         self._older: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
         self._phases: list[Any] = []
-        self.missing = UntrainedParameters()
-        self._idle = IdleOptimizers(state, self.missing)
+        self.missing = UntrainedParameters(state)
 
     def add_group(self, original: Callable[..., None], optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         """Handle `add_param_group`, which every optimizer calls for its parameters."""
@@ -173,7 +170,7 @@ class _OptimizerWatch:
             not_a_leaf(state, error, frame, lost)
             if not state.heal:
                 raise
-            self._idle.leave_out(optimizer)
+            self.missing.leave_out(optimizer)
             leaves = [each if each.is_leaf else each.detach().requires_grad_() for each in tensors]
             original(optimizer, {**group, "params": leaves})
         self.missing.mark_trained(parameters_of(optimizer))
@@ -190,8 +187,8 @@ class _OptimizerWatch:
         self.missing.mark_trained(parameters_of(optimizer))
         self._check_groups(optimizer, built, frame)
         if not has_closure:  # which may compute the gradients
-            self._idle.check_step(optimizer, to_site(site), frame)
-        untrained.check_coverage(state, optimizer, self.missing)
+            self.missing.check_step(optimizer, to_site(site), frame)
+        self.missing.check_coverage(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if not self._state.is_elsewhere():
@@ -210,12 +207,12 @@ class _OptimizerWatch:
             late, reason = _list_younger(state, built, lacking)
         else:  # much is looked at: once is enough
             self._older[optimizer] = True
-            if not mark_reachable(frame, self.missing):  # an older optimizer may train them without a step in the recording
+            if not self.missing.mark_reachable(frame):  # an older optimizer may train them without a step in the recording
                 return
             site = find_construction(user_frames(frame), optimizer)
             if site is None:
                 of_loss = []
-            elif untrained.trains_model(state, optimizer):
+            elif trains_model(state, optimizer):
                 given = _list_given_whole(frame, site)
                 late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
                 reason = "frozen or younger" if "requires_grad" in site.text else "younger"
