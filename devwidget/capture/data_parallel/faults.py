@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import inspect
 import math
@@ -177,14 +176,6 @@ def blame_stored(
     path = state.tracker.path_of(stored.part)
     write_fault(state, "replica", path, failed.site, failed.error, detail, birth=find_assignment(stored))
     return True
-
-
-def explain_too(state: RecordingState, fault: Fault) -> None:
-    """Explain a fault by an earlier one: the original module, which a replica called, returned a tensor on its device."""
-    for index, known in enumerate(state.log.faults):
-        if isinstance(known.detail, CallsOriginal):
-            detail = dataclasses.replace(known.detail, explains=(*known.detail.explains, fault.number))
-            state.log.faults[index] = dataclasses.replace(known, detail=detail)
 
 
 def tensor_in(model: nn.Module, site: Site | None) -> str:

@@ -91,14 +91,12 @@ class Worker:
             raise
 
     def _explain_fault(self, frame: FrameType, fault: Fault) -> None:
-        """Explain a misplaced tensor that the replica met in the original module, or got from it."""
+        """Explain a misplaced tensor that the replica met in the original module."""
         own = Worker.__call__.__code__
         frames = [each for _, each in itertools.takewhile(lambda place: place[1].f_code is not own, stack(frame))]
         if runs_original(frames, self._wrapper.module):
             codes = [each.f_code for each in frames]
             faults.blame_stored(self._state, self._wrapper, fault, lambda code, _: is_among(code, codes))
-        elif any(each.stray and each.held is not None and each.held.how == "parameter" for each in fault.operands):
-            faults.explain_too(self._state, fault)
 
     def _explain_objects(self, found: Sequence[Fault]) -> None:
         """Explain a misplaced tensor inside an object: every replica got the same object."""
