@@ -161,8 +161,8 @@ def trace(
     Args:
         model: Runs unchanged, in its current training mode.
         batch: A tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; a
-            DataLoader or iterator gives its next item. A loader and what it draws from are restored. An iterator is one item
-            further afterwards, and `not_restored` says so.
+            DataLoader or iterator gives its next item, without its target if there is no loss. A loader and what it draws from
+            are restored. An iterator is one item further afterwards, and `not_restored` says so.
         loss_fn: Called with (output, target), or with the output alone if it takes one argument.
         target: Target of the loss.
         optimizer: Steps after backward.

@@ -27,11 +27,12 @@ from devwidget.capture.step.batch import (
     moves_on,
     parameter_names,
     take_item,
+    without_target,
 )
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.memory import Held
-from devwidget.panel.actions import PanelActions, TraceRequest
+from devwidget.panel.actions import GIVEN, PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
@@ -97,8 +98,6 @@ _USUAL = frozenset(("batch", "input", "inputs", "x"))
 """Words that people call a batch by."""
 _CALL = "__devwidget_call__"
 T = TypeVar("T")
-GIVEN = "(given)"
-"""What a field of the panel says for a value that has no name in the notebook."""
 
 
 class Live:
@@ -231,10 +230,13 @@ class Live:
                 why=Message("it was deleted or replaced"),
                 instead="devwidget.show(model)",
             )
+        batch, loss = self._find_batch(request.batch), self._evaluate_field("loss", request.loss)
+        if loss is None and not is_loader(batch):
+            batch = without_target(model, batch)
         return {
             "model": model,
-            "batch": self._find_batch(request.batch),
-            "loss_fn": self._evaluate_field("loss", request.loss),
+            "batch": batch,
+            "loss_fn": loss,
             "target": self._evaluate_field("target", request.target),
             "optimizer": self._find_optimizer(),
             "name": self.name,

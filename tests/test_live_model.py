@@ -11,6 +11,7 @@ from torch import nn
 
 import devwidget
 from devwidget import live_model
+from devwidget.panel.actions import TraceRequest
 
 
 @pytest.fixture
@@ -81,6 +82,16 @@ def test_expressions_are_evaluated_at_each_trace(namespace):
     first = opened.trace_step(opened.request, lambda phase: None)
     namespace["batch"] = torch.randn(7, 4)
     assert first.error == opened.trace_step(opened.request, lambda phase: None).error == ""
+
+
+@pytest.mark.parametrize("batch", ["loader", "next(iter(loader))"])
+def test_what_the_field_suggests_works_for_a_loader_of_pairs(namespace, batch):
+    rows = torch.utils.data.TensorDataset(torch.randn(4, 3), torch.zeros(4, 1))
+    namespace.update(net=nn.Linear(3, 1), loader=torch.utils.data.DataLoader(rows, batch_size=2), loss=nn.MSELoss())
+    panel = devwidget.show(namespace["net"])
+    for request in (TraceRequest(batch), TraceRequest(batch, "loss")):
+        assert panel.run_trace(request).error == ""
+    panel.close()
 
 
 def test_variables_that_fit_forward_come_first(namespace):

@@ -112,6 +112,10 @@ def _allow_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+GIVEN = "(given)"
+"""What a field of the panel says for a value that has no name in the notebook."""
+
+
 @dataclass(frozen=True)
 class TraceRequest:
     """Inputs of one traced step, as typed; "" for none.

@@ -116,7 +116,7 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
     Args:
         model: model whose `forward` it must fit.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; for a DataLoader
-            or an iterator the next item is used, see `take_item`.
+            or an iterator the next item is used, see `take_item`, without a loss also without its target.
         target: target of the loss. If it is None and there is a loss, the last item of a batch with one item too many for
             `forward` is the target, as loaders of pairs return it.
         has_loss: whether there is a loss function.
@@ -136,7 +136,9 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
             why=Message("without a loss the step is only a forward pass, which takes no target"),
             instead="devwidget.trace(model, batch, loss_fn=torch.nn.functional.cross_entropy, target=target)",
         )
-    args, kwargs = _split_batch(take_item(batch) if is_source(batch) else batch)
+    if is_source(batch):
+        batch = take_item(batch) if has_loss else without_target(model, take_item(batch))
+    args, kwargs = _split_batch(batch)
     call = _find_callable(model)
     problem = _describe_misfit(call, args, kwargs)
     if problem and has_loss and target is None and len(args) > 1 and not _describe_misfit(call, args[:-1], kwargs):
@@ -153,6 +155,15 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
             instead=Message("pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both"),
         )
     return Arguments(args, kwargs, target)
+
+
+def without_target(model: nn.Module, item: Any) -> Any:
+    """Return an item of a loader without its target, for a step without a loss: it has one part too many for `forward`."""
+    args, kwargs = _split_batch(item)
+    call = _find_callable(model)
+    if len(args) > 1 and _describe_misfit(call, args, kwargs) and not _describe_misfit(call, args[:-1], kwargs):
+        return Inputs(*args[:-1], **kwargs)
+    return item
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:

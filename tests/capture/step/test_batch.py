@@ -37,6 +37,14 @@ def test_the_last_item_of_a_pair_is_the_target_when_there_is_a_loss():
     assert found.target is Y
 
 
+def test_without_a_loss_a_loader_of_pairs_gives_its_first_part_and_a_pair_of_yours_is_refused():
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, X), batch_size=2)
+    assert torch.equal(make_arguments(nn.Linear(3, 1), loader).args[0], X)
+    assert torch.equal(make_arguments(nn.Linear(3, 1), iter(loader)).args[0], X)
+    with pytest.raises(BatchError):
+        make_arguments(nn.Linear(3, 1), (X, X))
+
+
 def test_no_batch_is_an_error_that_says_how():
     with pytest.raises(BatchError, match=r"no batch to trace(.|\n)*next\(iter\(loader\)\)"):
         make_arguments(Two(), None)
