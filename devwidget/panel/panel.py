@@ -13,7 +13,7 @@ from traitlets import Instance, Unicode, observe, validate
 
 from devwidget.language.speaking import said, say
 from devwidget.panel import refresh
-from devwidget.panel.actions import AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
+from devwidget.panel.actions import GIVEN, AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.panel.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
 from devwidget.panel.questions import PanelQuestions, collect_printed
@@ -40,6 +40,7 @@ from devwidget.report.page.content import (
 from devwidget.report.page.html import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
+from devwidget.report.text.advice import StepNames
 from devwidget.views.memory import Held, categorize_memory, held_by
 from devwidget.views.overlay import Overlay, make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
@@ -608,7 +609,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _draw_marks(self) -> None:
         self.marks = make_overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
-        self.view.traced = traced_content(self.trace, self.table, self.marks)
+        fields = self._request
+        names = StepNames(
+            self.actions.name() or "model",
+            _name_field(fields.batch, "batch"),
+            _name_field(fields.loss, "loss_fn"),
+            _name_field(fields.target, "target"),
+        )
+        self.view.traced = traced_content(self.trace, self.table, self.marks, names)
         self.view.devices = self.draw_devices()
 
 
@@ -631,6 +639,13 @@ class AppliedOnce:
     works: str
     cells: tuple[CellEdit, ...]
     is_traced: bool = False
+
+
+def _name_field(expression: str, name: str) -> str:
+    """Return the expression of a field; the name for what was passed without one."""
+    if expression == GIVEN:
+        return name
+    return expression
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from devwidget.records.explanation import Failure
 from devwidget.records.memory import DeviceMemory, Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
-from devwidget.report.text.advice import memory_advice
+from devwidget.report.text.advice import StepNames, memory_advice
 from devwidget.report.text.failure_card import failure_card
 from tests.views.builders import GPU0, MIB, one_step, site, wrong_device
 
@@ -33,7 +33,10 @@ def test_a_smaller_batch_is_named_in_samples_or_else_as_a_share():
     told = about(full(parameters=4, activations=10))["batch"]
     assert "took 10.0 MiB; the failed allocation requested 4.00 MiB more" in told
     assert "8 of the 10 samples get past this line" in told
-    assert told.endswith('devwidget.plan(model, smaller, loss_fn=loss_fn, gpus=1, memory="16.0MiB"))')
+    assert told.endswith('devwidget.plan(model, batch, loss_fn=loss_fn, gpus=1, memory="16.0MiB").largest_batch())')
+    mine = StepNames("net", "images", "", "labels")
+    (code, *_) = [each.code for each in memory_advice(full(parameters=4, activations=10), mine) if each.about == "batch"]
+    assert code == 'print(devwidget.plan(net, images, target=labels, gpus=1, memory="16.0MiB").largest_batch())'
     assert "85 % get past this line" in about(full(parameters=4, activations=10, samples=0))["batch"]
 
 
@@ -59,7 +62,7 @@ def test_activations_are_worth_a_word_where_they_would_make_the_room():
 def test_gradients_of_an_earlier_step_are_told_in_forward_and_not_in_backward():
     told = about(full(parameters=4, gradients=4, activations=5))["gradients"]
     assert told.startswith("4.00 MiB of gradients from an earlier step were still allocated.")
-    assert told.endswith("optimizer.zero_grad(set_to_none=True)")
+    assert told.endswith("model.zero_grad(set_to_none=True)")
     assert "gradients" not in about(full("backward", parameters=4, gradients=4, activations=5))
 
 

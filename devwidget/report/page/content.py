@@ -26,6 +26,7 @@ from devwidget.report.page.cards import (
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_columns import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.text.advice import StepNames
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.device_words import crossing_words
 from devwidget.report.text.failure_card import failure_card
@@ -45,6 +46,7 @@ MOST_EAGER = 1500
 """Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
 
 Content = dict[str, Any]
+_NAMES = StepNames()
 
 detail_content = displays_safely(row_detail)
 """What opens below a row."""
@@ -85,13 +87,13 @@ def memory_content(
 
 
 @displays_safely
-def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -> Content:
-    """Everything that a trace adds to the panel; {} before the first one."""
+def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, names: StepNames = _NAMES) -> Content:
+    """Everything that a trace adds to the panel; {} before the first one. Code to write has the names of your step."""
     if trace is None:
         return {}
     trace = with_real_times(trace)
     lanes, clock, series = make_timeline(trace), Clock(trace), memory_series(trace)
-    failure, findings = _failure_in_its_finding(trace, _with_rows(trace, table, marks))
+    failure, findings = _failure_in_its_finding(trace, names, _with_rows(trace, table, marks))
     return {
         "summary": summary_words(trace, "hop"),
         "verdict": findings_words(trace),
@@ -111,9 +113,9 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
     }
 
 
-def _failure_in_its_finding(trace: Trace, cards: list[Content]) -> tuple[Content | None, list[Content]]:
+def _failure_in_its_finding(trace: Trace, names: StepNames, cards: list[Content]) -> tuple[Content | None, list[Content]]:
     """How the step ended; in the card of the finding that explains it, if there is one, since one fault is one card."""
-    failure = failure_card(trace)
+    failure = failure_card(trace, names)
     ended = {fault.number for fault in trace.faults if not fault.healed and fault.error == trace.error}
     for card, finding in zip(cards, trace.findings, strict=True):
         if failure is not None and ended.intersection(finding.explains):

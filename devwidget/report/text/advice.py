@@ -27,6 +27,24 @@ class Advice:
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StepNames:
+    """Expressions of the user's code for the parts of a step; "" for a part that it does not have."""
+
+    model: str = "model"
+    batch: str = "batch"
+    loss: str = "loss_fn"
+    target: str = ""
+
+    def plan_call(self, gpus: int, memory: str) -> str:
+        """Return the call that plans the step."""
+        named = {"loss_fn": self.loss, "target": self.target}
+        given = [f"{name}={text}" for name, text in named.items() if text]
+        return f"devwidget.plan({', '.join([self.model, self.batch, *given])}, gpus={gpus}, memory={memory!r})".replace(
+            "'", '"'
+        )
+
+
 def parallel_advice(call: ParallelCall) -> tuple[Advice, ...]:
     """Devices that would serve better. Findings say what else costs time or memory."""
     if not call.replicas:
@@ -79,6 +97,7 @@ def _room_on(call: ParallelCall, device: DeviceId) -> int:
     return 0
 
 
+_NAMES = StepNames()
 _ROUNDED = 0.99
 """Of a smaller batch: blocks are rounded up, so that memory shrinks a little less than the batch."""
 _WITH_BATCH = ("forward", "loss", "backward")
@@ -98,6 +117,7 @@ class _Full:
         devices: how many there are.
         card: how much each has, for `plan`.
         batches: calls of the model before.
+        names: of the parts of the step.
     """
 
     refused: Refusal
@@ -109,6 +129,7 @@ class _Full:
     devices: int
     card: str
     batches: int
+    names: StepNames
 
     @property
     def fixed(self) -> int:
@@ -142,23 +163,23 @@ class _Full:
         return max(0, self.live.allocated + self.refused.bytes - self.room)
 
 
-def memory_advice(trace: Trace) -> tuple[Advice, ...]:
+def memory_advice(trace: Trace, names: StepNames = _NAMES) -> tuple[Advice, ...]:
     """All that applies to the allocation that was farthest from fitting: replicas may all have found no room."""
-    full = [
-        _describe_full(curve, refused, trace) for curve in trace.memory for refused in curve.refused if refused.live is not None
-    ]
+    full = []
+    for curve in trace.memory:
+        full += [_describe_full(curve, refused, trace, names) for refused in curve.refused if refused.live is not None]
     if not full or any(finding.kind == "kept-memory" for finding in trace.findings):  # which has the cause and its edit
         return ()
     worst = min(full, key=lambda each: each.fitting)
     return tuple(each for look in _FULL_LOOKS for each in look(worst))
 
 
-def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
+def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace, names: StepNames) -> _Full:
     assert refused.live is not None
     cut = len({replica.number for replica in trace.replicas}) or 1
     batches = max((event.calls for event in trace.modules if event.path == "" and event.replica < 0), default=1)
     room, card = curve.total - curve.end.others, format_bytes(curve.total).replace(" ", "")
-    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card, batches)
+    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card, batches, names)
 
 
 def _left_gradients(full: _Full) -> Iterator[Advice]:
@@ -169,7 +190,7 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
             " before the next forward:",
             size=format_bytes(left),
         )
-        yield Advice("gradients", text, "optimizer.zero_grad(set_to_none=True)")
+        yield Advice("gradients", text, f"{full.names.model}.zero_grad(set_to_none=True)")
 
 
 def _smaller_batch(full: _Full) -> Iterator[Advice]:
@@ -193,14 +214,12 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
             "{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(full.samples, "sample")
         )
     smaller = say(
-        "If this grows with the batch, {most} get past this line; later lines take more. To see whether the step fits"
-        " with a smaller batch, without running it:",
+        "If this grows with the batch, {most} get past this line; later lines take more. To find the largest batch that"
+        " fits, without running it:",
         most=most,
     )
     text = say("{first} {second}", first=takes, second=smaller)
-    yield Advice(
-        "batch", text, f'print(devwidget.plan(model, smaller, loss_fn=loss_fn, gpus={full.devices}, memory="{full.card}"))'
-    )
+    yield Advice("batch", text, f"print({full.names.plan_call(full.devices, full.card)}.largest_batch())")
 
 
 def _use_checkpoints(full: _Full) -> Iterator[Advice]:
@@ -235,7 +254,7 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
         " the step fits on larger or more GPUs:",
         size=format_bytes(alone),
     )
-    yield Advice("devices", text, 'print(devwidget.plan(model, batch, gpus=2, memory="16GiB"))')
+    yield Advice("devices", text, f"print({full.names.plan_call(2, '16GiB')})")
 
 
 _FULL_LOOKS: tuple[Callable[[_Full], Iterator[Advice]], ...] = (

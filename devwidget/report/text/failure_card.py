@@ -11,24 +11,25 @@ from devwidget.records.memory import Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.words import module_words, row_words, site_words
-from devwidget.report.text.advice import Advice, memory_advice, parallel_advice
+from devwidget.report.text.advice import Advice, StepNames, memory_advice, parallel_advice
 from devwidget.report.text.finding_text import help_parts
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 
 Card = dict[str, Any]
 _MOST_HOLDERS = 3
+_NAMES = StepNames()
 
 
-def failure_card(trace: Trace) -> Card | None:
-    """The card above all findings; None for a step that ran to its end."""
+def failure_card(trace: Trace, names: StepNames = _NAMES) -> Card | None:
+    """The card above all findings; None for a step that ran to its end. Code to write has the names of your step."""
     if not trace.error:
         return None
     kind, _, message = trace.error.partition(": ")
     failure = trace.failure or Failure(kind, message)
     card = {
         "kind": say("exception"),
-        "headline": _end_words(failure),
+        "headline": _end_words(trace, failure),
         "message": "\n".join(_refusal_lines(trace, failure)) or failure.message,
         "raw": f"{failure.kind}: {failure.message}",
         "module": module_words(failure.module),
@@ -37,7 +38,7 @@ def failure_card(trace: Trace) -> Card | None:
         "line": 0,
         "source": "",
         "notes": list(_failure_notes(trace, failure)),
-        "cures": [{"text": each.text, "code": each.code} for each in _find_fixes(trace, failure)],
+        "cures": [{"text": each.text, "code": each.code} for each in _find_fixes(trace, failure, names)],
         "frames": list(failure.frames),
     }
     if failure.out_of_memory:
@@ -47,7 +48,11 @@ def failure_card(trace: Trace) -> Card | None:
     return card
 
 
-def _end_words(failure: Failure) -> str:
+def _end_words(trace: Trace, failure: Failure) -> str:
+    full = [str(curve.device) for curve in trace.memory if curve.refused]
+    if failure.out_of_memory and full:
+        where = {"devices": row_words(full), "module": module_words(failure.module)}
+        return say("{devices} ran out of memory in {module}", **where)
     if failure.module:
         return say("the step ended with {error} in `{module}`", error=failure.kind, module=failure.module)
     return say("the step ended with {error}", error=failure.kind)
@@ -107,7 +112,7 @@ def _live_then(trace: Trace) -> list[Card]:
     return cards
 
 
-def _find_fixes(trace: Trace, failure: Failure) -> Iterator[Advice]:
+def _find_fixes(trace: Trace, failure: Failure, names: StepNames) -> Iterator[Advice]:
     """What to do: the fix of the finding on whose line the step ended; without room, advice on memory and DataParallel."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
@@ -115,4 +120,4 @@ def _find_fixes(trace: Trace, failure: Failure) -> Iterator[Advice]:
     if failure.out_of_memory:
         for call in parallel_calls(trace):
             yield from parallel_advice(call)
-        yield from memory_advice(trace)
+        yield from memory_advice(trace, names)
