@@ -106,18 +106,19 @@ def meter_cards(bars: Iterable[MemoryBar]) -> list[Card]:
 
 
 def _meter_card(bar: MemoryBar) -> Card:
-    used, total = format_bytes(bar.in_use), format_bytes(bar.total)
+    used, total, peak = format_bytes(bar.in_use), format_bytes(bar.total), 0
     words = [say("{used} of {total} in use", used=used, total=total)]
     short = used
-    if bar.peak:
-        short = say("peak {size}", size=format_bytes(bar.peak))
-        words.append(short)
+    if bar.peak > bar.in_use:  # else more is in use now than in the whole trace
+        peak = bar.peak
+        short = say("peak {size}", size=format_bytes(peak))
+        words.append(say("peak of the last trace {size}", size=format_bytes(peak)))
     if bar.refused:
         words.append(say("more was refused"))
     return {
         "device": str(bar.device),
         "used": bar.in_use / max(bar.total, 1),
-        "peak": bar.peak / max(bar.total, 1),
+        "peak": peak / max(bar.total, 1),
         "refused": bool(bar.refused),
         "short": short,
         "total": say("of {total}", total=total),
