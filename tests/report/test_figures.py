@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import pytest
 
+from devwidget.records.errors import ArgumentError, UnknownNameError
 from devwidget.records.memory import Refusal
+from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure
 from devwidget.report.figures.frame import byte_axis
+from devwidget.report.page.cards import meter_cards
 from devwidget.report.style.palette import schemes_of
-from devwidget.views.memory import memory_bars, memory_series
-from tests.views.builders import GIB, MIB, one_step, split_model
+from devwidget.views.memory import MemoryBar, memory_bars, memory_series
+from tests.views.builders import GIB, GPU0, MIB, one_step, split_model
 
 FIGURES = {
     "memory": lambda: memory_figure(memory_bars(split_model().memory, one_step(), with_cpu=True)),
@@ -25,6 +28,30 @@ def in_light(value):
     if isinstance(value, list):
         return [in_light(part) for part in value]
     return schemes_of(value)[0] if isinstance(value, str) and value.startswith("light-dark(") else value
+
+
+def test_a_trace_and_a_snapshot_are_figures_to_change_with_one_legend_entry_for_each_role():
+    figure = one_step().to_plotly("memory")
+    named = [each.name for each in figure.data if each.showlegend]
+    assert sorted(named) == sorted(set(named))
+    assert {"parameters", "peak"} <= set(named)
+    assert "light-dark" not in figure.to_json()
+    assert split_model().to_plotly().data[0].type == "bar"
+
+
+def test_a_figure_that_a_trace_does_not_have_is_named_with_those_that_it_has():
+    with pytest.raises(UnknownNameError, match=r"Trace has no figure 'memry'; did you mean 'memory'\?"):
+        one_step().to_plotly("memry")
+    with pytest.raises(ArgumentError, match="recorded no memory"):
+        Trace().to_plotly("memory")
+
+
+def test_a_meter_names_the_peak_of_the_last_trace_until_more_is_in_use():
+    below, above = (MemoryBar(GPU0, (("parameters", used * MIB),), 8 * MIB, True, 2 * MIB) for used in (1, 3))
+    (card,) = meter_cards([below])
+    assert card["words"] == "1.00 MiB of 8.00 MiB in use, peak of the last trace 2.00 MiB"
+    (card,) = meter_cards([above])
+    assert (card["words"], card["short"], card["peak"]) == ("3.00 MiB of 8.00 MiB in use", "3.00 MiB", 0)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pathlib
 
     import pandas as pd
+    import plotly.graph_objects as go
 
 
 SCHEMA_VERSION = 1
@@ -110,7 +111,7 @@ _not_loaded: list[Callable[[], object]] = []
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook`, `frame` or `llm`."""
+    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook`, `frame`, `plotly` or `llm`."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         _presenters[form, record] = function
@@ -156,6 +157,16 @@ class Record:
         """
         frame: pd.DataFrame = self._show_as("frame", part)
         return frame
+
+    def to_plotly(self, part: str = "") -> go.Figure:
+        """Return a plotly figure; `part` names the figure if a record has several.
+
+        Raises:
+            NotImplementedError: if this record has no figure.
+            DevwidgetError: if there is no such figure, or plotly is not installed.
+        """
+        figure: go.Figure = self._show_as("plotly", part)
+        return figure
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
         """Write the record as JSON; `devwidget.load` reads it back, on any machine.
