@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 import anywidget
-from traitlets import Bool, Dict, Unicode
+from traitlets import Bool, Dict, List, Unicode
 
 from devwidget.language.speaking import said, say
 from devwidget.panel.actions import AppliedFix, MainThreadJobs
+from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
 from devwidget.panel.questions import answer_page, read_field, refusal_words
 from devwidget.records.errors import DevwidgetError
@@ -20,13 +21,12 @@ from devwidget.records.site import cell_label, file_label
 from devwidget.report.page.assets import join_modules, page_words, static_text
 from devwidget.report.page.draw_page import draw_body
 from devwidget.report.page.html import as_saved
-from devwidget.report.page.templates import render
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import row_words, site_words
 from devwidget.report.text.draw_text import draw_lines
 
-CARD = ("words.js", "dom.js", "apply.js", "card.js")
+CARD = ("words.js", "base.js", "parts.js", "apply.js", "card.js")
 _DONE = {
     "now": Message("Edited {place}. The change is live: run the cell again.", place=""),
     "cell": Message("Edited {place}; re-run the cell to take effect", place=""),
@@ -41,12 +41,14 @@ Question = dict[str, Any]
 
 
 class CardView(anywidget.AnyWidget):
-    """What the page draws; it asks on its own channel, because Python changes it only in answers and between cells."""
+    """What the page draws."""
 
     _esm = join_modules(*CARD)
     _css = "".join(map(static_text, ("base.css", "card.css")))
     words = Dict().tag(sync=True)
+    control = Unicode().tag(sync=True)
     html = Unicode().tag(sync=True)
+    buttons = List().tag(sync=True)
     folds = Bool(False).tag(sync=True)
     writes = Bool(False).tag(sync=True)
 
@@ -78,8 +80,9 @@ class FixCard(Displayed):
         self._is_live = False  # whether the fix has taken effect
         self._outcome = ""
         self._jobs = MainThreadJobs()
-        self.view = CardView(folds=folds, writes=writes)
-        self.view.on_msg(self._on_message)
+        self.control = Control()
+        self.view = CardView(control=refer_to(self.control), folds=folds, writes=writes)
+        self.control.on_msg(self._on_message)
         self.speak()
         speak_along(self)
 
@@ -91,8 +94,9 @@ class FixCard(Displayed):
     def close(self) -> None:
         """Close the card, whose output the page no longer shows."""
         fall_silent(self)
-        self.view.layout.close()  # a widget of its own, which closing its owner leaves behind
-        self.view.close()
+        for widget in (self.view, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
 
     def __repr__(self) -> str:
         return text_of(draw_lines(self._parts()))
@@ -110,8 +114,7 @@ class FixCard(Displayed):
         return parts
 
     def _draw(self) -> None:
-        body, buttons = self._plain_html(), list(self._buttons())
-        self.view.html = render("card.html", body=body, buttons=buttons, folds=self.view.folds)
+        self.view.html, self.view.buttons = self._plain_html(), list(self._buttons())
         self.save_again()
 
     def _buttons(self) -> Iterator[tuple[str, str]]:
@@ -121,8 +124,8 @@ class FixCard(Displayed):
             files = row_words(dict.fromkeys(file_label(edit.file) for edit in self._fix.edits if not cell_label(edit.file)))
             yield "apply", say("Apply to {files}", files=files) if files else say("Apply")
 
-    def _on_message(self, view: Any, message: Any, buffers: Any) -> None:
-        answer_page(view, message, self._answer)
+    def _on_message(self, control: Any, message: Any, buffers: Any) -> None:
+        answer_page(control, message, self._answer)
 
     def _answer(self, message: Question) -> Question:
         """Answer the page, which writes the cells that an answer has, and then says what came of it."""

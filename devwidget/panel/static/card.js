@@ -1,39 +1,26 @@
 // A card that Python has drawn, below an exception or an edit: its buttons, and the cells that it writes.
+import { signal } from "@preact/signals-core";
 import { reversed, writeCells } from "./apply.js";
-import { ask, keepKeys } from "./dom.js";
+import { html, KEYS, widget } from "./base.js";
+import { Markup } from "./parts.js";
+import { say } from "./words.js";
 
-function render({ model, el, signal }) {
-  const root = document.createElement("div");
-  root.className = "dw dw-card";
-  root.toggleAttribute("data-folds", model.get("folds")); // `card.css` folds the traceback above it
-  keepKeys(root);
-  el.append(root);
+function open(page) {
+  const isFolded = signal(page.model.get("folds")); // `card.css` folds the traceback above the card
 
-  function draw() {
-    const held = root.contains(document.activeElement);
-    root.innerHTML = model.get("html"); // of `report/page/templates/card.html.j2`, which escapes every text
-    if (held) root.querySelector("button")?.focus();
-    ended();
+  async function press(question) {
+    const { cells, back } = await page.ask({ ask: question });
+    if (cells) page.ask({ ask: "written", why: cells.length ? await writeCells(page.model, back ? reversed(cells) : cells) : "" });
   }
-  function press(question) {
-    ask(model, { ask: question }, async ({ cells, back }) => {
-      if (cells) ask(model, { ask: "written", why: cells.length ? await writeCells(model, back ? reversed(cells) : cells) : "" });
-    });
+
+  function buttons({ buttons, folds }) {
+    const asking = buttons.map(([question, words]) => html`<button class="dw-card-button" type="button" disabled=${page.ended.value} onclick=${() => press(question)}>${words}</button>`);
+    const fold = html`<button class="dw-card-button" type="button" aria-expanded=${!isFolded.value} onclick=${() => (isFolded.value = !isFolded.value)}>${say("traceback")}</button>`;
+    return html`<p class="dw-card-buttons">${asking}${folds && fold}</p>`;
   }
-  function ended() {
-    if (model.comm_live === false) root.querySelectorAll("[data-ask]").forEach((button) => (button.disabled = true));
-  }
-  root.addEventListener("click", ({ target }) => {
-    const button = target.closest("button");
-    if (button?.dataset.ask) press(button.dataset.ask);
-    if (button?.hasAttribute("aria-expanded")) button.setAttribute("aria-expanded", String(!root.toggleAttribute("data-folds")));
-  });
-  for (const [name, call] of [["change:html", draw], ["comm_live_update", ended]]) {
-    model.on(name, call);
-    signal?.addEventListener("abort", () => model.off(name, call));
-  }
-  draw();
-  if (model.get("writes")) press("apply");
+
+  if (page.model.get("writes")) press("apply");
+  return () => html`<div class="dw dw-card" data-folds=${String(isFolded.value)} ...${KEYS}><${Markup} text=${page.state.html} />${buttons(page.state)}</div>`;
 }
 
-export default { render };
+export default widget(open);

@@ -111,7 +111,7 @@ _not_loaded: list[Callable[[], object]] = []
 
 
 def presents(form: str, record: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function that shows `record` in one `form`: `text`, `html` (a page), `notebook`, `frame`, `plotly` or `llm`."""
+    """Register a function that shows `record` as a `form`: `text`, `html` (a page), `notebook`, `frame`, `plotly` or `llm`."""
 
     def keep(function: Callable[..., Any]) -> Callable[..., Any]:
         _presenters[form, record] = function
