@@ -13,6 +13,7 @@ from pygments.lexers import JavascriptLexer
 from pygments.token import Comment, String, Whitespace
 
 import devwidget
+from devwidget.panel.fix_card import CARD
 from devwidget.panel.panel import DeviceWidget
 from devwidget.panel.sections import section_scripts
 from devwidget.report.page.assets import PANEL, TREE, add_to_panel, page_words
@@ -92,7 +93,7 @@ def test_scripts_say_nothing_but_words() -> None:
 
 
 def test_a_page_is_given_all_that_its_scripts_say(chinese: None) -> None:
-    given = {text for files in (TREE, add_to_panel(section_scripts())) for text in page_words(*files)} - set(CODES)
+    given = {text for files in (TREE, CARD, add_to_panel(section_scripts())) for text in page_words(*files)} - set(CODES)
     scripts = [(translate.SCRIPTS, "javascript")]
     found = extract_from_dir(translate.PACKAGE, scripts, translate.OPTIONS, keywords=translate.KEYWORDS)
     said = {text for _, _, texts, _, _ in found for text in ((texts,) if isinstance(texts, str) else texts)}
