@@ -114,7 +114,7 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Rank:
         # It may have said its last word since its file was read.
         return _judge_ended(rank, _load_report(file_of(folder, rank)))
     except NoAnswer as silence:
-        return _judge_silence(path, dataclasses.replace(known, pid=pid), written, silence.why)
+        return _judge_silence(path, dataclasses.replace(known, pid=pid), written, silence.args[0])
     except OSError as error:
         return _judge_silence(path, dataclasses.replace(known, pid=pid), written, str(error))
     if answer.status == 200:

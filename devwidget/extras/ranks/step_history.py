@@ -29,12 +29,7 @@ _EARLY, _EACH = frozenset({1, 2, 4}), 64
 
 
 class Summed(NamedTuple):
-    """Checksums of parameters.
-
-    Attributes:
-        step: Step after which they were computed, -1 if they were not.
-        checksums: `(path, checksum)` of each.
-    """
+    """Path and checksum of parameters, and the step after which they were computed; -1 if they were not."""
 
     step: int
     checksums: tuple[tuple[str, str], ...]

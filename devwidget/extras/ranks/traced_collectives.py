@@ -60,15 +60,14 @@ class Places(NamedTuple):
 @functools.cache
 def places_of(func: Any) -> Places:
     """Return where an operator takes its group, tensor and peer, from the argument names in its schema."""
-    found = {"group": -1, "given": -1, "peer": -1}
-    wanted = {"group": _GROUPS, "given": _GIVEN}
+
+    def find_first(names: tuple[str, ...]) -> int:
+        return next((at for at, argument in enumerate(func._schema.arguments) if argument.name in names), -1)
+
+    peer = -1
     if KINDS.get(func._schema.name) in ("send", "recv"):
-        wanted["peer"] = _PEERS
-    for at, argument in enumerate(func._schema.arguments):
-        for what, names in wanted.items():
-            if argument.name in names and found[what] < 0:
-                found[what] = at
-    return Places(**found)
+        peer = find_first(_PEERS)
+    return Places(find_first(_GROUPS), find_first(_GIVEN), peer)
 
 
 def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:

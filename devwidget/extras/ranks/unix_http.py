@@ -23,15 +23,7 @@ _LONGEST_ANSWER_S = 5.0
 
 
 class NoAnswer(Exception):
-    """There is no answer, or an invalid one.
-
-    Attributes:
-        why: A phrase.
-    """
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-        super().__init__(why)
+    """There is no answer, or an invalid one; its only argument says why."""
 
 
 class Answer(NamedTuple):
@@ -67,7 +59,8 @@ class Line:
         Raises:
             NoAnswer: If it takes too long or is too large.
         """
-        connection = _Connection(self._socket)
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = self._socket
         try:
             self._socket.bound_next_wait()
             connection.request("POST", f"/handler/{handler}", body)
@@ -108,17 +101,6 @@ class _Bounded(socket.socket):
         if self._left < 0:
             raise NoAnswer(Message("its answer is larger than {size} bytes", size=f"{LARGEST_ANSWER:,}"))
         return count
-
-
-class _Connection(http.client.HTTPConnection):
-    """HTTP over a connected socket."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        super().__init__("localhost")
-        self._connected = connected
-
-    def connect(self) -> None:
-        self.sock = self._connected
 
 
 def _find_listener(connected: socket.socket) -> int:

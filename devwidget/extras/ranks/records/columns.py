@@ -43,12 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """All columns of a job.
-
-    Attributes:
-        modules: Modules of all ranks, in pre-order.
-        each: Each distinct column once, that of the lowest rank first.
-    """
+    """Modules of all ranks of a job, and each distinct column once, that of the lowest rank first."""
 
     modules: tuple[RankModule, ...]
     each: tuple[Column, ...]

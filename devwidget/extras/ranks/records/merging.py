@@ -91,8 +91,6 @@ class _Shared:
         return self._by_id[id(part)][1]
 
 
-_Key = tuple[str, int, int, int]
-"""A collective: group, its lowest rank, its size, and the number of the collective."""
 _FEWEST = 3
 """Number of ranks from which one can be called late; with two, each is late for the other."""
 
@@ -101,15 +99,13 @@ def find_arrivals(reports: Iterable[RankReport]) -> tuple[Arrivals, ...]:
     """Return the collectives that every rank of their group has called, in order of their start."""
     told = [report for report in reports if report.last]
     ahead = _find_clocks(told)
-    came: dict[_Key, list[tuple[float, int, PastCollective]]] = {}
+    came: dict[tuple[str, int, int, int], list[tuple[float, int, PastCollective]]] = {}
     for report in told:
         late = ahead.get(_clock_of(report))
         if late is None:
             continue
         for each in report.last:
-            came.setdefault((each.group, each.first, each.size, each.sequence), []).append(
-                (each.begun - late, report.rank, each)
-            )
+            came.setdefault(each.key, []).append((each.begun - late, report.rank, each))
     whole = (times for (*_, size, _), times in came.items() if len(times) == size >= _FEWEST)
     found = map(_describe, whole)
     return tuple(sorted(found, key=lambda each: each.begun))

@@ -200,12 +200,14 @@ class PastCollective:
     bytes: Size = 0
     begun: float = 0.0
 
+    @property
+    def key(self) -> tuple[str, int, int, int]:
+        """Group, its lowest rank, its size, and the number of the collective, which identify it."""
+        return self.group, self.first, self.size, self.sequence
+
     def is_at(self, place: CollectivePlace) -> bool:
         """Return whether it has this identity."""
-        if not place.ranks:
-            return False
-        there = place.group, place.ranks[0], len(place.ranks), place.sequence
-        return (self.group, self.first, self.size, self.sequence) == there
+        return bool(place.ranks) and self.key == (place.group, place.ranks[0], len(place.ranks), place.sequence)
 
 
 SettingKind = Literal["optimizer", "mode", "precision", "version", "environment", "random"]

@@ -13,12 +13,7 @@ from devwidget.records.schema.fields import Size
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """The collectives of one rank in a recording.
-
-    Attributes:
-        collectives: Collectives that it called, in order.
-        groups: Their process groups.
-    """
+    """The collectives that one rank called in a recording, in order, and their process groups."""
 
     collectives: tuple[CollectiveCall, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
@@ -26,12 +21,7 @@ class TracedStep:
 
 @dataclass(frozen=True, slots=True)
 class TracedKind:
-    """The collectives of all ranks of one kind.
-
-    Attributes:
-        ranks: Numbers of these ranks.
-        step: Collectives of the lowest of them, and its process groups; the others have other groups of the same names.
-    """
+    """Ranks with the same collectives: the step of the lowest of them; the others have other groups of the same names."""
 
     ranks: Runs
     step: TracedStep
@@ -54,13 +44,7 @@ class TracedRank:
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """One step of a job.
-
-    Attributes:
-        ranks: Ranks that recorded it, by number.
-        kinds: Each distinct step once, that of the lowest rank first.
-        groups: Process groups of all of them.
-    """
+    """One step of a job: the ranks that recorded it, by number, each distinct step once, and all process groups."""
 
     ranks: tuple[TracedRank, ...]
     kinds: tuple[TracedKind, ...]

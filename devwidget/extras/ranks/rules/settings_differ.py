@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, group_by, numbers_of
@@ -28,37 +27,28 @@ from devwidget.extras.ranks.rules.over_ranks import (
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 
-
-class _Kind(NamedTuple):
-    """How to report a difference of one kind."""
-
-    severity: Severity
-    why: str
-    cure: str
-
-
-_KINDS: dict[SettingKind, _Kind] = {
-    "optimizer": _Kind(
+_KINDS: dict[SettingKind, tuple[Severity, str, str]] = {
+    "optimizer": (
         "error",
         Message("ranks that share a model must update it equally"),
         Message("set it with the same code and values on every rank"),
     ),
-    "mode": _Kind(
+    "mode": (
         "error",
         Message("evaluation mode disables dropout and uses running statistics in norms, so gradients differ"),
         Message("call model.train() on every rank before the next step"),
     ),
-    "precision": _Kind(
+    "precision": (
         "warning",
         Message("ranks that compute differently produce results that drift apart"),
         Message("set it with the same code on every rank"),
     ),
-    "version": _Kind(
+    "version": (
         "warning",
         Message("different versions may use different algorithms and protocols"),
         Message("install the same version on every machine"),
     ),
-    "environment": _Kind(
+    "environment": (
         "info",
         Message("these variables change how a rank computes or communicates; some differ between machines on purpose"),
         Message("set it in the script that launches all ranks"),
@@ -76,7 +66,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
     first, *others = alike
-    kind = _KINDS[first.kind]
+    severity, why, cure = _KINDS[first.kind]
     may_be_stages = first.kind in ("optimizer", "mode") and not are_copies(cluster)
     notes = []
     if first.step != NOWHERE:
@@ -87,9 +77,9 @@ def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
     if may_be_stages:
         notes.append(STAGES_ARE_FINE)
     return Finding(
-        "settings-differ", "warning" if may_be_stages else kind.severity, first.name if first.kind == "mode" else None,
-        _word_difference(first), kind.why,
-        fixes=(Fix(kind.cure, "", "choice"),),
+        "settings-differ", "warning" if may_be_stages else severity, first.name if first.kind == "mode" else None,
+        _word_difference(first), why,
+        fixes=(Fix(cure, "", "choice"),),
         notes=tuple(notes),
         roles=answered(sorted(rank for _, ranks in first.values for rank in ranks)),
     )  # fmt: skip
@@ -108,21 +98,13 @@ Values = tuple[tuple[str, tuple[int, ...]], ...]
 """Each value with its ranks, rarest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingDifference:
-    """A setting that differs between comparable ranks.
-
-    Attributes:
-        kind: Kind of setting.
-        name: What is set.
-        values: Each value, with its ranks.
-        step: Step at which it differed; -1 for a setting that does not change.
-    """
+class SettingDifference(NamedTuple):
+    """A setting that differs between comparable ranks, and the step at which it did; -1 for one that does not change."""
 
     kind: SettingKind
     name: str
     values: Values
-    step: int = NOWHERE
+    step: int
 
     @property
     def parts(self) -> frozenset[tuple[int, ...]]:

@@ -23,15 +23,8 @@ MOST_MACHINES = 16
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One quantity over all ranks that know it, in bytes.
-
-    Attributes:
-        name: Name of the quantity.
-        least: Minimum, and a rank that has it.
-        median: Median.
-        most: Maximum, and a rank that has it.
-        outlier: The rank that is far from all others; -1 without one.
-    """
+    """One quantity over all ranks that know it, in bytes: minimum and maximum, each with a rank that has it, and the rank that
+    is far from all others, -1 without one."""
 
     name: str
     least: tuple[int, int]
@@ -234,15 +227,11 @@ MOST_HELD = 4
 
 @dataclass(frozen=True, slots=True)
 class HeldRanks:
-    """Ranks at one place of a wait.
+    """Ranks at one place of a wait; `first`, `state` and `site` are of the lowest of them.
 
     Attributes:
         role: absent: they did not reach it or have ended. unknown: it is unknown whether they did. waiting: they reached it.
             behind: they wait in other collectives for these.
-        ranks: Numbers of the ranks.
-        first: Lowest of them.
-        state: State of the lowest.
-        site: The user's line of the lowest; None if unknown.
         seconds: Longest wait.
     """
 
@@ -256,13 +245,7 @@ class HeldRanks:
 
 @dataclass(frozen=True, slots=True)
 class HeldCollective:
-    """One unfinished collective.
-
-    Attributes:
-        collective: The collective as the first waiting rank reports it.
-        came: Number of its ranks that called it.
-        rows: Rows, those that block it first.
-    """
+    """One unfinished collective, the number of its ranks that called it, and rows, those that block it first."""
 
     collective: Collective
     came: int

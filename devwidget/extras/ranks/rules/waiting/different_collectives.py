@@ -52,7 +52,7 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
     places: dict[tuple[str, int, int, int], dict[str, list[int]]] = {}
     for rank in cluster.ranks:
         for each in rank.said.last:
-            kinds = places.setdefault((each.group, each.first, each.size, each.sequence), {})
+            kinds = places.setdefault(each.key, {})
             kinds.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
     first: dict[tuple[object, ...], tuple[str, int, int, int]] = {}
     for place, kinds in places.items():
