@@ -132,7 +132,7 @@ class CardAccount(Account):
 
 def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
     """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
-    firsts = [first for pool in allocator.pools for first in pool.segments.values()]
+    firsts = [first for pool in allocator.pools.values() for first in pool.segments.values()]
     found = []
     for first in firsts:
         for is_mapped, run in itertools.groupby(iterate_from(first), lambda block: block.mapped):

@@ -102,13 +102,8 @@ class CachingAllocator:
     def __init__(self, capacity: int, settings: AllocatorSettings) -> None:
         self.memory, self.settings = GpuMemory(capacity), settings
         self.figures = self.memory.figures
-        self._pools: dict[tuple[str, int], Pool] = {}
+        self.pools: dict[tuple[str, int], Pool] = {}
         self._growing: dict[tuple[str, int], ExpandableSegment] = {}
-
-    @property
-    def pools(self) -> tuple[Pool, ...]:
-        """The pools of all streams."""
-        return tuple(self._pools.values())
 
     def allocate_block(self, requested: int, stream: int = 0) -> SegmentBlock:
         """A block for so many bytes, at least one, on a stream: what was freed on another is not for it.
@@ -130,28 +125,25 @@ class CachingAllocator:
 
     def free_block(self, block: SegmentBlock) -> None:
         """Take a block back."""
-        pool = self._pool_of(block)
+        pool = self._find_pool(block.segment.small, block.segment.stream)
         self.figures.add_amounts(pool.name, allocation=-1, allocated_bytes=-block.size, requested_bytes=-block.requested)
         block.in_use, block.requested = False, 0
         pool.put_block(block)
 
     def release_cached(self) -> None:
         """Give unused segments and pages back to the GPU."""
-        for pool in self.pools:
+        for pool in list(self.pools.values()):
             for block in pool.free_blocks:
                 if block.segment.expandable:
                     self._growing[pool.name, pool.stream].unmap_pages(block)
                 elif not block.is_split:
                     self._release_segment(block)
 
-    def _pool_of(self, block: SegmentBlock) -> Pool:
-        return self._find_pool(block.segment.small, block.segment.stream)
-
     def _find_pool(self, small: bool, stream: int) -> Pool:
         key = "small_pool" if small else "large_pool", stream
-        if key not in self._pools:
-            self._pools[key] = Pool(key[0], self.figures, stream)
-        return self._pools[key]
+        if key not in self.pools:
+            self.pools[key] = Pool(key[0], self.figures, stream)
+        return self.pools[key]
 
     def _find_cached(self, pool: Pool, size: int) -> SegmentBlock | None:
         """The smallest free block that fits, unless it would be wasted on so little."""
@@ -197,7 +189,7 @@ class CachingAllocator:
 
     def _release_segment(self, block: SegmentBlock) -> None:
         """Give a segment back, which is one free block."""
-        pool = self._pool_of(block)
+        pool = self._find_pool(block.segment.small, block.segment.stream)
         pool.take_block(block)
         del pool.segments[block.address]
         self.figures.add_amounts(pool.name, segment=-1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from devwidget.extras.cards.settings import SEGMENT_UNIT
+from devwidget.records.memory import in_blocks
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +59,8 @@ class SegmentBlock:
 
     def split_off(self, size: int) -> SegmentBlock:
         """Make this block end after `size` bytes; returns the rest."""
-        rest = SegmentBlock(self.segment, self.address + size, self.size - size, mapped=self.mapped)
-        rest.previous, rest.next = self, self.next
+        place = self.address + size
+        rest = SegmentBlock(self.segment, place, self.size - size, mapped=self.mapped, previous=self, next=self.next)
         self.next, self.size = rest, size
         if rest.next is not None:
             rest.next.previous = rest
@@ -179,7 +180,7 @@ class GpuMemory:
     def reserve_addresses(self, amount: int) -> int:
         """Where a segment of so many bytes begins; no address is used twice."""
         address = self._next_address
-        self._next_address += -(-amount // SEGMENT_UNIT) * SEGMENT_UNIT
+        self._next_address += in_blocks(amount, SEGMENT_UNIT)
         return address
 
 

@@ -222,13 +222,8 @@ _MODULE = "nn.Module: "
 
 @dataclass(frozen=True, slots=True)
 class Enclosing:
-    """Where an event was.
-
-    Attributes:
-        stack: line of the user and part of the step; the line is that of the `def` of the innermost function.
-        module: names of the modules that ran, below the outermost one, joined by dots; None outside of modules.
-        modules: the events of these modules, the outermost first.
-    """
+    """Where an event was: the line is the `def` of the user's innermost function; `modules` are the events of the modules that
+    ran, the outermost first, and `module` the names below it, joined by dots, None outside of modules."""
 
     stack: Stack
     module: str | None

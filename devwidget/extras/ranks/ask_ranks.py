@@ -44,11 +44,7 @@ _MOST_AT_ONCE = 64
 
 
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Rank]:
-    """Query each rank of a folder, by its socket or else by its file.
-
-    Raises:
-        DevwidgetError: If it is not a folder, or other users have access to it.
-    """
+    """Query each rank of a folder, by its socket or else by its file; refuse one that other users have access to."""
     refuse_shared(folder)
     numbers = list(ranks_in(folder))
     # At once: those that do not answer are waited for together.
@@ -259,9 +255,7 @@ ProcessState = Literal["running", "stopped", "gone", "unknown"]
 def read_process_state(pid: int, started: int = 0) -> ProcessState:
     """Return whether a process of this machine runs, is stopped or has ended; `unknown` without `/proc`.
 
-    Args:
-        pid: Its number.
-        started: Its start in ticks, which tells it from a later process with the same number.
+    Its start in ticks tells it from a later process with the same number.
     """
     if pid <= 0 or not pathlib.Path("/proc/self").exists():
         return "unknown"
@@ -286,18 +280,10 @@ _SOURCES = Message("pass folders of ranks, their files, or saved jobs: devwidget
 
 
 def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
-    """Return all ranks of one source now.
-
-    Args:
-        source: As for `devwidget.ranks`.
-        patience: Seconds in one collective after which a rank counts as hung.
-
-    Raises:
-        DevwidgetError: If it is not a source, or has no rank.
-    """
+    """Return all ranks of a source, as `devwidget.ranks` takes it."""
     asked = time.time()
     if source is None:
-        source = find_newest_job()
+        source = _find_newest_job()
     if isinstance(source, str | os.PathLike) or not isinstance(source, Iterable):
         source = [source]
     newest: dict[int, Rank] = {}
@@ -311,13 +297,8 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
     return merge(mark_stale(mark_hung(list(newest.values()), patience)), asked)
 
 
-def find_newest_job() -> pathlib.Path:
-    """Return the folder of this user's most recent job.
-
-    Raises:
-        DevwidgetError: If there is none.
-    """
-    # None of a folder that does not exist.
+def _find_newest_job() -> pathlib.Path:
+    """Return the folder of this user's most recent job."""
     folders = [entry for entry in owner_folder().glob("*/") if list(ranks_in(entry))]
     if not folders:
         raise DevwidgetError(

@@ -82,11 +82,7 @@ def read_folder(folder: pathlib.Path) -> Cluster | None:
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:
-    """Read dumps whose file names end in the rank.
-
-    Raises:
-        ValueError: If a file is not a dump.
-    """
+    """Read dumps whose file names end in the rank; raise ValueError if a file is not a dump."""
     with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
         heard = []
         for number, (name, content) in enumerate(contents.items()):

@@ -51,8 +51,11 @@ def make_private(folder: pathlib.Path, *, for_sockets: bool = True) -> pathlib.P
         DevwidgetError: If others have access to it, or its name is too long for a socket.
     """
     folder = folder.absolute()
-    if for_sockets:
-        _refuse_long(folder)
+    longest = len(os.fsencode(socket_of(folder, 10**6)))
+    if for_sockets and longest > LONGEST_PATH:
+        facts = {"most": LONGEST_PATH, "size": longest}
+        why = Message("the path of a unix socket has at most {most} bytes; this one would have {size}", **facts)
+        raise DevwidgetError(Message("the name of the folder {folder} is too long", folder=folder), why=why, instead=_INSTEAD)
     if folder.parent == owner_folder().absolute():
         _make_folder(folder.parent)
     _make_folder(folder)
@@ -89,14 +92,6 @@ def refuse_shared(folder: pathlib.Path) -> None:
         raise DevwidgetError(
             Message("other users have access to the folder {folder}", folder=folder), why=why, instead=f"chmod 700 {folder}"
         )
-
-
-def _refuse_long(folder: pathlib.Path) -> None:
-    longest = len(os.fsencode(socket_of(folder, 10**6)))
-    if longest > LONGEST_PATH:
-        facts = {"most": LONGEST_PATH, "size": longest}
-        why = Message("the path of a unix socket has at most {most} bytes; this one would have {size}", **facts)
-        raise DevwidgetError(Message("the name of the folder {folder} is too long", folder=folder), why=why, instead=_INSTEAD)
 
 
 def socket_of(folder: pathlib.Path, rank: int) -> pathlib.Path:

@@ -54,11 +54,7 @@ class Line:
         self.pid = _find_listener(self._socket)
 
     def ask(self, handler: str, body: bytes = b"") -> Answer:
-        """Return the answer of a handler.
-
-        Raises:
-            NoAnswer: If it takes too long or is too large.
-        """
+        """Return the answer of a handler; raise NoAnswer if it takes too long or is too large."""
         connection = http.client.HTTPConnection("localhost")
         connection.sock = self._socket
         try:
@@ -75,11 +71,7 @@ class Line:
 
 
 class _Bounded(socket.socket):
-    """A socket with limits on time and size, including status lines and headers.
-
-    Args:
-        seconds: Limit for all its queries together.
-    """
+    """A socket with limits on time and size of all its queries together, including status lines and headers."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(socket.AF_UNIX)

@@ -49,7 +49,7 @@ def driven(configuration: str, capacity: int, steps: list[tuple[str, int, int]])
 
 def parts(allocator: CachingAllocator) -> list[list[SegmentBlock]]:
     """The blocks of each segment."""
-    return [list(iterate_from(first)) for pool in allocator.pools for first in pool.segments.values()]
+    return [list(iterate_from(first)) for pool in allocator.pools.values() for first in pool.segments.values()]
 
 
 def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:

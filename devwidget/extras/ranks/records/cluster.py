@@ -72,7 +72,6 @@ class Arrivals:
     """Which rank came last to one collective that all its ranks have called, by comparable clocks.
 
     Attributes:
-        group: Name of the process group.
         count: Number of ranks that called it.
         last: The rank that came last.
         seconds: Time between the last but one and the last.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedRank, find_peer
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
@@ -79,35 +79,32 @@ def _of_group(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, times
         for call in job.kinds[rank.kind].step.collectives:
             if rank.groups[call.group] == place:
                 met.setdefault(_meeting_key(job, rank, call), {})[rank.number] = call
-    for key, calls in met.items():
+    for (_, ends), calls in met.items():
         first = next(iter(calls.values()))
         # Of a message who sends it first.
         in_order = sorted(calls, key=lambda number: calls[number].kind == "recv")
-        yield Meeting(first, group, tuple(in_order), _missing_ranks(key, members, calls), _differing_kinds(calls), times)
+        yield Meeting(first, group, tuple(in_order), _missing_ranks(ends, members, calls), _differing_kinds(calls), times)
 
 
-class _Key(NamedTuple):
-    """What identifies a collective of a group: its number; for a message also its sender and receiver."""
-
-    sequence: int
-    ends: tuple[int, ...] = ()
+_Key = tuple[int, tuple[int, ...]]
+"""What identifies a collective of a group: its number; for a message also its sender and receiver."""
 
 
 def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> _Key:
     if call.kind not in POINT_TO_POINT:
-        return _Key(call.sequence)
+        return call.sequence, ()
     peer = find_peer(job, rank, call)
     if call.kind == "send":
-        return _Key(call.sequence, (rank.number, peer))
-    return _Key(call.sequence, (peer, rank.number))
+        return call.sequence, (rank.number, peer)
+    return call.sequence, (peer, rank.number)
 
 
-def _missing_ranks(key: _Key, members: Iterable[TracedRank], began: Iterable[int]) -> tuple[int, ...]:
-    if UNKNOWN in key.ends:
+def _missing_ranks(ends: tuple[int, ...], members: Iterable[TracedRank], began: Iterable[int]) -> tuple[int, ...]:
+    if UNKNOWN in ends:
         return ()
     wanted = {rank.number for rank in members}
-    if key.ends:
-        wanted &= set(key.ends)
+    if ends:
+        wanted &= set(ends)
     return tuple(sorted(wanted.difference(began)))
 
 
