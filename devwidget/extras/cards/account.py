@@ -27,11 +27,7 @@ class PlacedBlock(MemoryBlock):
 
 
 def open_account(card: CardModel) -> Account:
-    """Open the account of a card, kept as `PYTORCH_ALLOC_CONF` says.
-
-    Raises:
-        RuntimeError: for settings that torch refuses, in its words.
-    """
+    """Open the account of a card, kept as `PYTORCH_ALLOC_CONF` says; refuse in torch's words settings that torch refuses."""
     settings = parse_settings(os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or "")
     allocator = CachingAllocator(card.memory_bytes - card.context_bytes, settings)
     return CardAccount(card.memory_bytes, card.context_bytes, workspace=card.workspace_bytes, allocator=allocator)
@@ -105,8 +101,14 @@ class CardAccount(Account):
         self.allocator.figures.reset_totals()
 
     def list_segments(self, index: int) -> list[dict[str, Any]]:
-        """List the segments of the card, which is GPU `index`."""
-        return snapshot_segments(self.allocator, index)
+        """List every run of blocks with memory behind it, by address, of the card, which is GPU `index`."""
+        found = []
+        for pool in self.allocator.pools.values():
+            for first in pool.segments.values():
+                for is_mapped, run in itertools.groupby(iterate_from(first), lambda block: block.mapped):
+                    if is_mapped:
+                        found.append(_describe_segment(list(run), index))
+        return sorted(found, key=lambda segment: int(segment["address"]))
 
     def describe_statistics(self) -> dict[str, Any]:
         """Describe what is held, as `torch.cuda.memory_stats_as_nested_dict` does."""
@@ -130,18 +132,8 @@ class CardAccount(Account):
         }
 
 
-def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
-    """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
-    firsts = [first for pool in allocator.pools.values() for first in pool.segments.values()]
-    found = []
-    for first in firsts:
-        for is_mapped, run in itertools.groupby(iterate_from(first), lambda block: block.mapped):
-            if is_mapped:
-                found.append(_describe_segment(list(run), device))
-    return sorted(found, key=lambda segment: int(segment["address"]))
-
-
 def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]:
+    """Source of the keys: `torch/csrc/cuda/Module.cpp`."""
     in_use = sum(block.size for block in blocks if block.in_use)
     return {
         "device": device,

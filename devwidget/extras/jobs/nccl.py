@@ -6,6 +6,7 @@ import atexit
 import datetime
 import socket
 import time
+import types
 from typing import Any
 
 import torch
@@ -36,11 +37,7 @@ class NcclOptions:
         self.group_name = ""
         self.split_from: Any = None
         self.split_color = 0
-        self.config = NcclConfig()
-
-
-class NcclConfig:
-    """`ncclConfig_t`: any setting."""
+        self.config = types.SimpleNamespace()  # `ncclConfig_t`: any setting
 
 
 class VirtualNccl(c10d.ProcessGroupGloo):
@@ -101,7 +98,13 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         own = f"{socket.gethostname()}/{simulation.visible[label]}"
         twin = self._find_twin(own, peer)
         if twin is not None:
-            raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
+            # Source: NCCL's `init.cc`, and torch's `NCCLUtils.cpp`. The bus of the GPU is as in `CudaProperties.pci_bus_id`.
+            raise dist.DistBackendError(
+                "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN "
+                "for details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\n"
+                f"Last error:\nDuplicate GPU detected : rank {self.rank()} and rank {twin} both on CUDA device "
+                f"{simulation.visible[label] << 12:x}"
+            )
 
     def _find_twin(self, own: str, peer: int | None) -> int | None:
         """Another rank with this GPU. Waits for the last rank, as any code that connects all ranks must."""
@@ -165,16 +168,6 @@ class VirtualNccl(c10d.ProcessGroupGloo):
 
     def _shutdown(self) -> None:
         """Nothing is left to close."""
-
-
-def duplicate_gpu(rank: int, other: int, gpu: int) -> Exception:
-    """Two ranks of one group on one GPU. Source: NCCL's `init.cc`, and torch's `NCCLUtils.cpp`."""
-    # The bus of the GPU, as `CudaProperties.pci_bus_id` counts them.
-    return torch.distributed.DistBackendError(
-        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
-        "details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-        f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {gpu << 12:x}"
-    )
 
 
 class GatheredWork(c10d.Work):

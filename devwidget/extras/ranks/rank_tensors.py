@@ -101,7 +101,7 @@ class _HoldingsReader:
             mesh = spec.device_mesh
             self._note_mesh(mesh)
             # A strided shard says how many parts it has.
-            placed = zip(map(_word_kind, spec.placements), name_axes(mesh), strict=True)
+            placed = zip(map(_word_kind, spec.placements), _name_axes(mesh), strict=True)
             known = self._words[id(spec)] = spec, ", ".join(f"{kind} on {axis}" for kind, axis in placed)
         return known[1]
 
@@ -109,15 +109,14 @@ class _HoldingsReader:
         whole = mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else mesh
         coordinate = whole.get_coordinate()
         if coordinate is not None and whole.ndim > len(self.mesh[0]):
-            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(name_axes(whole)))
+            axes = tuple(Axis(name, int(whole.size(at))) for at, name in enumerate(_name_axes(whole)))
             self.mesh = axes, tuple(map(int, coordinate))
 
 
-def name_axes(mesh: Any) -> tuple[str, ...]:
+def _name_axes(mesh: Any) -> tuple[str, ...]:
     """Return names for the axes of a mesh, which may have none."""
-    names: tuple[str, ...] | None = mesh.mesh_dim_names
-    if names:
-        return tuple(names)
+    if mesh.mesh_dim_names:
+        return tuple(mesh.mesh_dim_names)
     if mesh.ndim == 1:
         return ("rank",)
     return tuple(f"axis {at}" for at in range(mesh.ndim))

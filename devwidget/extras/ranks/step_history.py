@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -92,7 +92,9 @@ class StepHistory:
         model = self._model() if self._model is not None else None
         if is_due(step):
             model = self._find_model()
-        mode = read_mode(model) if model is not None else None
+        mode = None
+        if model is not None:
+            mode = Setting("mode", "", _word_mode(model))
         if self._ends and step < self._ends[-1][0]:
             # Another training: what was read of the modules of the last is no step of this one.
             self._modes.clear()
@@ -169,16 +171,11 @@ def word_optimizers(read: Raw) -> Iterator[Setting]:
 
 def read_modes(model: nn.Module) -> Iterator[Setting]:
     """Yield whether the model is in training mode, and each module whose mode differs from its parent's."""
-    flags: dict[str, bool] = {}
+    modes: dict[str, str] = {}
     for path, module in walk_modules(model):
-        flags[path] = own(module).get("training") is True
-        if not path or flags[path] != _around(path, flags):
-            yield Setting("mode", path, _word_mode(flags[path]))
-
-
-def read_mode(model: nn.Module) -> Setting:
-    """Return whether the root is in training mode; costs nothing."""
-    return Setting("mode", "", _word_mode(own(model).get("training") is True))
+        modes[path] = _word_mode(module)
+        if not path or modes[path] != _around(path, modes):
+            yield Setting("mode", path, modes[path])
 
 
 _OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs")
@@ -208,14 +205,11 @@ def _find_policy(module: nn.Module) -> object:
         return None
 
 
-def _word_mode(training: bool) -> str:
-    return "train" if training else "eval"
+def _word_mode(module: nn.Module) -> str:
+    return "train" if own(module).get("training") is True else "eval"
 
 
-_Value = TypeVar("_Value")
-
-
-def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
+def _around(path: str, known: Mapping[str, str]) -> str | None:
     """Return the value of the nearest ancestor of a path that has one."""
     while path:
         path = path.rpartition(".")[0]

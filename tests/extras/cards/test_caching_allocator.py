@@ -58,7 +58,7 @@ def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:
 
 def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
     figures, rules = allocator.figures, allocator.settings
-    free = {id(block) for pool in allocator.pools for block in pool.free_blocks}
+    free = {id(block) for pool in allocator.pools.values() for block in pool.free_blocks}
     mapped = in_use = split = 0
     for blocks in parts(allocator):
         first = blocks[0]

@@ -55,18 +55,16 @@ def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     """Combine the steps of ranks to one record; None without steps."""
     if not steps:
         return None
-    kinds: dict[Any, int] = {}
+    kinds: dict[Any, tuple[int, list[int]]] = {}
     groups: dict[ProcessGroup, int] = {}
     ranks = []
-    alike: list[list[int]] = []
     for number, step in sorted(steps.items()):
-        kind = kinds.setdefault(_kind_key(step, number), len(kinds))
-        if kind == len(alike):
-            alike.append([])
-        alike[kind].append(number)
+        kind, alike = kinds.setdefault(_kind_key(step, number), (len(kinds), []))
+        alike.append(number)
         own = tuple(groups.setdefault(group, len(groups)) for group in step.groups)
         ranks.append(TracedRank(number, kind, own))
-    return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
+    found = (TracedKind(runs_of(alike), steps[alike[0]]) for _, alike in kinds.values())
+    return TracedJob(tuple(ranks), tuple(found), tuple(groups))
 
 
 def split_steps(job: TracedJob) -> dict[int, TracedStep]:

@@ -17,9 +17,6 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
-_WHY_CROWDED = Message(
-    "each process has its own context on that GPU; they share its memory and compute while other GPUs stay idle"
-)
 Card = tuple[str, str]
 """Machine and GPU; ranks that each see only their own GPU all call it `cuda:0`."""
 
@@ -54,7 +51,7 @@ def _crowded(ranks: list[Rank]) -> Finding:
         "foreign-gpu", "warning", None,
         Message("{ranks} keep their models on the same GPU, `{device}` of {host}",
                 ranks=name_ranks(ranks), device=str(ranks[0].said.device), host=ranks[0].said.host),
-        _WHY_CROWDED,
+        Message("each process has its own context on that GPU; they share its memory and compute while other GPUs stay idle"),
         fixes=(Fix(Message("select a GPU for each rank before the first use of CUDA"), _CHOOSE),),
         roles=answered_by(ranks),
     )  # fmt: skip

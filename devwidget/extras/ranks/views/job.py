@@ -61,14 +61,10 @@ def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
     for name, by_rank in (("parameters and buffers", held), ("allocated", now), ("peak", most)):
         known = {number: size for number, size in by_rank.items() if size > 0}
         if known:
-            found.append(_make_span(name, known))
+            low, high = min(known, key=known.__getitem__), max(known, key=known.__getitem__)
+            median = int(statistics.median(known.values()))
+            found.append(Span(name, (known[low], low), median, (known[high], high), _find_outlier(known, median)))
     return tuple(found)
-
-
-def _make_span(name: str, sizes: dict[int, int]) -> Span:
-    low, high = min(sizes, key=sizes.__getitem__), max(sizes, key=sizes.__getitem__)
-    median = int(statistics.median(sizes.values()))
-    return Span(name, (sizes[low], low), median, (sizes[high], high), _find_outlier(sizes, median))
 
 
 def _find_outlier(sizes: dict[int, int], median: int) -> int:
