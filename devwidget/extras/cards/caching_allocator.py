@@ -14,11 +14,7 @@ RANGE = 1 << 44
 
 @dataclass(slots=True)
 class ExpandableSegment:
-    """The segment of a pool that grows, in place of new segments.
-
-    Attributes:
-        page: memory is put behind addresses in multiples of so many bytes.
-    """
+    """The segment of a pool that grows by pages, in place of new segments."""
 
     memory: GpuMemory
     pool: Pool

@@ -12,13 +12,7 @@ from devwidget.records.memory import in_blocks
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """What was taken from the GPU in one piece, or a range of addresses that grows.
-
-    Attributes:
-        address: where it begins.
-        small: it belongs to the pool of small blocks.
-        stream: whose pool it belongs to: no block of it is handed out on another stream.
-    """
+    """What was taken from the GPU in one piece, or a range of addresses that grows, for small or large blocks of a stream."""
 
     address: int
     small: bool
@@ -31,11 +25,8 @@ class SegmentBlock:
     """A part of a segment.
 
     Attributes:
-        address: where it begins.
-        size: bytes, a multiple of the unit.
         requested: bytes that the program asked for; 0 where nothing is kept in it.
         mapped: there is memory behind its addresses; only a segment that grows has parts without.
-        previous: the part of the same segment before this one.
     """
 
     segment: Segment

@@ -20,13 +20,9 @@ class ValueRoles:
     """What values mean to an operator.
 
     Attributes:
-        name: without the overload.
         written: the names of the arguments that it changes.
-        is_view: its result shares memory with an argument.
         reads: the shape of its result, or the result itself, follows from values.
         draws: at random, or does we know not what, being of another library.
-        names: of its arguments.
-        defaults: of those that may be left out.
         mask_at: the argument that tells which gradients are wanted.
     """
 
@@ -54,14 +50,12 @@ _roles_of = functools.cache(ValueRoles)
 CHOOSERS = frozenset({"topk", "argmax", "argmin", "max", "min", "sort"})
 
 
-def spread_choices(chooser: str, dim: int | None, given: torch.Tensor, result: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """The tensor of the places that an operator chose, and each place in turn for it; None if it chose no places.
+def _spread_choices(
+    chooser: str, dim: int | None, given: torch.Tensor, result: Any
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The tensor of the places that an operator chose along a dimension, or of all elements, and each place in turn for it.
 
-    Args:
-        chooser: name of the operator.
-        dim: along which it chose; None for all elements.
-        given: what it chose from.
-        result: what it returned: places, or values and places.
+    None if it chose no places. It returned places, or values and places.
     """
     if isinstance(result, (list, tuple)):
         places = result[1]
@@ -84,14 +78,7 @@ LARGEST_DRAW = 1 - 2**-24
 
 
 def call_factory(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], on_meta: bool) -> Any:
-    """Call a factory for the device that stands for all others.
-
-    Args:
-        func: the operator.
-        args: its arguments.
-        kwargs: its keywords, without a device.
-        on_meta: the user asked for meta.
-    """
+    """Call a factory for the device that stands for all others; `kwargs` has none, `on_meta` if the user asked for meta."""
     result = func(*tree_map_only(torch.Tensor, known_values.strip_values, args), **{**kwargs, "device": META_DEVICE})
     if not on_meta and isinstance(result, torch.Tensor) and known_values.is_small(result):
         real = _written_down(func, args, kwargs, result)
@@ -146,7 +133,7 @@ def _keep_suppositions(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[st
         known_values.keep_values(args[1], False)
     if roles.name in CHOOSERS and simulation.on_guess is not None:
         dim = dict(zip(roles.names, args, strict=False)).get("dim", kwargs.get("dim", roles.defaults.get("dim")))
-        found = spread_choices(roles.name, dim, args[0], result)
+        found = _spread_choices(roles.name, dim, args[0], result)
         if found is not None and known_values.is_small(found[0]):
             known_values.keep_values(*found, guessed=True)
 

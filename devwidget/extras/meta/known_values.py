@@ -50,11 +50,8 @@ def most_bytes(dtype: torch.dtype) -> int:
 
 
 def read_known(tensor: torch.Tensor) -> torch.Tensor:
-    """A real tensor with the values of one that has none, sharing memory with what is kept; a real tensor is its own.
-
-    Raises:
-        Unknown: if its values are not known.
-    """
+    """A real tensor with the values of one that has none, sharing memory with what is kept; a real tensor is its own. Raise
+    Unknown if its values are not known."""
     if tensor.layout != torch.strided or not is_small(tensor) or tensor.is_conj() or tensor.is_neg():
         raise Unknown
     with hide_from_modes(), DisableTorchFunction(), no_gradients():

@@ -60,7 +60,9 @@ _KINDS: dict[SettingKind, tuple[Severity, str, str]] = {
 def check(cluster: Cluster) -> Iterator[Finding]:
     """Yield one finding for each kind of setting and each way in which it differs between comparable ranks."""
     for ranks in compared_ranks(cluster):
-        for alike in group_alike((*find_step_differences(ranks), *find_place_differences(ranks))):
+        differences = (*find_step_differences(ranks), *_find_place_differences(ranks))
+        # Those with the same groups of ranks usually have one cause.
+        for alike in group_by(differences, lambda each: (each.kind, each.parts)).values():
             yield _make_finding(cluster, alike)
 
 
@@ -150,7 +152,7 @@ def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_mod
     yield from _compare(told, step)
 
 
-def find_place_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
+def _find_place_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
     """Return the differences of settings that do not change, except random seeds, which may differ."""
     same = group_by((rank for rank in ranks if rank.said.settings), lambda rank: rank.said.settings)
     told = [(_by_name(settings), numbers_of(each)) for settings, each in same.items()]
@@ -194,8 +196,3 @@ def _compare(told: _Told, step: int) -> Iterator[SettingDifference]:
         if len(values) > 1:
             ordered = sorted(values.items(), key=lambda each: len(each[1]))
             yield SettingDifference(kind, name, tuple((value, tuple(sorted(ranks))) for value, ranks in ordered), step)
-
-
-def group_alike(differences: Iterable[SettingDifference]) -> list[list[SettingDifference]]:
-    """Group differences with the same groups of ranks, which usually have one cause."""
-    return list(group_by(differences, lambda each: (each.kind, each.parts)).values())

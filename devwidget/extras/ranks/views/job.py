@@ -151,14 +151,8 @@ def _what_it_says(rank: Rank) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ModuleRow:
-    """One row.
-
-    Attributes:
-        number: Number of the module in the cluster; the first of several identical ones.
-        name: Last part of its path, `0–11` for several.
-        depth: Number of its ancestors with a row.
-        times: Number of modules in the row.
-    """
+    """One or several identical modules: the number of the first, its name, `0–11` for several, the number of ancestors with a
+    row, and the number of modules."""
 
     number: int
     name: str
