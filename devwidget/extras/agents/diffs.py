@@ -23,7 +23,7 @@ from devwidget.records.site import cell_label, cells, file_label
 _HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+\d+(?:,\d+)? @@|@@")
 _CELL = re.compile(r"(?:In|[Cc]ell)\s*\[?(\d+)\]?")
 _HEADERS = ("--- ", "diff ", "index ")
-_EXAMPLE = "@@ -12,1 +12,1 @@\n-        y = x + self.shift\n+        y = x + self.shift.to(x.device)"
+EXAMPLE = "@@ -12,1 +12,1 @@\n-        y = x + self.shift\n+        y = x + self.shift.to(x.device)"
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ def read_diff(diff: str, near: Iterable[str] = ()) -> tuple[Edit, ...]:
     """
     hunks = [each for each in _read_hunks(diff.strip("\n")) if each.old != each.new]
     if not hunks:
-        raise DevwidgetError(Message("the text has no lines of a unified diff that change something"), instead=_EXAMPLE)
+        raise DevwidgetError(Message("the text has no lines of a unified diff that change something"), instead=EXAMPLE)
     known = list(dict.fromkeys([*near, *reversed(cells()), *_loaded_files()]))
     return tuple(edit for hunk in hunks for edit in _find_edits(hunk, known))
 
@@ -104,7 +104,7 @@ def _find_edits(hunk: Hunk, known: Sequence[str]) -> Iterator[Edit]:
         if len(places) > 1 and not hunk.first:
             facts = {"count": len(places), "file": file_label(file)}
             why = Message("its lines are in {file} at {count} places", **facts)
-            raise DevwidgetError(Message("the diff does not say where it belongs"), why=why, instead=_EXAMPLE)
+            raise DevwidgetError(Message("the diff does not say where it belongs"), why=why, instead=EXAMPLE)
         if places:
             yield from _list_edits(hunk, file, min(places, key=lambda each: abs(each + 1 - hunk.first)))
             return
@@ -132,16 +132,21 @@ def _is_called(file: str, name: str) -> bool:
 
 def _find_no_place(hunk: Hunk, files: Sequence[str]) -> DevwidgetError:
     """Make the error for lines that no file has, with the nearest line there is."""
-    removed = [line for line in hunk.old if line not in hunk.new]
-    wanted = next(iter(removed or [line for line in hunk.old if line.strip()]), "")
-    what = Message("no loaded file or cell has the line `{line}` with the lines of the diff around it", line=wanted.strip())
-    for file in files:
-        rows = [row.rstrip() for row in linecache.getlines(file)]
+    rows_of = {file: [row.rstrip() for row in linecache.getlines(file)] for file in files}
+    known = {row for rows in rows_of.values() for row in rows}
+    missing = [line for line in hunk.old if line not in known]
+    if not missing:
+        return DevwidgetError(
+            Message("no loaded file or cell has the old lines of the diff next to each other"), instead=EXAMPLE
+        )
+    wanted = missing[0]
+    what = Message("no loaded file or cell has the line `{line}`", line=wanted.strip())
+    for file, rows in rows_of.items():
         nearest = difflib.get_close_matches(wanted, rows, n=1)
         if nearest:
             facts = {"line": rows.index(nearest[0]) + 1, "file": file_label(file), "text": nearest[0].strip()}
-            return DevwidgetError(what, why=Message("line {line} of {file} is `{text}`", **facts), instead=_EXAMPLE)
-    return DevwidgetError(what, instead=_EXAMPLE)
+            return DevwidgetError(what, why=Message("line {line} of {file} is `{text}`", **facts), instead=EXAMPLE)
+    return DevwidgetError(what, instead=EXAMPLE)
 
 
 def _loaded_files() -> Iterator[str]:

@@ -12,24 +12,22 @@ from devwidget.extras.agents.records.evidence import Evidence
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Edit, Finding
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Fault, Move, Trace
 from devwidget.report.style.units import format_bytes
 from devwidget.trying.reference_step import Run, cured_moves, is_random, key_of, make_reference, modules_that_cut
 from devwidget.trying.trials import describe_finding, find_why_not_compared, first_line, new_findings
 from devwidget.views.sums import total
 
+_LEAST_MORE = 1024
+"""Bytes; a smaller transfer takes as long as an empty one."""
+
 
 def judge_runs(
     before: Step, edits: Sequence[Edit], runs: Sequence[Run], healed: Sequence[Run], reference: Sequence[Run]
 ) -> Evidence:
-    """Return the evidence of a step that runs with an edit.
+    """Return the evidence of the runs with an edit.
 
-    Args:
-        before: the step without the edit.
-        edits: the edit.
-        runs: the runs with it.
-        healed: the runs without it, repaired.
-        reference: the same, on one device if the batch is split.
+    `healed` are the runs without it, repaired; `reference` the same, on one device if the batch is split.
     """
     was, now = healed[0].trace, runs[0].trace
     evidence = _compare_traces(was, now)
@@ -46,18 +44,15 @@ def judge_runs(
     not_compared = find_why_not_compared(compared, runs)
     if draws and not not_compared and compared.find_difference(runs, is_random=False):
         not_compared = Message("the edited lines draw random numbers")
-    evidence = replace(evidence, not_compared=not_compared)
-    return doubt(evidence, [*_list_moved(before, was, now), *_list_doubts(evidence)])
+    evidence = replace(evidence, gradients=len(runs[0].results.gradients), not_compared=not_compared)
+    if runs[-1].trace.error:
+        error = first_line(runs[-1].trace.error)
+        evidence = doubt(evidence, [Message("the second step fails with the edit and without it: {error}", error=error)])
+    return doubt(evidence, [*_list_moved(before, was, now), *_list_copies(was, now), *_list_doubts(evidence)])
 
 
 def judge_failure(error: str, was: Trace, repaired: Trace) -> Evidence:
-    """Return the evidence of a step that raises with the edit.
-
-    Args:
-        error: the exception.
-        was: the step without the edit, repaired.
-        repaired: the step with the edit, repaired.
-    """
+    """Return the evidence of a step that raises with the edit, of that step repaired, and of the one without it."""
     found = _compare_traces(was, repaired)
     reasons: list[str] = [Message("the step fails: {error}", error=first_line(error))]
     if found.fixed and found.left and not found.new:
@@ -90,6 +85,28 @@ def _compare_traces(was: Trace, now: Trace) -> Evidence:
         copied_before=total(was.moves, "all_bytes"),
         copied_after=total(now.moves, "all_bytes"),
     )
+
+
+def _list_copies(was: Trace, now: Trace) -> Iterator[str]:
+    """Yield what the step copies more than before. A copy to the host is one more even where a repair made the same."""
+    more = total(now.moves, "all_bytes") - total(was.moves, "all_bytes")
+    if more >= _LEAST_MORE:
+        yield Message("each step copies {size} more between devices", size=format_bytes(more))
+    to_host = total(_list_read(now), "all_bytes") - total(_list_read(was), "all_bytes")
+    if to_host > 0 and not any(map(_needs_host, was.faults)):
+        yield Message("each step copies {size} more to the host, which waits for it", size=format_bytes(to_host))
+
+
+def _list_read(trace: Trace) -> list[Move]:
+    """Return the copies to the host that the code asks for."""
+    to_host = [move for move in trace.moves if move.target.kind == "cpu" and move.source.kind != "cpu"]
+    return [move for move in to_host if move.cause != "healed"]
+
+
+def _needs_host(fault: Fault) -> bool:
+    """Return whether a call takes tensors of the host only, such as `Tensor.numpy`."""
+    is_host = fault.target is not None and fault.target.kind == "cpu"
+    return is_host and all(operand.device.kind != "cpu" for operand in fault.operands)
 
 
 def _list_fixed(was: Trace, now: Trace) -> tuple[Finding, ...]:
@@ -125,9 +142,9 @@ def _first_error(trace: Trace, known: Iterable[Finding]) -> str:
 def _list_doubts(evidence: Evidence) -> Iterator[str]:
     for each in evidence.new:
         yield Message("the step has {finding}", finding=describe_finding(each))
-    if evidence.copied_after > evidence.copied_before:
-        more = format_bytes(evidence.copied_after - evidence.copied_before)
-        yield Message("each step copies {size} more between devices", size=more)
+    moved = [each for each in evidence.fixed if each.kind == "unregistered-tensor"]
+    if moved and not evidence.new and evidence.copied_after >= evidence.copied_before > 0:
+        yield Message("each step still copies {size} between devices", size=format_bytes(evidence.copied_after))
     if evidence.not_compared:
         yield Message("values and gradients were not compared: {reason}", reason=evidence.not_compared)
     if evidence.left and not evidence.fixed:

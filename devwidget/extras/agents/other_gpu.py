@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.capture.tensors import is_tensor
 from devwidget.trying.reference_step import modules_that_cut
 
 Pair = tuple[torch.device, torch.device]
@@ -40,10 +40,6 @@ def move_step(pair: Pair, step: Step) -> Arguments:
     for module in (step.model, step.loss_fn):
         if isinstance(module, torch.nn.Module):
             module.to(device)
-    if step.optimizer is not None:
-        for tensor in tensors_in(step.optimizer.state_dict()["state"]):
-            if tensor.device == old:
-                tensor.data = tensor.data.to(device)
     inputs = step.inputs
     args, kwargs, target = pytree.tree_map(move, (inputs.args, inputs.kwargs, inputs.target))
     return Arguments(args, kwargs, target)

@@ -1,11 +1,13 @@
-"""Tools for assistants in a Jupyter server: each asks a kernel, where the model lives. `jupyter-server-mcp` registers them."""
+"""Tools for assistants: `jupyter-server-mcp` registers them in a Jupyter server, which asks the kernel where the model is.
+
+Neither half imports at the top what the other process may lack.
+"""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-_KERNEL_SIDE = "devwidget.extras.agents.in_kernel"
 SECONDS = 600
 """How long a tool waits: a running cell comes first, then up to eight runs of the step."""
 
@@ -73,7 +75,7 @@ async def _ask_kernel(notebook: str, question: str, **texts: str) -> str:
     client = server.kernel_manager.get_kernel(running[fitting[0]]).client()
     client.start_channels()
     try:
-        expression = f"__import__({_KERNEL_SIDE!r}, fromlist=['answer']).answer({question!r}, {texts!r})"
+        expression = f"__import__({__name__!r}, fromlist=['answer']).answer({question!r}, {texts!r})"
         reply = await client.execute("", silent=True, user_expressions={"answer": expression}, reply=True, timeout=SECONDS)
     except TimeoutError:
         return f"the kernel of {fitting[0]} did not answer in {SECONDS} s: a cell may be running"
@@ -83,3 +85,28 @@ async def _ask_kernel(notebook: str, question: str, **texts: str) -> str:
     if "data" not in answer:
         return f"{answer['ename']}: {answer['evalue']}"
     return str(ast.literal_eval(answer["data"]["text/plain"]))
+
+
+def answer(question: str, texts: dict[str, str]) -> str:
+    """Return the answer of the kernel. `texts` has expressions for the arguments of the step, and the diff."""
+    from devwidget.records.errors import DevwidgetError
+
+    try:
+        found: str = _find_answer(question, **texts)._repr_llm_()
+    except DevwidgetError as error:
+        return str(error)
+    return found
+
+
+def _find_answer(question: str, diff: str = "", **texts: str) -> Any:
+    from devwidget import api
+    from devwidget.extras.agents.try_edit import try_edit
+    from devwidget.live_model import evaluate_in_notebook
+
+    step = {name: evaluate_in_notebook(text, name) for name, text in texts.items() if text.strip()}
+    match question:
+        case "explain":
+            return api.explain()
+        case "trace":
+            return api.trace(**step, name=texts["model"].strip())
+    return try_edit(diff, **step)

@@ -60,14 +60,7 @@ class Subject:
 
 
 class Trial:
-    """The runs of one edit.
-
-    Args:
-        subject: the step that runs.
-        before: the step without the edit; None if it cannot be built.
-        edits: the edit.
-        rewind: restores the random generators.
-    """
+    """The runs of one edit. `before` is the step without it, None if that cannot be built."""
 
     def __init__(self, subject: Subject, before: Step | None, edits: tuple[Edit, ...], rewind: Callable[[], None]) -> None:
         self._subject, self._before, self._edits, self._rewind = subject, before, edits, rewind
@@ -126,6 +119,7 @@ class Trial:
         with uninterrupted(), silence_trial() as own, edited as placed, watch.own.inside(), Undo() as undo:
             watch.begin_step(undo)
             step = self._subject.make()
+            self._rewind()
             runs = repeat_step(step)(heal, lambda: move(step), own.inside, move is _inputs_of)
             self._unreached = placed.list_unreached()
         self._runs += len(runs)

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import linecache
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -15,10 +14,11 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.source_code.call_sites import forget_edited_files
+from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.step.batch import make_arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
-from devwidget.extras.agents.diffs import read_diff
+from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, refuse_text
+from devwidget.extras.agents.diffs import EXAMPLE, read_diff
 from devwidget.extras.agents.records.evidence import Evidence
 from devwidget.extras.agents.trial import Subject, Trial
 from devwidget.records.errors import DevwidgetError
@@ -65,13 +65,18 @@ def try_edit(
     Raises:
         DevwidgetError: If the text is not a diff, its lines are in no loaded file, or the step does not fit.
     """
+    refuse_text("diff", diff, EXAMPLE)
     options = {"batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer, "backward": backward}
     forget_edited_files()
     if is_module(model):
         step = _make_step({"model": model, **options})
         return _try_on(Subject(lambda: step), diff)
-    if not callable(model):
+    if not callable(model) or is_a(model, type):
         refuse_model(model)
+    if any(value is not None for value in options.values()):
+        raise DevwidgetError(
+            Message("a function that builds the step returns the batch and the other arguments"), instead=_EXAMPLE
+        )
     return _try_on(Subject(lambda: _build_step(model), model), diff)
 
 
@@ -130,7 +135,7 @@ def _files_of(roots: Sequence[Any]) -> Iterator[str]:
         if is_a(root, type):
             members = list(vars(root).values())
         for member in members:
-            if type(member) is FunctionType:
+            if is_users_function(member):
                 yield member.__code__.co_filename
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 from devwidget.extras.agents.records.evidence import Evidence
 from devwidget.language.speaking import said, say
 from devwidget.records.errors import of_worker
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record, presents
-from devwidget.records.site import cell_label
 from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import shows
 from devwidget.report.report_parts import Part, Sentence
@@ -20,7 +18,6 @@ from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import (
     code_word,
     first_line,
-    path_of,
     place_words,
     row_words,
     shorten_text,
@@ -34,7 +31,6 @@ MOST_CHARACTERS = 2000
 _FOR_THE_COUNT = 100
 """Characters that are free for the last line."""
 _VERDICTS = {
-    "works": Message("The edit works: the step runs twice with it, with the values and gradients of the repaired step"),
     "doubtful": Message("The step runs with the edit, but the edit is doubtful"),
     "fails": Message("The edit does not work"),
     "not run": Message("The edit was not tried"),
@@ -44,7 +40,7 @@ _VERDICTS = {
 @shows(Evidence)
 def evidence_parts(evidence: Evidence) -> Iterator[Part]:
     """Yield the verdict, what speaks against the edit, then what has changed."""
-    yield Sentence(said(_VERDICTS[evidence.verdict]), "verdict")
+    yield Sentence(_verdict_words(evidence), "verdict")
     for reason in evidence.reasons:
         yield Sentence(said(reason), label=say("because"))
     for label, findings in ((say("fixed"), evidence.fixed), (say("new"), evidence.new), (say("left"), evidence.left)):
@@ -55,6 +51,17 @@ def evidence_parts(evidence: Evidence) -> Iterator[Part]:
         yield Sentence(say("{before} per step before, {after} with the edit", before=before, after=after), label=say("copied"))
     for each in evidence.noticed:
         yield Sentence(said(each), label=say("note"))
+
+
+def _verdict_words(evidence: Evidence) -> str:
+    if evidence.verdict != "works":
+        return said(_VERDICTS[evidence.verdict])
+    if not evidence.gradients:
+        return say("The edit works: the step runs twice with it, and its values agree with the repaired step")
+    return say(
+        "The edit works: the step runs twice with it, and its values and {count} gradients agree with the repaired step",
+        count=evidence.gradients,
+    )
 
 
 @presents("llm", Evidence)
@@ -104,19 +111,8 @@ def _headline(finding: Finding) -> str:
 def _finding_block(finding: Finding) -> str:
     """Return what happens, the lines, and the first edit."""
     finding = translate_finding(finding)
-    lines = [f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"]
-    if finding.fault is not None:
-        lines.append(f"  {_place(finding.fault.file)}:{finding.fault.line}  {first_line(finding.fault)}")
-    lines += [f"  {note}" for note in extra_notes(finding)]
+    lines = [_headline(finding), *(f"  {note}" for note in (first_line(finding.fault), *extra_notes(finding)) if note)]
     for fix in finding.fixes[:1]:
-        lines += _fix_lines(fix)
+        lines.append("  " + say("({confidence}) {summary}", confidence=confidence_words(fix), summary=fix.summary))
+        lines += fix.diff().splitlines() or fix.code.splitlines()
     return "\n".join(lines)
-
-
-def _fix_lines(fix: Fix) -> Iterator[str]:
-    yield "  " + say("({confidence}) {summary}", confidence=confidence_words(fix), summary=fix.summary)
-    yield from fix.diff().splitlines() or fix.code.splitlines()
-
-
-def _place(file: str) -> str:
-    return cell_label(file) or path_of(file, Path.cwd()) or file

@@ -179,7 +179,7 @@ def test_the_tools_explain_trace_and_try(server: Server, kernel: BlockingKernelC
     assert "(verified)" in traced
     assert right.startswith("The edit works")
     assert "on cuda:1 the step fails" in literal
-    assert "no loaded file or cell has the line" in wrong
+    assert "no loaded file or cell has the line `mask = 1`" in wrong
     after = run(kernel, NAMES, store_history=False)
     assert after == before
 

@@ -42,6 +42,7 @@ def test_nothing_is_changed() -> None:
     code, values, random = Shifted.forward.__code__, [p.clone() for p in model.parameters()], torch.get_rng_state()
     evidence = devwidget.try_edit(RIGHT, model, batch, loss_fn=torch.sum, optimizer=optimizer)
     assert (evidence.verdict, evidence.runs) == ("works", 8)
+    assert "its values and 2 gradients agree" in str(evidence)
     assert Shifted.forward.__code__ is code
     assert all(map(torch.equal, model.parameters(), values))
     assert {parameter.device for parameter in model.parameters()} == {torch.device("cuda:0")}
@@ -51,7 +52,8 @@ def test_nothing_is_changed() -> None:
 
 def test_a_function_that_builds_the_step_draws_the_same_numbers_twice() -> None:
     random = torch.get_rng_state()
-    assert devwidget.try_edit(RIGHT, make).verdict == "works"
+    evidence = devwidget.try_edit(RIGHT, make)
+    assert "its values agree with the repaired step" in str(evidence)
     assert torch.equal(torch.get_rng_state(), random)
 
 
@@ -132,3 +134,16 @@ def test_every_result_is_short_for_a_language_model() -> None:
 def test_evidence_is_saved_and_read_again(tmp_path) -> None:
     evidence = devwidget.try_edit(RIGHT, *make())
     assert devwidget.load(evidence.save(tmp_path / "evidence.json")) == evidence
+
+
+class Dropped(Shifted):
+    def forward(self, x):
+        return nn.functional.dropout(super().forward(x))
+
+
+def test_the_edited_step_drops_the_same_values() -> None:
+    def make_seeded():
+        torch.manual_seed(3)
+        return Dropped().to("cuda:0"), torch.randn(2, 4, device="cuda:0")
+
+    assert devwidget.try_edit(RIGHT, make_seeded).verdict == "works"

@@ -26,6 +26,7 @@ class Evidence(Record):
         left: findings that stay.
         copied_before: bytes that the step copies between devices without the edit, repairs included.
         copied_after: bytes that it copies with the edit.
+        gradients: number of gradients that were compared.
         not_compared: why values and gradients were not compared; "" if they were.
         noticed: what the step did outside of this process while it was tried.
         runs: how often the step was run.
@@ -39,6 +40,7 @@ class Evidence(Record):
     left: tuple[Finding, ...] = ()
     copied_before: Size = 0
     copied_after: Size = 0
+    gradients: Size = 0
     not_compared: str = ""
     noticed: tuple[str, ...] = ()
     runs: Size = 0

@@ -26,4 +26,4 @@ WRONG = """
 -        return torch.index_select(self.layer(x), 1, order)
 +        return torch.index_select(self.layer(x).cpu(), 1, order).to(x.device)
 """
-SAID = "more between devices"
+SAID = "more to the host"
