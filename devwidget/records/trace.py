@@ -343,8 +343,7 @@ class UserMove:
         direct_from: number of the transfer that brought the data to `source`, if it was not used there; -1.
         held: owner of a tensor that is copied again at every call, None for activations and inputs.
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
-        unsafe_module: path of the module that this line, or the one that overwrote it, ran in.
-        overwritten: the line that wrote into pinned memory before any synchronisation, while an asynchronous copy read it.
+        unsafe_module: path of the module that this line ran in.
         meant: reason in `devwidget.allow`, "" without one. An allowed transfer is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
@@ -371,7 +370,6 @@ class UserMove:
     into: Operand | None = None
     trains: bool = False
     is_index: bool = False
-    overwritten: Site | None = None
     loading: Loading | None = None
 
 

@@ -11,7 +11,7 @@ from tests.mainstream.test_mainstream import marked, run
 
 HERE = pathlib.Path(__file__).parent / "reviewed"
 MOVED, HINT = ("needless-hop", "info"), ("host-sync", "info")
-WARNING, ERROR, UNSAFE = ("host-sync", "warning"), ("invalid-device", "error"), ("unsafe-async-copy", "error")
+WARNING, ERROR = ("host-sync", "warning"), ("invalid-device", "error")
 SAID = {
     "a_line_twice": ([], 0),
     "accuracy_printed_at_the_end": ([], 1),
@@ -23,8 +23,6 @@ SAID = {
     "functional_data_parallel": ([], 0),
     "gloo": ([], 1),
     "gpus_never_used": ([], 0),
-    "host_filled_again_in_time": ([], 3),
-    "host_overwritten": ([UNSAFE] * 3, 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
     "meant_for_the_host": ([], 0),
@@ -43,7 +41,7 @@ SAID = {
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
 QUICK = {"a_line_twice", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
-         "host_filled_again_in_time", "host_overwritten", "two_of_a_class"}  # fmt: skip
+         "two_of_a_class"}  # fmt: skip
 
 
 @functools.cache

@@ -132,8 +132,6 @@ class BirthMode(FunctionMode):
         state = self._state
         operands = self._read_operands(call, result)
         if operands is None:  # it was written in place, and keeps its birth
-            if state.transfers.sending:
-                state.transfers.note_write(result, call.site)
             return
         parent, data, weights = operands
         if result.dtype is _FLOAT64 and call.name not in MOVES:

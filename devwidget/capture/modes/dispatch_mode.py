@@ -220,10 +220,8 @@ class OperatorMode(DispatchMode):
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.log_transfer(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
-            if not _is_later(name, args, kwargs):
-                if out.device.type == "cpu" and is_accelerator(before.device):
-                    self._note_wait(name, before.device, sys._getframe(2))
-                self._state.transfers.sending.clear()  # the host syncs with it, and with earlier copies
+            if out.device.type == "cpu" and is_accelerator(before.device) and not _is_later(name, args, kwargs):
+                self._note_wait(name, before.device, sys._getframe(2))
         if isinstance(before, torch.Tensor) and before.device != out.device:
             for observer in self._state.observers:
                 observer.copy_made(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))

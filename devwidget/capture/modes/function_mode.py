@@ -201,8 +201,6 @@ class CallMode(BirthMode):
 
     def _note_written(self, call: TorchCall) -> None:
         target, indices, value = call.args
-        if self._state.transfers.sending and is_tensor(target):
-            self._state.transfers.note_write(target, call.site, indices)
         self._note_filled(target, value, call)
         for index in tensors_in(indices, depth=1):
             if index.device != target.device:
@@ -230,12 +228,8 @@ class CallMode(BirthMode):
         later = kwargs.get("non_blocking", given[1] if len(given) > 1 else False)
         source = given[0] if given else kwargs.get("src")
         state = self._state
-        if state.transfers.sending:
-            state.transfers.note_write(target, site)
         if not later or not is_tensor(source):
             return
-        if call.is_direct():
-            state.transfers.send_copy(state.log.number(), site, source, target)
         if is_accelerator(source.device) and target.device.type == "cpu":
             birth = Birth.make_birth(target, state.log.number(), "copy_", site, direct=True, is_move=True)
             state.births.put_birth(target, birth)

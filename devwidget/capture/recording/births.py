@@ -66,8 +66,6 @@ class Transfer:
     into: Operand | None = None
     trains: bool = False
     is_index: bool = False
-    sent: TensorRef | None = None
-    overwritten: tuple[RawSite | None, str | None] | None = None
     loading: tuple[RawSite | None, bool, bool] | None = None
 
 

@@ -48,7 +48,6 @@ class Transfers:
     tracker: ModuleTracker
     lines: dict[tuple[Any, ...], list[Transfer]] = field(default_factory=dict)
     pending: list[Transfer] = field(default_factory=list)
-    sending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
     def add_transfer(
@@ -71,37 +70,6 @@ class Transfers:
         )
         transfer.loading = loading
         self._note_arrival(birth, transfer, before)
-        if later:
-            self._note_sent(transfer, source, result)
-
-    def send_copy(self, number: int, site: RawSite | None, source: torch.Tensor, target: torch.Tensor) -> None:
-        """Record that user code asynchronously copies into a tensor on another device."""
-        transfer = self._make_transfer(number, site, None, source, target.device, None)
-        if self._note_sent(transfer, source, target):
-            self._keep_transfer(transfer)
-
-    def _note_sent(self, transfer: Transfer, source: torch.Tensor, target: torch.Tensor) -> bool:
-        """Return whether the copy reads host memory after the call has returned: only pinned memory, all else is staged at
-        once.
-        """
-        if source.device.type != "cpu" or target.device.type in ("cpu", "meta") or not is_pinned(source):
-            return False
-        transfer.sent = TensorRef(source)
-        self.sending = [*(each for each in self.sending if each.sent is not None and each.sent() is not None), transfer]
-        del self.sending[:-KEPT]
-        return True
-
-    def note_write(self, tensor: torch.Tensor, site: RawSite | None, index: object = ...) -> None:
-        """Note that an operation wrote into a tensor, or a part of it, which a pending copy may still read."""
-        if tensor.device.type != "cpu":
-            return
-        first, last = _find_addresses(tensor, index)
-        for transfer in self.sending:
-            source = transfer.sent() if transfer.sent is not None else None
-            if source is not None and transfer.overwritten is None:
-                begin, end = _find_addresses(source)
-                if first < end and begin < last:
-                    transfer.overwritten = (site, self.tracker.module)
 
     def add_fill(
         self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
@@ -181,7 +149,6 @@ class Transfers:
     def note_synchronized(self) -> None:
         """Note a sync: every pending copy has arrived."""
         self.pending.clear()
-        self.sending.clear()
 
     def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Watch explicit synchronization, where the program of the recording runs."""
@@ -202,34 +169,15 @@ class Transfers:
 
 
 def _make_crossing(transfer: Transfer) -> UserMove:
-    read, wrote, direct, loading = transfer.read, transfer.overwritten, transfer.direct_from, transfer.loading
-    unsafe = read or wrote
+    read, direct, loading = transfer.read, transfer.direct_from, transfer.loading
     return make_record(
         UserMove,
         transfer,
         direct_from=direct.number if direct is not None and not direct.computed else -1,
         unsafe_read=to_site(read[0]) if read is not None else None,
-        unsafe_module=unsafe[1] if unsafe is not None else None,
-        overwritten=to_site(wrote[0]) if wrote is not None else None,
+        unsafe_module=read[1] if read is not None else None,
         loading=Loading(to_site(loading[0]), *loading[1:]) if loading is not None else None,
     )
-
-
-def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int]:
-    """Return the memory range of a tensor, or of its part at an index."""
-    if tensor.layout is not torch.strided or not tensor.numel() or tensor.is_meta:
-        return 0, 0
-    size, begin, extents = tensor.element_size(), tensor.data_ptr(), list(tensor.shape)
-    row = index[0] if isinstance(index, tuple) and index else index
-    if extents and type(row) in (int, slice):
-        rows = range(extents[0])[row] if isinstance(row, slice) else (range(extents[0])[row],)  # type: ignore[index]
-        begin += min(rows, default=0) * tensor.stride(0) * size
-        if rows:
-            extents[0] = max(rows) - min(rows) + 1
-        else:
-            extents[0] = 0
-    last = sum((extent - 1) * stride for extent, stride in zip(extents, tensor.stride(), strict=True))
-    return begin, begin + (last + 1) * size if 0 not in extents else begin
 
 
 def _transfer_line(transfer: Transfer) -> tuple[Any, ...]:

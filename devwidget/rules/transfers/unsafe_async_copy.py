@@ -1,4 +1,4 @@
-"""unsafe-async-copy: a copy to the host is read before it has arrived, or its source is overwritten before it has left.
+"""unsafe-async-copy: a copy to the host is read before it has arrived.
 
 Why: with `non_blocking=True` the call returns before the copy is done, and the host does not wait for it.
 Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -28,36 +27,18 @@ from devwidget.rules.registry import rule
     why=Message("with `non_blocking=True` the call returns before the copy has finished, and the host does not wait for it"),
 )
 def check(trace: Trace) -> Iterator[Found]:
-    """One finding for each asynchronous copy that was read too early, or whose source was overwritten too early."""
+    """One finding for each asynchronous copy that was read too early."""
     for crossing in trace.crossings:
-        if crossing.meant:
-            continue
-        if crossing.unsafe_read is not None:
-            yield _read_early(crossing, crossing.unsafe_read)
-        elif crossing.overwritten is not None:
-            yield _overwritten(crossing, crossing.overwritten)
+        if not crossing.meant and crossing.unsafe_read is not None:
+            yield _make_finding(crossing, crossing.unsafe_read)
 
 
-def _read_early(crossing: UserMove, used: Site) -> Found:
+def _make_finding(crossing: UserMove, used: Site) -> Found:
     facts = {"bytes": crossing.bytes, "source": crossing.source}
-    headline = Message("{bytes} bytes from {source} are read on the host while the copy may still be running", **facts)
-    return _make_finding(crossing, headline, crossing.source, used, Message("synchronize once, before the first read"))
-
-
-def _overwritten(crossing: UserMove, used: Site) -> Found:
-    facts = {"bytes": crossing.bytes, "target": crossing.target}
-    headline = Message(
-        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be running", **facts
-    )
-    before = Message("synchronize before the memory is overwritten, or alternate between two tensors")
-    return _make_finding(crossing, headline, crossing.target, used, before)
-
-
-def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used: Site, before: Message) -> Found:
-    wait = f"torch.{device.kind}.synchronize()"
+    before, wait = Message("synchronize once, before the first read"), f"torch.{crossing.source.kind}.synchronize()"
     return Found(
         SiteInModule(used, crossing.unsafe_module),
-        headline,
+        Message("{bytes} bytes from {source} are read on the host while the copy may still be running", **facts),
         birth=crossing.site,
         birth_moves=True,
         fixes=(
