@@ -117,7 +117,7 @@ def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
             _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there, unmoved_object))
         if in_worker:
             mark_replica(context)
-        faults = context.state.log.faults_seen()
+        faults = tuple(context.state.log.faults)
         values = tuple(_values(context, faults))
         site = failure_site(context)
     finally:

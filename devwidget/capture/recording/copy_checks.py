@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -50,12 +49,11 @@ class CopyChecks(Observer):
 
     def list_facts(self) -> dict[str, Any]:
         """Return what was compared, line by line."""
-        return {"copy_checks": tuple(self._list_records())}
-
-    def _list_records(self) -> Iterator[CopyCheck]:
+        checks = []
         for (source, target, size, module, phase, site), (number, count, wrong) in self._lines.items():
             pair, peer = (device_id(source), device_id(target)), _peer_access(source, target)
-            yield CopyCheck(number, *pair, size, module, phase, to_site(site), count, wrong, peer)
+            checks.append(CopyCheck(number, *pair, size, module, phase, to_site(site), count, wrong, peer))
+        return {"copy_checks": tuple(checks)}
 
 
 def checksum_tensor(tensor: torch.Tensor) -> int:

@@ -146,7 +146,7 @@ class Log:
         """Return faults, moves, operators and modules in order, and what could not be recorded."""
         moves, ops, modules = self._list_moves(), self._list_ops(), self._list_modules()
         return {
-            "faults": self.faults_seen(),
+            "faults": tuple(self.faults),
             "moves": moves,
             "ops": ops,
             "modules": modules,
@@ -176,10 +176,6 @@ class Log:
             for (path, copy), e in self._modules.items()
         ]
         return tuple(sorted(records, key=lambda m: m.number))
-
-    def faults_seen(self) -> tuple[Fault, ...]:
-        """Return the faults in order."""
-        return tuple(self.faults)
 
 
 @functools.cache

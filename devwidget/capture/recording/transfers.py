@@ -27,14 +27,6 @@ VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeez
 """Calls that only view the data: nothing is computed."""
 
 
-def _find_synchronizers() -> Iterator[tuple[Any, str]]:
-    """Yield the calls that synchronize. Looked up for each recording: virtual GPUs replace them."""
-    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
-        for name in ("synchronize", "query"):
-            if hasattr(owner, name):
-                yield owner, name
-
-
 def is_pinned(tensor: torch.Tensor) -> bool:
     """Return whether the memory of a tensor is pinned. torch runs an operator for this, which is not the program's."""
     with hide_from_modes():
@@ -152,8 +144,10 @@ class Transfers:
 
     def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Watch explicit synchronization, where the program of the recording runs."""
-        for owner, name in _find_synchronizers():
-            listen(is_here, owner, name, self._synchronize, undo)
+        owners = (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator)  # virtual GPUs replace their calls
+        for owner, name in itertools.product(owners, ("synchronize", "query")):
+            if hasattr(owner, name):
+                listen(is_here, owner, name, self._synchronize, undo)
 
     def _synchronize(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)

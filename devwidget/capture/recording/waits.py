@@ -148,16 +148,12 @@ class Waits:
         self._decide()
         folded: dict[Wait, tuple[int, int]] = {}
         for line, times in self.lines.items():  # one line has several places: Python replaces calls by faster ones as they run
-            wait = self._make_record(line)
+            call, site = self.read.get((line.site, line.device), (line.call, line.site))
+            site = site if _is_one_line(site, line.site) else line.site
+            wait = make_record(Wait, line, call=call, expression=call_text(site), count=0)
             count, turns = folded.get(wait, (0, 0))
             folded[wait] = count + times.count, turns + times.turns
         return {"waits": tuple(replace(wait, count=count, turns=turns) for wait, (count, turns) in folded.items())}
-
-    def _make_record(self, line: _WaitLine) -> Wait:
-        call, site = self.read.get((line.site, line.device), (line.call, line.site))
-        if not _is_one_line(site, line.site):
-            site = line.site
-        return make_record(Wait, line, call=call, expression=call_text(site), count=0)
 
 
 def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[FrameType | None, bool]:

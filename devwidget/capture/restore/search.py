@@ -104,7 +104,10 @@ class ReachSearch:
         if kind.sort == "class":
             self._keep_classes(value)
         elif kind.sort == "array":
-            self._keep_array(value)
+            size = array_bytes(value)
+            if size <= self._left_bytes:
+                self._left_bytes -= size
+                self._keep(value, ARRAY, self.states)
         elif kind.sort == "generator":
             self._keep(value, kind.keepers[0], self.generators)
         else:
@@ -120,12 +123,6 @@ class ReachSearch:
             if is_own_class(base) and (base is kind or id(base) not in self._met):
                 self._met[id(base)] = base
                 self._keep(base, CODE, self.states)
-
-    def _keep_array(self, value: Any) -> None:
-        size = array_bytes(value)
-        if size <= self._left_bytes:
-            self._left_bytes -= size
-            self._keep(value, ARRAY, self.states)
 
     def _keep(self, value: Any, keeper: Keeper, states: list[Kept]) -> None:
         try:

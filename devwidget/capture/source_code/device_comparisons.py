@@ -62,15 +62,12 @@ class DeviceComparisons:
             value = scope.value(each.subject)
             if type(value) in (DEVICE, str):
                 self._waiting[code].remove(each)
-                if each.is_mistaken(value):
-                    self._add(each, value, code)
-
-    def _add(self, each: _Comparison, value: torch.device | str, code: CodeType) -> None:
-        site = site_at(code.co_filename, each.node.lineno, code.co_name)
-        kind: Literal["text", "device"] = "text" if isinstance(value, str) else "device"
-        gives = isinstance(each.node.ops[0], ast.NotEq)
-        texts = ast.unparse(each.node), ast.unparse(each.subject)
-        self._found.append(DeviceComparison(site, *texts, str(value), kind, gives))
+                if not each.is_mistaken(value):
+                    continue
+                site = site_at(code.co_filename, each.node.lineno, code.co_name)
+                kind: Literal["text", "device"] = "text" if isinstance(value, str) else "device"
+                texts, gives = (ast.unparse(each.node), ast.unparse(each.subject)), isinstance(each.node.ops[0], ast.NotEq)
+                self._found.append(DeviceComparison(site, *texts, str(value), kind, gives))
 
     def list_facts(self) -> dict[str, Any]:
         """Return them in order, each once."""
