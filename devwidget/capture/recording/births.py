@@ -93,23 +93,8 @@ class Birth(TensorRef):
         transfers: the last transfers of the data that it was computed from, oldest first.
     """
 
-    __slots__ = (
-        "asked",
-        "built",
-        "call",
-        "depth",
-        "direct",
-        "dtype",
-        "is_move",
-        "moved_on",
-        "number",
-        "origin",
-        "parent",
-        "site",
-        "transfer",
-        "transfers",
-        "weights",
-    )
+    __slots__ = ("asked", "built", "call", "depth", "direct", "dtype", "is_move", "moved_on", "number", "origin", "parent",
+                 "site", "transfer", "transfers", "weights")  # fmt: skip
     asked: tuple[RawSite, ...]
     built: RawSite | None
     call: str

@@ -30,17 +30,15 @@ _HOST = torch.device("cpu")
 _COUNTER = getattr(torch_internals.read_counter, "__code__", None)
 """Code in which an optimizer of torch reads a `step` counter of its state."""
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
-_FUNCTIONS = tuple(
-    os.path.join(os.path.dirname(torch.__file__), name)
-    for name in (
-        "_tensor.py",
-        "_tensor_str.py",
-        "functional.py",
-        "_jit_internal.py",
-        "overrides.py",
-        os.path.join("nn", "functional.py"),
-    )
+_FILES = (
+    "_tensor.py",
+    "_tensor_str.py",
+    "functional.py",
+    "_jit_internal.py",
+    "overrides.py",
+    os.path.join("nn", "functional.py"),
 )
+_FUNCTIONS = tuple(os.path.join(os.path.dirname(torch.__file__), name) for name in _FILES)
 """Where torch keeps Python functions that a program calls itself, such as `torch.unique` and `print(tensor)`."""
 
 

@@ -7,15 +7,16 @@ written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.object_paths import name_objects
+from devwidget.capture.restore.fields import is_own_class
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import Settings, process_settings
@@ -26,6 +27,7 @@ from devwidget.capture.restore.undoing import Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
+from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.schema.message import Message
 
 _UNSEEN = Message("it was written without torch's dispatcher, for example in another thread")
@@ -123,7 +125,7 @@ class SavedState:
             return ()
         owners = {id(kept.before.alias): kept.owner for kept in self._search.tensors}
         found = [(owners.get(id(what), what), why) for what, why in lost]
-        names = name_objects([what for what, _ in found], [*self._roots, *self._search.list_globals()])
+        names = _name_objects([what for what, _ in found], [*self._roots, *self._search.list_globals()])
         lines: dict[str, None] = {}
         for what, why in found:
             name = names[id(what)]
@@ -151,3 +153,32 @@ def _plain_torch() -> Iterator[None]:
     """Disable modes, subclasses, gradients and inference mode: tensors are read and written as memory."""
     with hide_from_modes(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
         yield
+
+
+_MOST, _DEEPEST = 50_000, 100
+
+
+def _name_objects(values: Sequence[Any], roots: Iterable[tuple[str, Any]]) -> dict[int, str]:
+    """Return names such as `body.0.seen` or `log['loss']` of objects, by id; the class if nothing leads to one.
+
+    Args:
+        values: the objects.
+        roots: name of each root; "" for the model, whose parts are named by their path alone.
+    """
+    names = {id(value): _name_class(value) for value in values}
+    unnamed = {id(value) for value in values if not is_a(value, type)}
+    with contextlib.suppress(TooManyObjects):
+        for place in walk(roots, enter=_is_entered, most=_MOST, deepest=_DEEPEST):
+            if id(place.value) in unnamed:
+                names[id(place.value)] = place.path.removeprefix(".") or Message("the model")
+    return names
+
+
+def _name_class(value: Any) -> str:
+    if is_a(value, type):
+        return class_name(value)
+    return Message("a {kind}", kind=class_name(type(value)))
+
+
+def _is_entered(value: Any) -> bool:
+    return not is_a(value, type) or is_own_class(value)

@@ -10,7 +10,7 @@ from typing import Any
 from devwidget.capture.object_fields import class_name, mro_of, names_of
 from devwidget.capture.source_code.source_files import Function, classes_named, methods_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.source_code.statements import first_line, last_return, site_at
+from devwidget.capture.source_code.statements import last_return, site_at
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
 
@@ -155,7 +155,7 @@ def attribute_read(kind: type, name: str) -> Site | None:
     """Return where a method of a class, other than an initialiser, first reads an attribute."""
     for filename, owner in definitions(kind):
         for node in _reads(owner, _attribute_in(name)):
-            return site_at(filename, first_line(filename, node.lineno), owner.name)
+            return site_at(filename, read_file(filename).statement_lines(node.lineno).start or node.lineno, owner.name)
     return None
 
 

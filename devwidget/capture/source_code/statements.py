@@ -165,17 +165,11 @@ def first_parameter(filename: str, line: int) -> str:
 def made_by(filename: str, factory: str) -> Site | None:
     """Return the first statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`."""
     for node in read_file(filename).statements:
-        if isinstance(node, ast.Assign) and _calls(node.value, factory):
-            return site_at(filename, node.lineno)
+        for part in ast.walk(node.value) if isinstance(node, ast.Assign) else ():
+            match part:
+                case ast.Call(func=ast.Attribute(attr=name)) if name == factory:
+                    return site_at(filename, node.lineno)
     return None
-
-
-def _calls(node: ast.expr, method: str) -> bool:
-    for part in ast.walk(node):
-        match part:
-            case ast.Call(func=ast.Attribute(attr=name)) if name == method:
-                return True
-    return False
 
 
 def named_move(filename: str, method: str) -> Site | None:
@@ -237,8 +231,3 @@ def last_return(filename: str, function: Function) -> Site | None:
     if returns:
         return site_at(filename, returns[-1].lineno, function.name)
     return None
-
-
-def first_line(filename: str, line: int) -> int:
-    """Return the line on which the statement at a line begins."""
-    return read_file(filename).statement_lines(line).start or line
