@@ -21,6 +21,7 @@ from devwidget.panel.sections import Section, load_sections, section_scripts
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
 from devwidget.records.finding import Finding, Fix
+from devwidget.records.loading.saved_notebooks import find_trace, pack_trace
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
@@ -433,6 +434,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             number: Its execution count.
             is_new: Whether it displayed this panel, which the page may not know yet.
         """
+        if is_new and self.trace is None:
+            self._recall()
         if not self.is_shown and not is_new:
             if self._was_shown:
                 self.actions.forget()
@@ -448,6 +451,16 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.jobs.submit(self._trace_applied)
         elif succeeded and self._can_trace_again():
             self.jobs.submit(self._trace_again)
+
+    def _recall(self) -> None:
+        """Compare later traces with the one that the notebook has saved, of an earlier kernel."""
+        self.kept = self.kept or find_trace(self.actions.name(), self._cell)
+        if self.kept is not None:
+            words = say(
+                "The notebook has an earlier trace of `{name}`. The next trace is compared with it.",
+                name=self.actions.name(),
+            )
+            self.show_status("done", words)
 
     def _note_rebinding(self) -> None:
         """Note that the name has a new object: the trace is of the previous one, to compare later ones with."""
@@ -541,6 +554,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def __repr__(self) -> str:
         return panel_text(self.snapshot, self.trace)
+
+    def _as_text(self, html: str) -> dict[str, Any]:
+        last = self.trace or self.kept
+        if last is None:
+            return super()._as_text(html)
+        return {**super()._as_text(html), **pack_trace(self.actions.name(), last)}
 
     def _plain_html(self) -> str:
         return panel_html(self.snapshot, self.trace)

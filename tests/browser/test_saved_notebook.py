@@ -70,3 +70,25 @@ def test_what_is_saved_follows_every_trace_and_change_of_devices_and_is_shown_wi
     for each in (session, reopened):
         forget_what_jupyter_says(each)
         each.close()
+
+
+def test_a_panel_of_a_new_kernel_compares_with_the_trace_that_the_notebook_has_saved(lab, browser):
+    lab.write("continued.ipynb", CELLS)
+    session = lab.open(browser, "continued.ipynb")
+    session.run(0)
+    session.run(1)
+    panel = session.page.locator(".dw-panel")
+    panel.get_by_role("button", name="Trace batch").click()
+    expect(panel.locator(".dw-verdict")).to_contain_text("got tensors on cpu and cuda:0", timeout=60_000)
+    session.page.evaluate(SAVE)
+    session.restart_kernel()
+    session.wait_ready()
+    session.run(0)
+    session.run(1)
+    panel = session.page.locator(".dw-panel:not(.dw-stale)")
+    expect(panel.locator(".dw-status")).to_contain_text("The next trace is compared with it")
+    session.python("Reader.forward = lambda self, rows: self.read(rows)", statements=True)
+    panel.get_by_role("button", name="Trace batch").click()
+    expect(panel.locator(".dw-compared")).to_contain_text("1 finding fixed", timeout=60_000)
+    forget_what_jupyter_says(session)
+    session.close()
