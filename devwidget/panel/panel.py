@@ -360,7 +360,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_refusal(str(error))
             raise
         except KeyboardInterrupt:
-            self._show_refusal(say("cancelled; the model was restored"))
+            self._show_refusal(say("cancelled; the model was restored"), "cancelled")
             raise
         except BaseException as error:
             self._show_refusal(error_text(error))
@@ -579,13 +579,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Show the outcome of the last request: `busy`, `done`, `error`, `refused` or `moved`."""
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
-    def _show_refusal(self, text: str) -> None:
+    def _show_refusal(self, text: str, kind: str = "refused") -> None:
         """Show that nothing new was drawn, and which trace is shown."""
         if self.trace:
             before = say("Showing the previous trace: {summary}", summary=self.view.traced["summary"])
         else:
             before = ""
-        self.show_status("refused", "\n".join(filter(None, (text, before))))
+        self.show_status(kind, "\n".join(filter(None, (text, before))))
 
     def _show_result(self, trace: Trace) -> None:
         summary = self.view.traced["summary"]

@@ -120,7 +120,9 @@ def join_path(path: str, name: str) -> str:
 
 
 def _add_module(table: PlacementTable, module: ModuleFacts, index: int, parent: int) -> int:
-    note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note), " · ")
+    ties = [each.tied_to for each in module.tensors if each.tied_to]
+    tied = [Message("tied to {other}", other=in_row(ties))] if ties else []
+    note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note, *tied), " · ")
     name = module.path.rpartition(".")[2] or module.class_name
     return _add_row(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
 

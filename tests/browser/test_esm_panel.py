@@ -331,3 +331,52 @@ def test_lines_that_wait_are_a_table_below_the_hops(bare):
     expect(page.locator(".dw-code-line", has_text=line.text)).to_be_visible()
     expect(page.locator(".dw-wait-row").locator("td").nth(1)).to_have_text("1")
     expect(page.locator(".dw-wait-row")).to_contain_text("item forward")
+
+
+def test_the_button_says_that_later_traces_are_compared_until_there_is_another_one(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    bare.answer("keep", {})
+    bare.page.get_by_role("tab", name="Trace").click()
+    bare.page.get_by_role("button", name="Compare later traces").click()
+    expect(bare.page.get_by_role("button", name="Compared with later traces")).to_have_attribute("aria-pressed", "true")
+    bare.update("panel", "traced", traced(replace(one_step(), moves=())))
+    expect(bare.page.get_by_role("button", name="Compare later traces")).to_have_attribute("aria-pressed", "false")
+
+
+def test_what_is_typed_and_ticked_is_the_same_in_two_views(bare):
+    bare.page.evaluate("() => window.show('b')")
+    one, other = (bare.page.locator(place_) for place_ in ("#a", "#b"))
+    one.get_by_label("keep going past device errors").uncheck()
+    one.get_by_label("loss").fill("loss_fn")
+    expect(other.get_by_label("keep going past device errors")).not_to_be_checked()
+    expect(other.get_by_label("loss")).to_have_value("loss_fn")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_was_cancelled_is_no_error(bare, scheme):
+    bare.page.emulate_media(color_scheme=scheme)
+    bare.update("panel", "status", {"kind": "refused", "text": "`bath` is not defined"})
+    red = looks(bare.page.locator(".dw-status"), "color")
+    bare.update("panel", "status", {"kind": "cancelled", "text": "cancelled; the model was restored"})
+    expect(bare.page.get_by_role("status").first).to_have_text("cancelled; the model was restored")
+    assert looks(bare.page.locator(".dw-status"), "color") != red
+
+
+def test_no_tooltip_has_a_backtick(bare):
+    bare.update("panel", "traced", traced(one_step()))
+    for tab in bare.page.get_by_role("tab").all():
+        tab.click()
+    tips = bare.page.evaluate(
+        "() => [...document.querySelectorAll('[title], [aria-label]')].flatMap((e) => [e.title, e.ariaLabel])"
+    )
+    drawn = bare.page.locator("svg title").all_text_contents()
+    assert [tip for tip in (*tips, *drawn) if tip and "`" in tip] == []
+
+
+def test_a_peak_that_was_passed_is_no_longer_said(bare):
+    used = next(memory for memory in split_model().memory if memory.total)
+    content = memory_content([used], one_step())
+    assert "peak of the last trace 8.00 MiB" in content["meters"][0]["words"]
+    more = memory_content([replace(used, activations=5 * MIB, free=0)], one_step())
+    bare.update("panel", "memory", more)
+    expect(bare.page.get_by_role("button", name="cuda:0")).not_to_contain_text("peak")

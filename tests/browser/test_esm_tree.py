@@ -200,3 +200,26 @@ def test_identical_blocks_are_one_row_with_a_key_to_unfold(browser):
     bare.page.evaluate("() => window.models.tree.set('reveal', { path: 'h.9.down' })")
     expect(row(bare, "h.9.down")).to_have_attribute("aria-selected", "true")
     bare.close()
+
+
+@pytest.mark.parametrize("width", [1600, 1280, 910, 700])
+def test_the_detail_of_a_row_that_is_opened_comes_into_sight(browser, width):
+    bare = BarePage(browser, stack(40), viewport={"width": width, "height": 700})
+    bare.page.get_by_role("button", name="Expand all rows").click()
+    bare.page.locator("[data-path='h.3.up']").click()
+    detail = bare.page.get_by_role("region", name="row detail")
+    expect(detail).to_be_in_viewport(ratio=0.99)
+    bare.close()
+
+
+def test_a_module_with_a_tied_weight_says_so_in_its_row(browser):
+    tied = replace(tensor("weight", device=GPU0, storage=1), tied_to="embed.weight")
+    modules = (
+        ModuleFacts("", "Net", -1, 0),
+        ModuleFacts("embed", "Embedding", 0, 1, (tensor("weight", device=GPU0, storage=1),)),
+        ModuleFacts("head", "Linear", 0, 1, (tied,)),
+    )
+    bare = BarePage(browser, Snapshot(modules))
+    expect(row(bare, "head").locator(".dw-notes")).to_have_text("tied to embed.weight")
+    expect(row(bare, "embed").locator(".dw-notes")).to_have_text("")
+    bare.close()

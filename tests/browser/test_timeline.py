@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 
 from devwidget.records.trace import OpEvent
 from tests.browser.esm import BarePage, large, large_step
+from tests.browser.test_esm_panel import NO_ROOM
 from tests.views.builders import GPU0, GPU1, one_step, split_model
 
 HEALED = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
@@ -175,3 +176,43 @@ def test_the_name_of_a_box_stands_beside_the_marks_that_end_in_it(browser):
         assert bare.page.locator(".dw-hop-head").count() > 0
         bare.page.wait_for_function(f"() => ({STRUCK})().length === 0")
     bare.close()
+
+
+@pytest.mark.parametrize("width", [700, 910, 1280])
+def test_out_of_memory_is_said_whole_where_the_page_ends(browser, width):
+    last = replace(NO_ROOM, number=900)
+    full = replace(TRACE, memory=(replace(one_step().memory[0], refused=(last,)),))
+    bare = BarePage(browser, split_model(), full, viewport={"width": width, "height": 900})
+    bare.page.get_by_role("tab", name="Trace").click()
+    words, lanes = (bare.page.locator(part).bounding_box() for part in (".dw-wrong-words", ".dw-lanes"))
+    assert words["x"] + words["width"] <= lanes["x"] + lanes["width"]
+    bare.close()
+
+
+def test_a_tip_speaks_without_backticks_and_does_not_stay_over_what_it_leads_to(shown):
+    stem = shown.page.locator(".dw-mark[data-kind=hop-fault] .dw-hop-stem").bounding_box()
+    shown.page.mouse.move(stem["x"] + 1, stem["y"] + stem["height"] / 2)
+    tip = shown.page.locator(".dw-tip")
+    expect(tip).to_contain_text("addmm")
+    expect(tip).not_to_contain_text("`")
+    shown.page.mouse.down()
+    shown.page.mouse.up()
+    shown.page.get_by_role("tab", name="Trace").click()
+    expect(tip).to_be_hidden()
+
+
+def test_each_panel_of_a_page_has_its_own_hatching_and_ids(shown):
+    shown.page.evaluate("() => window.show('b')")
+    shown.page.locator("#b").get_by_role("tab", name="Trace").click()
+    expect(shown.page.locator("#b .dw-lanes pattern")).to_have_count(1)
+    ids = shown.page.evaluate("() => [...document.querySelectorAll('.dw [id]')].map((each) => each.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_a_hop_on_the_wrong_device_is_the_first_of_its_table_and_marked(shown):
+    rows = shown.page.locator(".dw-hop-row")
+    assert [row.get_attribute("data-cause") for row in rows.all()] == ["healed", "healed", "explicit"]
+    expect(shown.page.locator(".dw-hop-wrong")).to_have_count(2)
+    mark = shown.page.locator(".dw-mark[data-kind=hop]:not(.dw-mark-wrong) .dw-hop-stem").first.bounding_box()
+    shown.page.mouse.click(mark["x"] + 1, mark["y"] + mark["height"] / 2)
+    expect(rows.nth(2)).to_be_focused()

@@ -67,3 +67,45 @@ def test_a_header_of_four_gpus_is_one_row(browser):
     for width in at_each_width(bare.page):
         assert bare.page.locator(".dw-top").bounding_box()["height"] <= 34 or width < 700, width
     bare.close()
+
+
+CUT = """[...document.querySelectorAll('.dw-body .dw-device > *, .dw-body .dw-name')].filter((each) => {
+  const cell = each.closest('.dw-cell').getBoundingClientRect();
+  return each.scrollWidth > each.clientWidth + 1 || each.getBoundingClientRect().right > cell.right + 1;
+})"""
+SMALL_TEXTS = """() => {
+  const says = (part) => [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+  const isSeen = (part) => part.checkVisibility() && !part.closest('.dw-hidden, .dw-noun');
+  const isSmall = (part) => parseFloat(getComputedStyle(part).fontSize) < 11;
+  const parts = [...document.querySelectorAll('.dw-panel *')];
+  return parts.filter((part) => says(part) && isSeen(part) && isSmall(part)).map((part) => part.textContent);
+}"""
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_devices_and_names_of_rows_are_whole_at_each_width(browser, gpus):
+    of_block = [DeviceId("cuda", number) for number in range(gpus)]
+    bare = BarePage(browser, stack(16, lambda block: of_block[block * gpus // 16]))
+    row = bare.page.locator("[data-path='h']")
+    for width in at_each_width(bare.page):
+        bare.page.wait_for_function(f"() => !{CUT}.length")  # rows are drawn again when the width changes
+        said = row.locator(".dw-device").text_content()
+        assert "+" not in said
+        assert said in ("".join(map(str, of_block)), f"cuda:0-{gpus - 1}"), width
+    bare.close()
+
+
+def test_no_text_is_smaller_than_eleven_pixels(bare):
+    for width in at_each_width(bare.page):
+        for tab in bare.page.get_by_role("tab").all():
+            tab.click()
+            assert bare.page.evaluate(SMALL_TEXTS) == [], (width, tab.inner_text())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_picture_has_the_ground_of_its_page(browser, scheme):
+    bare = BarePage(browser, split_model(), LONG, color_scheme=scheme)
+    bare.page.get_by_role("tab", name="Devices").click()
+    paper = bare.page.locator(".dw-drawn svg").evaluate("(svg) => getComputedStyle(svg).backgroundColor")
+    assert paper in ("rgba(0, 0, 0, 0)", bare.page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+    bare.close()

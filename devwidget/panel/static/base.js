@@ -4,7 +4,17 @@ import { Component, createRef, h, render } from "preact";
 import { computed, signal } from "@preact/signals-core";
 import { learn, say } from "./words.js";
 
-export const html = htm.bind(h);
+export const plain = (text) => text.replaceAll("`", "");
+
+// Tooltips and what is read out have no code in them: they would show its backticks.
+function element(type, props, ...children) {
+  for (const name of ["title", "aria-label"]) {
+    if (props?.[name]?.includes?.("`")) props[name] = plain(props[name]);
+  }
+  return h(type, props, ...children);
+}
+
+export const html = htm.bind(element);
 
 // The traits of a model, each a signal from when it is first read until the page is gone.
 /** @returns {any} */
@@ -96,8 +106,9 @@ export class Page {
 
   // Jupyter fires an event when the kernel's side of a panel is gone, though no specification has it.
   async lookForKernel() {
-    const control = this.model.widget_manager?.get_model(this.model.get("control").replace("anywidget:", ""));
-    const self = await Promise.resolve(control).catch(() => "closed"); // from Python: there is nothing left to tell
+    const name = this.model.get("control")?.replace("anywidget:", "");
+    const model = name ? this.model.widget_manager?.get_model(name) : this.model;
+    const self = await Promise.resolve(model).catch(() => "closed"); // from Python: there is nothing left to tell
     if (self === "closed" || self?.comm_live) return;
     this.control?.set("ended", true);
     this.ended.value = true;

@@ -1,6 +1,6 @@
 // The Devices tab: the picture that Python has drawn, made live, and below it in words what spreads the model.
 import { Component, createRef } from "preact";
-import { html } from "./base.js";
+import { html, plain } from "./base.js";
 import { chip, codeToCopy, link, moduleLink, prose, table, wordList } from "./parts.js";
 import { say } from "./words.js";
 
@@ -45,10 +45,12 @@ export class Picture extends Component {
   }
 
   prepare(mark, at) {
-    const facts = { role: "button", tabindex: at ? "-1" : "0", "aria-label": wordsOf(mark) };
+    const words = wordsOf(mark);
+    const facts = { role: "button", tabindex: at ? "-1" : "0", "aria-label": plain(words), "data-words": words };
     for (const [name, value] of Object.entries(facts)) mark.setAttribute(name, value);
     if (!this.props.unfold) mark.removeAttribute("data-unfolds");
     if (mark.dataset.unfolds) mark.setAttribute("aria-expanded", "false");
+    if (mark.firstElementChild?.localName === "title") mark.firstElementChild.textContent = plain(words);
   }
 
   tell({ target }) {
@@ -117,10 +119,10 @@ export class Picture extends Component {
 
   told(mark) {
     const { reveal } = this.props;
-    const [first, ...rest] = wordsOf(mark).split("\n");
+    const [first, ...rest] = mark.dataset.words.split("\n");
     const { module, number } = mark.dataset;
     const line = number && link(say("show its line"), () => reveal({ move: mark.dataset }));
-    return html`<b>${first}</b>${rest.map((text) => html`<span>${prose(text)}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
+    return html`<b>${prose(first)}</b>${rest.map((text) => html`<span>${prose(text)}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
   }
 }
 

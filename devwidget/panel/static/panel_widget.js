@@ -33,6 +33,7 @@ class Panel {
   root = createRef();
   tab = signal(TABS[0]);
   withCpu = signal(false);
+  kept = signal(EMPTY); // the trace with which later ones are compared
   figures = new Set(); // that can be saved
 
   constructor(page, { tree, live, code }) {
@@ -116,6 +117,13 @@ class Panel {
     else if (answer.state === "busy") this.page.tell("queued", say("a trace is already running"));
   }
 
+  async keep() {
+    const { traced } = this;
+    const answer = await this.ask({ ask: "keep" });
+    this.complain(answer);
+    if (!answer.error) this.kept.value = traced;
+  }
+
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
   async cancel() {
     const answer = await this.ask({ ask: "cancel" });
@@ -172,7 +180,7 @@ class Panel {
   }
 
   showHop(number) {
-    const row = this.root.current.querySelectorAll(".dw-hop-row")[number];
+    const row = this.root.current.querySelector(`[data-hop="${number}"]`);
     row?.scrollIntoView({ block: "nearest" });
     row?.focus({ preventScroll: true });
   }
@@ -321,13 +329,21 @@ function DevicesPage({ panel }) {
   `;
 }
 
+function Keep({ panel }) {
+  const isKept = panel.kept.value === panel.traced;
+  return html`
+    <button class="dw-plain dw-keep" type="button" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.keep()}>
+      ${isKept ? say("✓ Compared with later traces") : say("Compare later traces")}
+    </button>
+  `;
+}
+
 function TracePage({ panel }) {
   const { summary, timeline, hops, waits } = panel.traced;
   const reveal = (target) => panel.reveal(target);
-  const keep = async () => panel.complain(await panel.ask({ ask: "keep" }));
   if (!summary) return panel.none(say("the path of one batch through the devices: each module, hop and fault"));
   return html`
-    ${panel.control && html`<button class="dw-plain dw-keep" type="button" title=${say("Compares later traces with this one.")} onclick=${keep}>${say("Compare later traces")}</button>`}
+    ${panel.control && html`<${Keep} panel=${panel} />`}
     <${Timeline} ref=${panel.timeline} spec=${timeline} hops=${hops} clicked=${reveal} figures=${panel.figures} />
     ${hopTable(hops, reveal)}
     ${waitTable(waits, reveal)}

@@ -21,8 +21,17 @@ export function hopTable(hops, reveal) {
     [say("cause"), (hop) => html`${causeWords(hop.cause)}<span class="dw-soft"> ${say(hop.phase)}</span>`],
     [say("tensor"), (hop) => hop.what, "dw-mono dw-shapes"],
   ];
-  const about = ({ source, target, cause }) => ({ class: "dw-hop-row", tabindex: "-1", "data-source": source, "data-target": target, "data-cause": cause });
-  return table(say("hops by line"), columns, hops, about);
+  const about = ({ number, source, target, cause }) => ({
+    class: cause === "healed" ? "dw-hop-row dw-hop-wrong" : "dw-hop-row",
+    tabindex: "-1",
+    "data-hop": number,
+    "data-source": source,
+    "data-target": target,
+    "data-cause": cause,
+  });
+  const numbered = hops.map((hop, number) => ({ ...hop, number }));
+  const wrongFirst = numbered.sort((one, other) => Number(other.cause === "healed") - Number(one.cause === "healed"));
+  return table(say("hops by line"), columns, wrongFirst, about);
 }
 
 // The lines at which the host waited for a device.

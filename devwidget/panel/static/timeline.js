@@ -3,7 +3,7 @@
 import { createRef } from "preact";
 import { Callable, html, newId } from "./base.js";
 import { boxShapes, firstAfter, gathered, placed, roundStep, spreadArrows } from "./lanes.js";
-import { hueOf } from "./parts.js";
+import { hueOf, prose } from "./parts.js";
 import { picture } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
 
@@ -518,6 +518,7 @@ export class Timeline extends Callable {
 
   follow(found) {
     const marks = [found].flat().filter(Boolean);
+    this.tell(null); // it would stay over what it leads to
     if (!marks.length) return;
     if (marks.length > 1) return this.spread(marks);
     const [mark] = marks;
@@ -553,18 +554,18 @@ export class Timeline extends Callable {
 
   words(found) {
     const [mark, ...others] = [found].flat();
-    if (mark.kind === "band") return mark.words.map((line) => html`<div>${line}</div>`);
+    if (mark.kind === "band") return mark.words.map((line) => html`<div>${prose(line)}</div>`);
     if (mark.kind === "box") return this.boxWords(mark.box);
     const more = others.length > 0 && html`<div class="dw-soft">${say("{count} here; click to separate them", { count: others.length + 1 })}</div>`;
     if (mark.kind === "hop") return html`${this.hopWords(mark)}${more}`;
-    return html`<div><b>${mark.words}</b></div>${this.moduleWords(mark.module)}${more}`;
+    return html`<div><b>${prose(mark.words)}</b></div>${this.moduleWords(mark.module)}${more}`;
   }
 
   boxWords(box) {
     const { spec } = this.state;
     const [path, kind] = this.moduleOf(box);
     const facts = spec.facts[box] ?? spec.lanes[spec.lane[box]];
-    return html`<div><b>${path || say("the model itself")}</b> ${kind}</div><div class="dw-soft">${facts}</div>`;
+    return html`<div><b>${path || say("the model itself")}</b> ${kind}</div><div class="dw-soft">${prose(facts)}</div>`;
   }
 
   hopWords({ source, lane, bytes, count, hop, module, healed, fault }) {
@@ -573,7 +574,7 @@ export class Timeline extends Callable {
     const about = [bytes, count > 1 && sayCount("{count} hop", "{count} hops", count), healed && say("moved by devwidget")];
     return html`
       <div><b>${spec.lanes[source]} → ${spec.lanes[lane]}</b> ${about.filter(Boolean).join(", ")}</div>
-      ${fault >= 0 && html`<div>${spec.crosses[fault][2]}</div>`}
+      ${fault >= 0 && html`<div>${prose(spec.crosses[fault][2])}</div>`}
       ${this.moduleWords(module)}
       ${line && html`<div class="dw-soft">${[line.what, line.seconds, line.place].filter(Boolean).join("  ")} ${line.code && html`<code>${line.code}</code>`}</div>`}
     `;

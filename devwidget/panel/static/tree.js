@@ -6,7 +6,7 @@ import { say, sayCount } from "./words.js";
 
 const ROW = 24;
 const SPARE = 24;
-const CHIP = 71; // pixels, with the gap to the next one
+const CHIP = { whole: 71, short: 34 }; // pixels, with the gap to the next one
 const WIDTHS = ["wide", "narrow", "narrowest"]; // of the table, as `tree.css` has them
 const SEVERITY = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
@@ -107,10 +107,10 @@ class Row extends Component {
   deviceChips(row) {
     const devices = this.props.outline.rows.devicesOf(row);
     const room = this.props.deviceWidth - 14;
-    const whole = Math.max(1, Math.floor(room / CHIP));
-    if (devices.length <= whole) return devices.map(chip);
-    const most = Math.max(1, room - whole * CHIP < 20 ? whole - 1 : whole);
-    return html`${devices.slice(0, most).map(chip)}<span class="dw-soft" title=${devices.join(" ")}>+${devices.length - most}</span>`;
+    const fits = (width) => devices.length * width <= room;
+    if (devices.length < 2 || fits(CHIP.whole)) return devices.map(chip);
+    if (fits(CHIP.short)) return html`<span class="dw-short" title=${devices.join(" ")}>${devices.map(chip)}</span>`;
+    return html`<span class="dw-mono" title=${devices.join(" ")}>${inRuns(devices)}</span>`;
   }
 
   notes(row) {
@@ -132,6 +132,18 @@ class Row extends Component {
     const words = outline.isFolded(row) ? say("unfold") : say("fold {count}", { count: outline.rows.folds[row] });
     return html`<button class="dw-link dw-fold" type="button" tabindex="-1" title=${say("key: +")}>${words}</button>`;
   }
+}
+
+// `cpu cuda:0-7`: devices of one kind whose numbers follow each other as one.
+function inRuns(devices) {
+  const runs = [];
+  for (const device of devices) {
+    const [kind, number] = device.split(":");
+    const last = runs[runs.length - 1];
+    if (last?.kind === kind && last.to + 1 === Number(number)) last.to += 1;
+    else runs.push({ device, kind, from: Number(number), to: Number(number) });
+  }
+  return runs.map(({ device, from, to }) => (to > from ? `${device}-${to}` : device)).join(" ");
 }
 
 function flowSide(devices) {

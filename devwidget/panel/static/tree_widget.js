@@ -15,23 +15,30 @@ async function open(page) {
   const outline = new Outline();
   const detail = signal(null); // { row, content, words }: of the row whose drawer is open
   const table = createRef();
+  const drawer = createRef();
   const list = newId("filters");
 
   function openDetail(row) {
     const before = detail.value;
     if (row === null) detail.value = null;
     else if (page.control && row !== before?.row) page.ask({ ask: "select", row });
-    if (row !== null) fill(row);
+    if (row !== null) fill(row, true);
     return before !== null;
   }
 
-  async function fill(row) {
+  // With `inSight` what is opened is scrolled to: it stands below the table where there is no room beside it.
+  async function fill(row, inSight = false) {
     const content = outline.rows.details[row];
-    detail.value = { row, content, words: say("asking the kernel …") };
+    draw({ row, content, words: say("asking the kernel …") }, inSight);
     if (content || !page.control) return;
     const answer = await page.ask({ ask: "detail", row });
     if (detail.value?.row !== row) return;
-    detail.value = { row, content: answer.detail, words: answer.error ?? say("this row no longer exists") };
+    draw({ row, content: answer.detail, words: answer.error ?? say("this row no longer exists") }, inSight);
+  }
+
+  function draw(drawn, inSight) {
+    detail.value = drawn;
+    if (inSight) setTimeout(() => drawer.current?.scrollIntoView({ block: "nearest" }));
   }
 
   async function show(content) {
@@ -47,7 +54,7 @@ async function open(page) {
   function showAgain(path) {
     const row = outline.rows.rowOf(path);
     detail.value = null;
-    if (outline.rows.pathOf(row) === path) openDetail(row);
+    if (outline.rows.pathOf(row) === path) fill(row);
   }
 
   function showMarks() {
@@ -86,7 +93,7 @@ async function open(page) {
     const crossings = (rows.hops[row] ?? []).filter(([number]) => hops[number]).map(([number, count, bytes]) => ({ ...hops[number], count, bytes }));
     const lead = (target) => model.set("lead", { ...target });
     const drawn = content ? html`<${Detail} detail=${content} cards=${cards} hops=${crossings} close=${shut} lead=${lead} />` : html`<p class="dw-soft">${words}</p>`;
-    return html`<section class="dw-detail" aria-label=${say("row detail")} hidden=${!detail.value}>${detail.value && drawn}</section>`;
+    return html`<section ref=${drawer} class="dw-detail" aria-label=${say("row detail")} hidden=${!detail.value}>${detail.value && drawn}</section>`;
   }
 
   function Toolbar() {

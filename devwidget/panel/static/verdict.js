@@ -123,7 +123,7 @@ export class Verdict extends Callable {
   }
 
   comeBack(kind) {
-    if (!this.isAway || !["done", "error", "refused", "moved"].includes(kind)) return;
+    if (!this.isAway || !["done", "error", "refused", "cancelled", "moved"].includes(kind)) return;
     this.isAway = false;
     this.setState({}, () => {
       const el = this.el.current;
