@@ -1,6 +1,6 @@
 // Small parts of many views: code in prose, devices, links to rows and places, tables.
-import { Component } from "preact";
-import { html } from "./base.js";
+import { Component, createRef } from "preact";
+import { Callable, html } from "./base.js";
 import { say, word } from "./words.js";
 
 // `words` in backticks become code; the rest stays text.
@@ -110,7 +110,34 @@ export function wordList(words) {
   return words?.length > 0 && html`<ul class="dw-words">${words.map((text) => html`<li>${prose(text)}</li>`)}</ul>`;
 }
 
-// What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`).
-export function Markup({ text, onclick }) {
-  return html`<div onclick=${onclick} dangerouslySetInnerHTML=${{ __html: text ?? "" }} />`;
+// What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`). Its buttons that ask something are
+// held while `isHeld`, and the keyboard stays in what is drawn anew.
+export class Markup extends Callable {
+  el = createRef();
+  first = "button"; // what the keyboard comes to
+
+  componentDidMount() {
+    this.hold();
+  }
+
+  getSnapshotBeforeUpdate() {
+    return this.el.current.contains(document.activeElement);
+  }
+
+  componentDidUpdate(_, __, wasFocused) {
+    this.hold();
+    if (wasFocused && !this.el.current.contains(document.activeElement)) this.focus();
+  }
+
+  focus() {
+    this.el.current.querySelector(this.first)?.focus();
+  }
+
+  hold() {
+    for (const button of this.el.current.querySelectorAll("[data-ask]")) button.disabled = Boolean(this.props.isHeld);
+  }
+
+  render({ text, className, onclick }) {
+    return html`<div ref=${this.el} class=${className} onclick=${onclick} dangerouslySetInnerHTML=${{ __html: text ?? "" }} />`;
+  }
 }

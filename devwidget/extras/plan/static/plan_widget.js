@@ -1,7 +1,7 @@
 // The page of a plan in a notebook: Python draws its parts, and the form stands between them.
 import { Component, createRef } from "preact";
 import { effect, signal } from "@preact/signals-core";
-import { Callable, html, KEYS, widget } from "../../../panel/static/base.js";
+import { html, KEYS, widget } from "../../../panel/static/base.js";
 import { Markup, Status } from "../../../panel/static/parts.js";
 import { PlanForm, settingOf } from "./plan_form.js";
 import { say } from "../../../panel/static/words.js";
@@ -9,38 +9,22 @@ import { say } from "../../../panel/static/words.js";
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it
 
 // The tabs of a plan: what is picked stays picked when Python draws them anew.
-class Body extends Callable {
-  el = createRef();
+class Body extends Markup {
+  first = ".dw-pick:checked";
+
+  get tabs() {
+    return [...this.el.current.querySelectorAll(".dw-tab")];
+  }
 
   getSnapshotBeforeUpdate() {
-    const tabs = [...this.el.current.querySelectorAll(".dw-tab")];
-    const picked = tabs.find((tab) => tab.querySelector(":checked"))?.textContent;
-    return { picked, isHeld: this.el.current.contains(document.activeElement) };
+    this.picked = this.tabs.find((tab) => tab.querySelector(":checked"))?.textContent;
+    return super.getSnapshotBeforeUpdate();
   }
 
-  componentDidUpdate(_, __, { picked, isHeld }) {
-    const tabs = [...this.el.current.querySelectorAll(".dw-tab")];
-    const tab = tabs.find((each) => each.textContent === picked)?.querySelector("input");
+  componentDidUpdate(_, __, wasFocused) {
+    const tab = this.tabs.find((each) => each.textContent === this.picked)?.querySelector("input");
     if (tab) tab.checked = true;
-    if (isHeld && !this.el.current.contains(document.activeElement)) this.focus();
-    this.hold();
-  }
-
-  componentDidMount() {
-    this.hold();
-  }
-
-  focus() {
-    this.el.current.querySelector(".dw-pick:checked")?.focus();
-  }
-
-  // What asks for more is held while it runs.
-  hold() {
-    for (const button of this.el.current.querySelectorAll("[data-ask]")) button.disabled = this.props.isHeld;
-  }
-
-  render({ text }) {
-    return html`<div ref=${this.el} class="dw-plan-body" dangerouslySetInnerHTML=${{ __html: text }} />`;
+    super.componentDidUpdate(_, __, wasFocused);
   }
 }
 
@@ -119,7 +103,7 @@ function open(page) {
           <${Work} isBusy=${isBusy && !isOver} />
         </div>
         <${Markup} text=${drawn.verdict} />
-        <${Body} ref=${body} text=${drawn.body} isHeld=${isBusy || isOver} />
+        <${Body} ref=${body} className="dw-plan-body" text=${drawn.body} isHeld=${isBusy || isOver} />
       </form>
     `;
   };
