@@ -62,7 +62,10 @@ def _record(kind: Any, text: str) -> Any:
 
 
 class Structure(html.parser.HTMLParser):
-    """Elements with the names of their attributes, and the values of those that are code."""
+    """Elements with the names of their attributes, and the values of those that are code.
+
+    A bare `code` is left out: backticks in a text make one.
+    """
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -71,10 +74,13 @@ class Structure(html.parser.HTMLParser):
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if (tag, attrs) == ("code", []):
+            return
         self.found.append((tag, *(name if name not in ("style", "class") else (name, value) for name, value in attrs)))
 
     def handle_endtag(self, tag: str) -> None:
-        self.found.append(("/", tag))
+        if tag != "code":
+            self.found.append(("/", tag))
 
     def handle_comment(self, data: str) -> None:
         self.found.append(("comment",))

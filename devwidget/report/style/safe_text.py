@@ -68,6 +68,13 @@ def escape_html(text: str) -> Markup:
     return Markup(html.escape(safe_block(text)))
 
 
+def draw_prose(text: str) -> Markup:
+    """A sentence whose names between backticks are code."""
+    if text.count("`") % 2:
+        return escape_html(text)
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", escape_html(text)))
+
+
 def join_html(*parts: str) -> Markup:
     """Parts of a page, one behind the other."""
     return Markup("".join(map(escape_html, parts)))

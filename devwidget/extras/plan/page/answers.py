@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.page.marks import Scale, draw, draw_ladder, draw_prose, draw_rung, scale_of
+from devwidget.extras.plan.page.marks import Scale, draw, draw_ladder, draw_rung, scale_of
 from devwidget.extras.plan.records.answers import (
     CardRow,
     Changes,
@@ -29,7 +29,7 @@ from devwidget.extras.plan.words.questions import (
 )
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, join_html
+from devwidget.report.style.safe_text import Markup, draw_prose, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
 

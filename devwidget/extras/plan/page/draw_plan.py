@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from devwidget.extras.plan.page.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
-from devwidget.extras.plan.page.marks import draw, draw_prose
+from devwidget.extras.plan.page.marks import draw
 from devwidget.extras.plan.page.offers import draw_ask, draw_offer
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
 from devwidget.extras.plan.page.step import draw_step
@@ -17,7 +17,7 @@ from devwidget.extras.plan.words.plan import answer_words, moment_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.style.safe_text import Markup, join_html
+from devwidget.report.style.safe_text import Markup, draw_prose, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, row_words
 

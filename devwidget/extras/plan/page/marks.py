@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +10,13 @@ from devwidget.extras.plan.records.answers import Room
 from devwidget.extras.plan.words.plan import fit_words
 from devwidget.report.figures.frame import round_step
 from devwidget.report.page.templates import draw_macro
-from devwidget.report.style.safe_text import Markup, escape_html, join_html
+from devwidget.report.style.safe_text import Markup, join_html
 from devwidget.report.style.units import format_bytes
 
 
 def draw(macro: str, /, *args: Any, **facts: Any) -> Markup:
     """Draw a macro of the pages of a plan."""
     return draw_macro("extras/plan/page/plan.html", macro, *args, **facts)
-
-
-def draw_prose(text: str) -> Markup:
-    """A sentence whose names between backticks are code."""
-    if text.count("`") % 2:
-        return escape_html(text)
-    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", escape_html(text)))
 
 
 def draw_percent(share: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from devwidget.extras.plan.evidence.compared import name_fit
-from devwidget.extras.plan.page.marks import draw, draw_prose
+from devwidget.extras.plan.page.marks import draw
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
 from devwidget.extras.plan.page.step import draw_map
 from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
@@ -16,7 +16,7 @@ from devwidget.extras.plan.words.questions import auto_sentence, hop_words, reje
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.record import presents
 from devwidget.report.figures.devices import WIDTHS, draw_devices, picture_words
-from devwidget.report.style.safe_text import Markup, join_html
+from devwidget.report.style.safe_text import Markup, draw_prose, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
 from devwidget.views.placement import PlacementTable

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.page.marks import Scale, draw, draw_percent, draw_prose, list_ticks
+from devwidget.extras.plan.page.marks import Scale, draw, draw_percent, list_ticks
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
 from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.report.style.safe_text import Markup, join_html
+from devwidget.report.style.safe_text import Markup, draw_prose, join_html
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, row_words
 

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import language, say
-from devwidget.report.style.safe_text import Markup, escape_html, safe_block
+from devwidget.report.style.safe_text import Markup, draw_prose, escape_html, safe_block
 
 if TYPE_CHECKING:
     import jinja2
@@ -39,7 +39,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters["attributes"] = _write_attributes
+    made.filters.update(attributes=_write_attributes, prose=draw_prose)
     made.globals.update(say=say, kind_of=lambda part: type(part).__name__)
     return made
 
