@@ -92,7 +92,6 @@ def context_of(error: BaseException, above: Sequence[TracebackType] = ()) -> Err
 
 
 def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:
-    """Give the modules of a replica the paths of the originals."""
     prefix = state.tracker.path_of(wrapper.module)
     for path, part in walk_modules(replica):
         state.tracker.name_module(part, f"{prefix}.{path}".strip("."))
@@ -116,13 +115,9 @@ def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -
             others.append(pair)
             if is_among(running[0], _parts_of(pair[1])):
                 around.append(pair)
-    if around or any(map(_has_parameters, running)):
+    if around or any(next(named_tensors(each, "_parameters"), None) is not None for each in running):
         return around or [pair for pair in named if pair[1] is running[0]]
     return others
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    return next(named_tensors(module, "_parameters"), None) is not None
 
 
 def _parts_of(module: nn.Module) -> list[nn.Module]:

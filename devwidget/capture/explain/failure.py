@@ -38,7 +38,6 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
 
 
 def _words(error: BaseException) -> list[str]:
-    """Return the traceback without devwidget's own frames."""
     shown = list(steps_to_show(error.__traceback__)) or list(steps_down(error.__traceback__))
     # A signal that strikes as a function begins has no line there.
     steps = [_step(step.tb_frame, step.tb_lineno or step.tb_frame.f_code.co_firstlineno) for step in shown]

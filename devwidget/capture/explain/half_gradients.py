@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import FrameType, SimpleNamespace
 
 import torch
@@ -22,20 +22,19 @@ from devwidget.capture.source_code.stack import user_frames
 from devwidget.records.errors import message
 from devwidget.records.fault_details import HalfGradients
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import arguments_in, parsed_statement
+from devwidget.records.syntax import arguments_in, name_of_called, parsed_statement
 
 _SCALER = SimpleNamespace(__name__="unscale_")
 
 
-def meet_half_gradients(state: RecordingState, error: BaseException) -> None:
+def meet_half_gradients(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
     """Record a fault if `GradScaler.unscale_` or `step` raised the exception."""
     if not isinstance(error, ValueError) or "unscale FP16 gradients" not in message(error):
         return
-    frames = traceback_frames(error.__traceback__)
+    frames = frames or traceback_frames(error.__traceback__)
     user = innermost_user(frames)
-    optimizer = next(
-        (found for frame in frames if is_a(found := locals_of(frame).get("optimizer"), torch.optim.Optimizer)), None
-    )
+    named = (locals_of(frame).get("optimizer") for frame in frames)
+    optimizer = next((each for each in named if is_a(each, torch.optim.Optimizer)), None)
     if user is None or optimizer is None:
         return
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
@@ -46,19 +45,17 @@ def meet_half_gradients(state: RecordingState, error: BaseException) -> None:
     detail = HalfGradients(len(halves), _line_of(outer, optimizer), region_before(outer))
     call = FailedCall(state, _SCALER, (), {"parameter": halves[0]}, error, user)
     call.report("dtype", halves[:1], halves[0].device, NOT_OURS, detail)
-    _add_cast(state, outer)
+    _add_cast(state, [*(frame.f_code.co_filename for frame in outer), *cells()])
 
 
-def _add_cast(state: RecordingState, frames: Iterable[FrameType]) -> None:
+def _add_cast(state: RecordingState, files: Iterable[str]) -> None:
     """Blame the line of a file or cell that casts to float16, where the line that is known casts nothing."""
-    fault = state.log.faults[-1] if state.log.faults else None
-    cast = _find_cast([*(frame.f_code.co_filename for frame in frames), *cells()])
-    if fault is None or cast is None or not isinstance(fault.detail, HalfGradients):
+    cast, faults = _find_cast(files), state.log.faults
+    if cast is None or not faults or not isinstance(faults[-1].detail, HalfGradients):
         return
-    operand = fault.operands[0]
+    (operand,) = faults[-1].operands
     if operand.birth is None or not _casts(parsed_statement(operand.birth.text)):
-        known = dataclasses.replace(operand, birth=cast)
-        state.log.faults[-1] = dataclasses.replace(fault, operands=(known, *fault.operands[1:]))
+        faults[-1] = dataclasses.replace(faults[-1], operands=(dataclasses.replace(operand, birth=cast),))
 
 
 def _find_cast(files: Iterable[str]) -> Site | None:
@@ -75,12 +72,11 @@ def _casts(statement: ast.AST | None) -> bool:
     if statement is None or hasattr(statement, "body"):  # `with torch.autocast("cuda", dtype=torch.float16)` casts no weights
         return False
     for node in ast.walk(statement):
-        match node:
-            case ast.Call(func=ast.Attribute(attr="half"), args=[]):
+        if isinstance(node, ast.Call) and "autocast" not in ast.unparse(node.func):
+            arguments = arguments_in(node)
+            is_half = name_of_called(node) == "half" and not arguments
+            if is_half or any(ast.unparse(each).endswith(("float16", "torch.half")) for each in arguments):
                 return True
-            case ast.Call() if "autocast" not in ast.unparse(node.func):
-                if any(ast.unparse(each).endswith(("float16", "torch.half")) for each in arguments_in(node)):
-                    return True
     return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -25,6 +25,7 @@ from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
@@ -126,7 +127,6 @@ def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
 
 
 def _wrappers(context: ErrorContext) -> Iterator[tuple[str, Any]]:
-    """Yield the DataParallel wrappers of the model, with their paths."""
     for path, module in context.state.tracker.list_modules():
         if is_a(module, nn.DataParallel):
             yield path, module
@@ -175,11 +175,6 @@ def absent_gpus(context: ErrorContext) -> None:
         report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
-def unwatched_call(context: ErrorContext) -> None:
-    """Report a call that function modes do not see, such as `torch.load`."""
-    meet_unwatched(context.state, context.error, context.frames)
-
-
 def plain_tensor(context: ErrorContext) -> None:
     """Report a plain tensor that was assigned to a parameter of a module."""
     found = _ASSIGNED.search(message(context.error))
@@ -199,11 +194,6 @@ def plain_tensor(context: ErrorContext) -> None:
         target=device_id(current.device) if current is not None else None,
     )
     context.state.log.log_fault(fault)
-
-
-def half_gradients(context: ErrorContext) -> None:
-    """Report a GradScaler that got float16 gradients."""
-    meet_half_gradients(context.state, context.error)
 
 
 def vector_of_losses(context: ErrorContext) -> None:
@@ -301,6 +291,11 @@ def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
         faults[at] = dataclasses.replace(fault, birth=fault.birth or birth)
 
 
+def reads(meet: Callable[[RecordingState, BaseException, Sequence[FrameType]], None]) -> Callable[[ErrorContext], None]:
+    """Return the reader of an exception that a recording uses, too."""
+    return lambda context: meet(context.state, context.error, context.frames)
+
+
 ALL = (
     optimizer_state,
     idle_optimizer,
@@ -311,8 +306,8 @@ ALL = (
     checkpoint_prefix,
     misplaced_wrapper,
     absent_gpus,
-    unwatched_call,
-    half_gradients,
+    reads(meet_unwatched),
+    reads(meet_half_gradients),
     plain_tensor,
     vector_of_losses,
     wrong_gradient,

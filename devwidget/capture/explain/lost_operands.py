@@ -159,7 +159,6 @@ class _FailingLine:
         return [_stray(unknown[0], wrong[0])]
 
     def _operands_at_home(self) -> list[Operand]:
-        """Return the operands that still exist and are on the right device."""
         names = Names(self.context.state, self.user)
         home = []
         for label, tensor in self.tensors:

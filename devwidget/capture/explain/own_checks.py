@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from types import FrameType, FunctionType, SimpleNamespace
-from typing import Any
 
 import torch
 
@@ -31,11 +30,9 @@ def meet_own_check(state: RecordingState, error: BaseException, frames: Sequence
     """
     frames = frames or traceback_frames(error.__traceback__)
     is_known = any(fault.error == error_text(error) for fault in state.log.faults)
-    if frames and isinstance(error, Exception) and not is_known:
-        _meet(state, error, frames[-1])
-
-
-def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
+    if not frames or not isinstance(error, Exception) or is_known:
+        return
+    frame = frames[-1]
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
     for written in _compared(frame):
@@ -47,17 +44,13 @@ def _meet(state: RecordingState, error: Exception, frame: FrameType) -> None:
         tensors = _tensors_asked(scope, sides)
         call = FailedCall(state, check, (), tensors, error, frame)
         target = healing.target_device(call.name, call.tensors(), state)
-        if len(tensors) == 1:
-            target = _other_device(answers, *tensors.values())
+        if len(tensors) == 1:  # the device that the other side names
+            (tensor,) = tensors.values()
+            target = next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
         strays = [tensor for tensor in call.tensors() if tensor.device != target]
         if target is not None and strays:
             call.report("operands", strays, target, NOT_OURS, Compared())
             return
-
-
-def _other_device(answers: list[Any], tensor: torch.Tensor) -> torch.device | None:
-    """Return the device that a tensor's device was compared with."""
-    return next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
 
 
 def _written_out(node: ast.expr, scope: Scope) -> ast.expr:

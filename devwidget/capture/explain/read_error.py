@@ -114,7 +114,10 @@ def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
     try:
         _run_readers(context, (*library_frames.ALL, from_replica, from_wrapper))
         if not is_text_alone:
-            _run_readers(context, (_own_check, _failed_call, _missing_build, _by_its_words, made_there, unmoved_object))
+            _run_readers(
+                context,
+                (library_frames.reads(meet_own_check), _failed_call, _missing_build, _by_its_words, made_there, unmoved_object),
+            )
         if in_worker:
             mark_replica(context)
         faults = tuple(context.state.log.faults)
@@ -142,10 +145,6 @@ def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext
                 reader(context)
         except Exception as trouble:
             context.state.log.log_trouble(trouble)
-
-
-def _own_check(context: ErrorContext) -> None:
-    meet_own_check(context.state, context.error, context.frames)
 
 
 def _failed_call(context: ErrorContext) -> None:

@@ -35,7 +35,7 @@ def from_replica(context: ErrorContext) -> None:
     wrapper = locals_of(frame).get("self")
     if caught is None or not is_a(wrapper, nn.DataParallel):
         return
-    site = worker_site(context)
+    site = site_in_worker(message(context.raised))
     owners = faults.owners_at(wrapper.module, site)
     module = context.state.tracker.path_of(owners[0] if len(owners) == 1 else wrapper.module)
     if caught[1] == "StopIteration":
@@ -93,15 +93,10 @@ def mark_replica(context: ErrorContext) -> None:
     faults[:] = [dataclasses.replace(fault, in_replica=True) for fault in faults]
 
 
-def worker_site(context: ErrorContext) -> Site | None:
-    """Return the user's innermost line in the worker."""
-    return site_in_worker(message(context.raised))
-
-
 def failure_site(context: ErrorContext) -> Site | None:
     """Return where the program failed; in the worker if that is where it was raised."""
     is_from_worker = is_from_replica(context) or IN_LOADER.search(message(context.raised)) is not None
-    worker = worker_site(context) if is_from_worker else None
+    worker = site_in_worker(message(context.raised)) if is_from_worker else None
     if worker is not None or context.user is None:
         return worker
     return to_site(site_of(context.user))

@@ -116,14 +116,9 @@ def computed(text: str) -> str:
     node = parsed_operation(text)
     if not isinstance(node, ast.Call):
         return ""
-    found = list(filter(_is_computed, arguments_in(node)))
-    if len(found) == 1:
-        return ast.unparse(found[0])
-    return ""
-
-
-def _is_computed(part: ast.expr) -> bool:
-    return bool(names_in(part)) and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
+    kinds = ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript
+    found = [part for part in arguments_in(node) if names_in(part) and isinstance(part, kinds)]
+    return ast.unparse(found[0]) if len(found) == 1 else ""
 
 
 def is_a_place(text: str) -> bool:

@@ -26,9 +26,8 @@ def handle_failure(call: FailedCall) -> Any:
     requested, text = _find_absent(call)
     if not text:
         return NOT_OURS
-    heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
     out = NOT_OURS
-    if heals:
+    if call.state.heal and call.name not in CURRENT_SETTERS:  # those are read when all is over
         out = _again(call, requested)
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(requested)

@@ -193,7 +193,6 @@ class FailedCall:
         return found
 
     def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
-        """Return the tensors that a library computed from its arguments."""
         unnamed = []
         for argument, tensor in given:
             is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
@@ -202,6 +201,5 @@ class FailedCall:
         return unnamed
 
     def _is_made_on_line(self, tensor: torch.Tensor) -> bool:
-        """Return whether the failing line, or a function that it called, created a tensor."""
         birth, site = self.state.births.find_birth(tensor), raw_site(self.frame)
         return birth is not None and birth.site is not None and site is not None and birth.site.is_line_of(site)

@@ -171,7 +171,6 @@ def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
 
 
 def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
-    """Return whether `torch.load` left it on its saved device."""
     root = state.births.find_root(tensor)
     return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 

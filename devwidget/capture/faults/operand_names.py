@@ -179,8 +179,8 @@ class Names:
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:
         """Return the expression that named a device in the failing call, and the line that gave it its value."""
-        here = to_site(self._site)
-        for node in _argument_nodes(call_text(self._site)):
+        here, call = to_site(self._site), parsed_expression(call_text(self._site))
+        for node in arguments_in(call) if isinstance(call, ast.Call) else ():
             match node:
                 case ast.Constant(value=value) if _is_requested(value, requested):
                     return ast.unparse(node), here
@@ -214,13 +214,6 @@ def _askers(attempt: Birth) -> Iterator[RawSite]:
         yield attempt.site
     if attempt() is None:
         yield from attempt.asked
-
-
-def _argument_nodes(text: str) -> list[ast.expr]:
-    node = parsed_expression(text)
-    if isinstance(node, ast.Call):
-        return arguments_in(node)
-    return []
 
 
 def _is_requested(value: Any, requested: Any) -> bool:

@@ -140,10 +140,7 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
     for depth in reversed(range(len(parts))):
         owner = modules.get(".".join(parts[:depth]))
-        if owner is not None:
-            site = classes.find_filling(type(owner), parts[depth])
-        else:
-            site = None
+        site = classes.find_filling(type(owner), parts[depth]) if owner is not None else None
         if site is not None:
             return site
     return None
@@ -224,9 +221,6 @@ def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> He
     for frame in frames:
         for name, value in globals_used(frame).items():
             if is_among(value, family):
-                return Held(None, name, "global", "", _module_level(frame, name))
+                site = statements.assignment(frame.f_code.co_filename, name, 1_000_000_000)
+                return Held(None, name, "global", "", site or statements.cell_assignment(name))
     return None
-
-
-def _module_level(frame: FrameType, name: str) -> Site | None:
-    return statements.assignment(frame.f_code.co_filename, name, 1_000_000_000) or statements.cell_assignment(name)

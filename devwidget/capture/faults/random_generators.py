@@ -18,12 +18,14 @@ from devwidget.records.errors import message
 
 def handle_failure(call: FailedCall) -> Any:
     """Repair with a new generator of the right type and the same seed."""
-    generator = _find_generator(call)
-    if generator is not None:
-        target = _find_target(call, generator)
-    else:
-        target = None
-    if generator is None or target is None or "generator" not in message(call.error).lower():
+    given = (call.kwargs.get("generator"), *call.args)
+    # Virtual GPUs replace torch.Generator by their own class.
+    generator = next((value for value in given if is_a(value, torch_internals.Generator)), None)
+    if generator is None or "generator" not in message(call.error).lower():
+        return NOT_OURS
+    asked, there = call.kwargs.get("device"), [tensor.device for tensor in call.tensors()]
+    target = torch.device(asked) if asked is not None else next(iter(there), default_device())
+    if target.type == generator.device.type:
         return NOT_OURS
     out = NOT_OURS
     if call.state.heal:
@@ -34,22 +36,3 @@ def handle_failure(call: FailedCall) -> Any:
     operand = lost_operand(found, "generator", expression, "Generator", stray=True, birth=made)
     call.report("operands", (), target, out, others=(operand,))
     return out
-
-
-def _find_generator(call: FailedCall) -> torch.Generator | None:
-    """Return the generator among the arguments. Virtual GPUs replace torch.Generator by their own class."""
-    given = (call.kwargs.get("generator"), *call.args)
-    return next((value for value in given if is_a(value, torch_internals.Generator)), None)
-
-
-def _find_target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
-    """Return the device of the requested numbers; None if the generator has that type."""
-    asked = call.kwargs.get("device")
-    there = [tensor.device for tensor in call.tensors()]
-    if asked is not None:
-        device = torch.device(asked)
-    else:
-        device = next(iter(there), default_device())
-    if device.type == generator.device.type:
-        return None
-    return device

@@ -195,10 +195,7 @@ def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
     for name in [*code.co_varnames[: code.co_argcount], *variables]:
         if is_at_hand(variables.get(name)):
             yield str(name)
-    if frame is not None:
-        owner = variables.get("self")
-    else:
-        owner = _module_of(asked.state, code)
+    owner = variables.get("self") if frame is not None else _module_of(asked.state, code)
     if is_module(owner) and code.co_name not in classes.INITIALISERS:
         for path, tensor in deep_tensors(owner):
             if is_at_hand(tensor):
