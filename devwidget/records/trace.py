@@ -65,19 +65,17 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The argument through which a tensor came in: of the outermost user function that also has a tensor on the right device.
+    """The argument through which a tensor came in: of a module that is on another GPU as a whole.
 
     Attributes:
-        site: current line of that function; of its caller, for a module.
-        name: name of the argument; its source, if a caller passes it to a module.
-        beside: names of arguments, or of variables there, that are on the right device.
-        kind: `module` if a caller passes it to a module that is wholly on another GPU, which is then in `beside`; "".
+        site: the line that calls the module.
+        name: source of the argument.
+        module: source of the module.
     """
 
     site: Site | None
     name: str
-    beside: tuple[str, ...]
-    kind: str = ""
+    module: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,15 +127,6 @@ def test_an_item_of_a_list_is_not_called_by_the_variable_of_a_loop_that_is_over(
     assert not any(text.startswith("ratio = ") for text in edits)
 
 
-def drawn(count, generator, device):
-    return torch.randn(count, generator=generator, device=device)
-
-
-def test_numbers_are_drawn_where_the_generator_is():
-    _, edits = first_fault(lambda: drawn(3, torch.Generator().manual_seed(0).clone_state(), "cuda:0"))
-    assert edits[-1:] == ["return torch.randn(count, generator=generator, device=generator.device).to(device)"]
-
-
 def sent_back(x):
     table = torch.linspace(0, 1, 3)
     table = table.to("cpu")

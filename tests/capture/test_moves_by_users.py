@@ -1,4 +1,4 @@
-"""Moves by objects and functions of the user: what an object gave back is kept, an argument is moved where it came in."""
+"""Moves by objects of the user: what an object gave back is kept."""
 
 import pytest
 import torch
@@ -47,45 +47,6 @@ def test_objects_of_a_list_are_moved_all_together():
         return x @ parts[0].matrix
 
     assert found_in(body)[0].fixes[0].code == "parts = [part.to(x.device) for part in parts]"
-
-
-def shifted(x, bits):
-    """One line."""
-
-    def inner(x, shift):
-        return x * 2**shift
-
-    return inner(x, 8 - bits)
-
-
-def shifted_by_number(x, bits):
-    if isinstance(bits, int):
-        bits = torch.tensor(bits)
-    return x * 2**bits
-
-
-def shifted_perhaps(x, bits=None):
-    return x * 2**bits
-
-
-def shifted_twice(x, bits):
-    doubled = x * 2**bits
-    bits = doubled.abs()
-    return doubled * bits
-
-
-@pytest.mark.parametrize("function", [shifted, shifted_by_number])
-def test_an_argument_that_was_computed_with_is_moved_where_it_came_in(function):
-    (finding,) = found_in(lambda x: function(x, torch.ones(3)))
-    assert [fix.code for fix in finding.fixes if fix.summary == "move it where it enters the function"] == [
-        "bits = bits.to(x.device)"
-    ]
-
-
-@pytest.mark.parametrize("function", [shifted_perhaps, shifted_twice])
-def test_an_argument_that_may_be_none_or_is_given_another_value_is_moved_elsewhere(function):
-    (finding,) = found_in(lambda x: function(x, torch.ones(3)))
-    assert "move it where it enters the function" not in [fix.summary for fix in finding.fixes]
 
 
 def test_what_is_let_go_of_to_meta_is_no_hop():

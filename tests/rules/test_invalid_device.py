@@ -66,19 +66,6 @@ def first_edits(tmp_path, text, line, requested="cuda", available=("cpu",), **mo
     return [edit.text for edit in found.fixes[0].edits]
 
 
-@pytest.mark.parametrize(
-    ("written", "better"),
-    [
-        ("x = torch.cuda.FloatTensor(4)", "(torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor)(4)"),
-        ("f('torch.cuda.FloatTensor')", "f('torch.cuda.FloatTensor' if torch.cuda.is_available() else 'torch.FloatTensor')"),
-        ("torch.cuda.set_device(0)", "if torch.cuda.is_available():\n    torch.cuda.set_device(0)"),
-    ],
-)
-def test_a_line_without_a_device_string_asks_for_the_gpu_only_if_there_is_one(tmp_path, written, better):
-    (text,) = first_edits(tmp_path, written, 2)
-    assert text.endswith(better)
-
-
 def test_the_only_literal_of_the_file_becomes_a_choice(tmp_path):
     (text,) = first_edits(tmp_path, "def go(device='cuda'):\n    return torch.ones(2, device=device)", 3)
     assert text == "def go(device='cuda' if torch.cuda.is_available() else 'cpu'):"

@@ -22,13 +22,6 @@ def test_an_edit_that_changes_nothing_is_refused():
     assert why_not("x = f(1)\n", 1, "x = f(1).to(2)") == ""
 
 
-def test_a_name_that_gets_its_value_further_down_or_in_the_line_itself_is_refused():
-    source = "x, y = made(), made()\na, b = mix(x, y)\nprint([a for a in b])\n"
-    assert why_not(source, 1, "x, y = made(), made(device=a.device)") == "`a` has no value there yet"
-    assert why_not(source, 1, "x, y = made(), made(device=x.device)") == "`x` has no value there yet"
-    assert why_not(source, 2, "a, b = mix(x, y.to(x.device))") == ""
-
-
 @pytest.mark.parametrize(
     ("value", "kind"),
     [

@@ -15,7 +15,6 @@ from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_sit
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
 from devwidget.capture.source_code.stack import Owner, is_users_code, stack, user_frame
-from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import arguments_in, name_of_called
 from devwidget.records.trace import Given, LeftOutDevice
 
@@ -102,42 +101,25 @@ def _is_none(frame: FrameType, name: str) -> bool:
 
 
 def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """Return the argument through which a tensor, or one that it was computed from, came in, if another is on the right device.
+    """Return the argument of a module through which a tensor, or one that it was computed from, came in.
+
+    All parameters of the module are on another GPU. Any other GPU would do for it.
 
     Args:
         frames: frames of the user, innermost first.
         family: the tensor, and the tensors that it was computed from.
         target: the device that it should have been on.
     """
+    if "cpu" in (target.type, family[0].device.type):
+        return None
     for frame in reversed(frames):
-        values = locals_of(frame)
-        given = {name: values[name] for name in _parameters(frame.f_code) if name in values}
-        called = next(iter(given.values()), None)
-        found = _to_module(frame, called, family, target) or _among(frame, given, family, target)
-        if found is not None:
-            return found
-    return None
-
-
-def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """Return an argument passed to a module whose parameters are all on another GPU. Any other GPU would do for it."""
-    above = user_frame(frame.f_back) if is_module(called) else None
-    call = running_node(above)
-    if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
-        return None
-    devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
-    if devices != {target} or "cpu" in (target.type, family[0].device.type):
-        return None
-    for each in arguments_in(call):
-        if is_among(Scope(above).value(each), family):
-            return Given(to_site(site_of(above)), ast.unparse(each), (ast.unparse(call.func),), "module")
-    return None
-
-
-def _among(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """Return the first argument of a frame that is one of the tensors, if others are on the right device."""
-    beside = [name for name, value in given.items() if is_tensor(value) and value.device == target]
-    for name, value in given.items():
-        if beside and is_among(value, family):
-            return Given(to_site(site_of(frame)), name, tuple(beside))
+        called = next((locals_of(frame).get(name) for name in _parameters(frame.f_code)), None)
+        above = user_frame(frame.f_back) if is_module(called) else None
+        call = running_node(above)
+        if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
+            continue
+        devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
+        for each in arguments_in(call) if devices == {target} else ():
+            if is_among(Scope(above).value(each), family):
+                return Given(to_site(site_of(above)), ast.unparse(each), ast.unparse(call.func))
     return None

@@ -59,7 +59,6 @@ def register_attribute(held: Held, dtype: str = "float32") -> Iterator[Fix | Non
 
 
 def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
-    """Every statement of the class that sets the attribute."""
     if owner is None:
         return [statement]
     return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and assigns_self_attribute(n, attribute)]

@@ -54,9 +54,7 @@ def moved_name(statement: str) -> str:
     only = parsed_statement(statement)
     node = only.value if isinstance(only, ast.Expr) else None
     method = node.func if isinstance(node, ast.Call) else node
-    if isinstance(method, ast.Attribute):
-        return ast.unparse(method.value)
-    return ""
+    return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
 
 
 _SHAPES = frozenset(

@@ -20,8 +20,8 @@ from devwidget.rules.edits.draft import Draft, mended, read_to
 from devwidget.rules.edits.lists import collect_on_host
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
-from devwidget.rules.edits.moves_on_entry import move_in_loop, move_on_entry, move_to_called_module, move_what_was_handed_out
-from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_at_once, move_value
+from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
+from devwidget.rules.edits.moves_where_made import create_there, is_right_elsewhere, move_at_once, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
 from devwidget.rules.edits.source_file import code_at
@@ -85,20 +85,6 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
     return is_in_function and (birth.file, birth.function) != (site.file, site.function)
 
 
-def move_new_module(case: Case) -> Fix | None:
-    """Handle `nn.Linear(6, 2)(x)`, which creates a layer and calls it: its weights have no name."""
-    fault = case.fault
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement, fault.expression):
-            if isinstance(call.func, ast.Call):
-                draft.append(call.func, f".to({device_for(fault.site, fault.target)})")
-
-    if not case.literal or case.stray.expression or case.stray.source:
-        return None
-    return mended(fault.site, Message("move the module that is created there"), change)
-
-
 def read_there(case: Case) -> Fix | None:
     """`torch.load(path, map_location=device)` for the parameters of a checkpoint."""
     stray, target = case.stray, case.fault.target
@@ -132,12 +118,9 @@ TENSOR: tuple[Candidate, ...] = (
     move_what_was_handed_out,
     create_unless_placed,
     move_at_once,
-    move_new_module,
     move_to_called_module,
     move_where_used,
-    move_on_entry,
     create_far_from_use,
-    create_in_helper,
     move_value,
 )
 """For what is neither a parameter nor a buffer."""
@@ -158,7 +141,8 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
     yield name_device_for_library(case)
     yield read_there(case)
     if held is not None and held.left_behind is None and case.stray.birth_op != "load":
-        yield from _alone_candidates(case, is_parameter=held.how == "parameter")
+        yield move_where_used(case)
+        yield create_there(case)
         return
     if case.is_between_gpus:
         yield move_where_used(case)  # a model that is split on purpose
@@ -175,12 +159,3 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
         built is None and not case.stray.expression.isidentifier()
     ):  # what `forward` calls by one name is not the parameter itself
         yield move_where_used(case)
-
-
-def _alone_candidates(case: Case, *, is_parameter: bool) -> Iterator[Fix | None]:
-    """Its module is elsewhere, this one alone is not. A parameter would be copied at each use."""
-    made = create_there(case)
-    if is_parameter and made is not None and repr(str(case.fault.target)) not in made.code:
-        yield made
-    yield move_where_used(case)
-    yield made

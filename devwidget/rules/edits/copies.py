@@ -12,6 +12,7 @@ from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.modules import imported_as
 from devwidget.rules.edits.source_file import Code, names_in, root_of
 
 
@@ -85,15 +86,10 @@ def _runs(code: Code, name: ast.Name) -> bool:
 
 def _spelled(draft: Draft) -> str:
     """How the file calls `copy.deepcopy`, which is imported where it is not yet."""
-    for node in draft.code.tree.body:
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            shown = alias.asname or alias.name
-            if isinstance(node, ast.Import) and alias.name == "copy":
-                return f"{shown}.deepcopy"
-            if isinstance(node, ast.ImportFrom) and (node.module, alias.name) == ("copy", "deepcopy"):
-                return shown
-    draft.insert_above(_first(draft.code.tree), "import copy")
-    return "copy.deepcopy"
+    known = imported_as(draft.code, "copy.deepcopy")
+    if not known:
+        draft.insert_above(_first(draft.code.tree), "import copy")
+    return known or "copy.deepcopy"
 
 
 def _first(tree: ast.Module) -> ast.stmt:

@@ -26,25 +26,13 @@ def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> 
 def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, ast.expr]:
     """Names that a scope gives a value once, in a line that has run for sure, and that are asked for as devices."""
     found: dict[str, list[ast.expr]] = {}
-    before = _statements_before(code, statement)
     for each in (node for node in ast.walk(scope) if isinstance(node, ast.stmt)):
         for target in targets_of(each):
             if isinstance(target, ast.Name) and code.scope(each) is scope:
-                value = getattr(each, "value", None)
-                found.setdefault(target.id, []).append(value if value is not None and each in before else ast.Constant(None))
-    asked = _list_asked_for(code.tree)
+                found.setdefault(target.id, []).append(getattr(each, "value", None) or ast.Constant(None))
+    sure = {name for each in (statement, *code.around(statement)) if isinstance(each, ast.stmt) for name in code.bound(each)}
+    asked = _list_asked_for(code.tree) & sure
     return {name: values[0] for name, values in found.items() if len(values) == 1 and name in asked}
-
-
-def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
-    """Return the statements above it in its blocks, such as the block of `if __name__ == "__main__"`."""
-    found: list[ast.stmt] = []
-    node: ast.AST = statement
-    for around in code.around(statement):
-        blocks = (block for _, block in ast.iter_fields(around) if isinstance(block, list) and node in block)
-        found += (each for block in blocks for each in block[: block.index(node)] if isinstance(each, ast.stmt))
-        node = around
-    return found
 
 
 @functools.lru_cache(maxsize=4)  # each keeps a syntax tree

@@ -6,7 +6,7 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
@@ -67,7 +67,7 @@ def _files(fault: Fault, first: Code) -> list[Code]:
 
 def _imports_from(code: Code, other: Code) -> bool:
     name = os.path.splitext(os.path.basename(other.file))[0]
-    return any(name in full.split(".") for full, _ in _imports(code))
+    return any(name in full.split(".") for full, _ in _imports(ast.walk(code.tree)))
 
 
 def _construction(
@@ -179,16 +179,20 @@ def _moved_already(code: Code, node: ast.expr) -> ast.expr:
 
 def spelled(code: Code, name: str) -> str:
     """How the file writes a class of `torch.nn`: `nn.ModuleList`, `torch.nn.ModuleList`, `ModuleList`."""
-    known = {alias.asname or alias.name: full for full, alias in _imports(code)}
-    for shown, full in known.items():
-        if full == f"torch.nn.{name}":
-            return shown
-    prefix = next((shown for shown, full in known.items() if full == "torch.nn"), "")
-    return f"{prefix or 'torch.nn' if prefix or 'torch' in known else 'nn'}.{name}"
+    return imported_as(code, f"torch.nn.{name}") or f"{'torch.nn' if imported_as(code, 'torch') else 'nn'}.{name}"
 
 
-def _imports(code: Code) -> Iterator[tuple[str, ast.alias]]:
-    for node in ast.walk(code.tree):
+def imported_as(code: Code, full: str) -> str:
+    """How the file writes what it imports at top level: `nn.Linear`, `Linear` for `torch.nn.Linear`; "" if it does not."""
+    package, _, name = full.rpartition(".")
+    known = {found: alias.asname or alias.name for found, alias in _imports(code.tree.body)}
+    if full in known:
+        return known[full]
+    return f"{known[package]}.{name}" if package in known else ""
+
+
+def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.alias]]:
+    for node in nodes:
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             yield (f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name), alias
 

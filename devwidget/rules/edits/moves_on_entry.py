@@ -10,29 +10,12 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, name_of_called
-from devwidget.records.trace import Given, Operand
+from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, names_in, root_of
-
-
-def move_on_entry(case: Case) -> Fix | None:
-    """`As = As.to(x.device)` at the head of the function that was given both, or after what last gave `As` a value there."""
-    given = case.stray.given
-    at = code_at(given.site) if given is not None else None
-    if given is None or at is None or given.kind == "module":
-        return None
-    if case.stray.expression == given.name and given.site == case.fault.site:
-        return None  # the failing line can move it as well
-    code, statement = at
-    function = code.scope(statement)
-    if not isinstance(function, Function):
-        return None
-    draft = Draft(code)
-    _where_given(draft, function, statement, given)
-    return fix(_WHERE_IT_ENTERS, draft)
+from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, names_in
 
 
 def move_to_called_module(case: Case) -> Fix | None:
@@ -41,15 +24,14 @@ def move_to_called_module(case: Case) -> Fix | None:
     Its class is innocent: other models of it are where their inputs are.
     """
     given = case.stray.given
-    if given is None or given.kind != "module":
+    if given is None:
         return None
-    module = given.beside[0]
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for call in draft.code.calls(statement):
-            for each in arguments_in(call) if ast.unparse(call.func) == module else ():
+            for each in arguments_in(call) if ast.unparse(call.func) == given.module else ():
                 if ast.unparse(each) == given.name:
-                    draft.append(each, f".to(next({module}.parameters()).device)")
+                    draft.append(each, f".to(next({given.module}.parameters()).device)")
 
     return mended(given.site, Message("move it where the module is called"), change)
 
@@ -208,45 +190,7 @@ def _is_replaced(loop: ast.For, name: str) -> bool:
 
 
 def _stores_in(loop: ast.For, name: str) -> list[ast.Name]:
-    """Where the body gives a variable a value."""
     return [n for n in _body_nodes(loop) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
-
-
-def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: Given) -> None:
-    code = draft.code
-    around = [statement, *code.around(statement)]
-    inside = next(index for index, each in enumerate(function.body) if each in around)
-    first = next(each for each in function.body if not _is_docstring(each))
-    last = next((each for each in reversed(function.body[:inside]) if _stores(code, each, given.name)), None)
-    place = function.body.index(last) + 1 if last is not None else function.body.index(first)
-    device = _device(code, function.body[place], given, function.body[place:])
-    changes = any(_stores(code, each, given.name) for each in function.body[inside:] if each is not statement)
-    if changes or not device or (last is None and given.name not in code.bound(first)):
-        return
-    move = f"{given.name} = {given.name}.to({device})"
-    if last is None:
-        draft.insert_above(first, move)
-    else:
-        draft.insert_below(last, move)
-
-
-def _device(code: Code, statement: ast.stmt, given: Given, among: Sequence[ast.stmt]) -> str:
-    """An expression for the right device that is known before a statement, and whose variable these give no other value."""
-    for name in given.beside:
-        root = root_of(name)
-        if root in code.bound(statement) and not any(_stores(code, each, root) for each in among):
-            return f"{name}.device"
-    return ""
-
-
-def _is_docstring(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-
-
-def _stores(code: Code, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement gives a variable of its own function a value."""
-    stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id == name)
-    return any(isinstance(node.ctx, ast.Store) and code.scope(node) is code.scope(statement) for node in stored)
 
 
 def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:

@@ -146,7 +146,6 @@ def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
 
 
 def _is_placed(code: Code, call: ast.Call) -> bool:
-    """Whether a device is written in a call, or behind it."""
     return any(keyword.arg in ("device", None) for keyword in call.keywords) or _is_moved(code, call)
 
 
@@ -174,7 +173,6 @@ def is_right_elsewhere(case: Case) -> bool:
 
 
 def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
-    """Whether the function calls `.pin_memory()` of what the statement assigns."""
     names = {ast.unparse(target) for target in targets_of(statement)}
     for node in ast.walk(code.scope(statement)):
         if isinstance(node, ast.Attribute) and node.attr == "pin_memory" and ast.unparse(node.value) in names:
@@ -275,26 +273,6 @@ def _devices_asked_for(code: Code, statement: ast.stmt, bound: set[str]) -> list
                     if name in known:
                         found[f"{name}.device"] = None
     return list(found)
-
-
-def create_in_helper(case: Case) -> Fix | None:
-    """`self.lstm(x, self.blank(n))`, where the method `blank` returns tensors that it creates without a device."""
-    fault, stray = case.fault, case.stray
-    at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
-    own = (each.expression for each in fault.operands if not each.stray and each.device == fault.target)
-    partner = next((name for name in own if name.startswith("self.")), "")
-    if at is None or not isinstance(call, ast.Call) or not partner or stray.expression or stray.birth is not None:
-        return None
-    code, statement = at
-    owner, draft = code.owner(statement), Draft(code)
-    called = {ast.unparse(node.func) for argument in call.args for node in calls_in(argument)}
-    methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)] if owner is not None else []
-    for method in (each for each in methods if f"self.{each.name}" in called):
-        returned = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
-        for made in (made for node in returned for made in calls_in(node) if _is_factory(made)):
-            if not _is_placed(code, made):
-                draft.keyword(made, "device", f"{partner}.device")
-    return fix(Message("create it on the right device"), draft)
 
 
 def move_at_once(case: Case) -> Fix | None:

@@ -173,6 +173,8 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
                 return False
             draft.insert_above(statement, f"{every} = [each{move} for each in {every}]")
             return True
+        if _has_other_keys(draft.code, ast.unparse(place.value), place.slice.value):
+            return False
         draft.insert_above(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
@@ -185,8 +187,22 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     return False
 
 
+def _has_other_keys(code: Code, container: str, key_of_this_run: object) -> bool:
+    """Whether the program names items of a container by variables alone: `states[name]`, `states.get(name)`."""
+    if any(isinstance(node, ast.Constant) and node.value == key_of_this_run for node in ast.walk(code.tree)):
+        return False
+    for node in ast.walk(code.tree):
+        match node:
+            case (
+                ast.Subscript(value=owner, slice=key)
+                | ast.Call(func=ast.Attribute(value=owner, attr="get" | "setdefault" | "pop"), args=[key, *_])
+            ):
+                if ast.unparse(owner) == container and not isinstance(key, ast.Constant):
+                    return True
+    return False
+
+
 def _hands_on_list(fault: Fault, code: Code, statement: ast.stmt, name: str) -> bool:
-    """Whether a statement passes a list on as a whole."""
     passed = (code.parents.get(node) for node in code.alike(statement, name))
     return name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed)
 
@@ -222,11 +238,8 @@ def _is_compound(statement: ast.stmt) -> bool:
 def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
     """Return True for a variable or argument of the function around the statement, or of the module at top level."""
     scope = code.scope(statement)
-    if isinstance(scope, ast.Module):
-        return True
-    if isinstance(scope, ast.ClassDef):
-        return False
-    args = (*scope.args.posonlyargs, *scope.args.args, *scope.args.kwonlyargs)
-    if any(a.arg == name for a in args):
+    if isinstance(scope, ast.Module | ast.ClassDef):
+        return isinstance(scope, ast.Module)
+    if any(each.arg == name for each in ast.walk(scope.args) if isinstance(each, ast.arg)):
         return True
     return any(n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope for n in names_in(scope))

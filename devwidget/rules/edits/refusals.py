@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import linecache
 import os
@@ -13,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.records.site import cell_label
 from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
-from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, names_in, root_of
+from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, keyword_of, names_in, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 _NUMBERS = ("float", "int", "bool", "str", "len", "list", "dict", "tuple")
@@ -84,49 +82,6 @@ def _why_not(file: str, edits: list[Edit], fault: Fault | None) -> str:
     return ""
 
 
-def _reads_too_early(written: _Written) -> str:
-    """A name that gets its value only in this statement, or further down."""
-    code, statement = written.code, written.statement
-    scope = code.scope(statement)
-    stores = [node for node in names_in(scope) if isinstance(node.ctx, ast.Store) and code.scope(node) is scope]
-    known = _read_before_the_edit(written) | code.bound(statement) | set(dir(builtins)) | _named_elsewhere(written.old)
-    for node in written.code.parts(statement):
-        if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in known | code.local_names(node):
-            continue
-        mine = [each for each in stores if each.id == node.id and node.id not in code.local_names(each)]
-        if not mine:
-            continue
-        first = min(each.lineno for each in mine)
-        is_here = all(code.statement_of(each) is statement for each in mine if each.lineno == first)
-        if first > statement.lineno or is_here:
-            return f"`{node.id}` has no value there yet"
-    return ""
-
-
-def _read_before_the_edit(written: _Written) -> set[str]:
-    """Names that the same statement read before: they had a value. Lines that the edit inserts push it down."""
-    old, statement = written.old, written.statement
-    inserted = max(0, len(written.code.rows) - len(old.rows))
-    for shift in range(inserted + 1):
-        there = old.statement(statement.lineno - shift)
-        if there is not None and _has_same_targets(there, statement):
-            return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-    return set()
-
-
-def _named_elsewhere(old: Code) -> set[str]:
-    """Names that a cell reads at top level and never assigns: another cell has given them a value."""
-    if not cell_label(old.file):
-        return set()
-    outside = [node for node in names_in(old.tree) if old.scope(node) is old.tree]
-    read = {node.id for node in outside if isinstance(node.ctx, ast.Load)}
-    return read - {node.id for node in outside if isinstance(node.ctx, ast.Store)}
-
-
-def _has_same_targets(one: ast.stmt, other: ast.stmt) -> bool:
-    return type(one) is type(other) and [*map(ast.dump, targets_of(one))] == [*map(ast.dump, targets_of(other))]
-
-
 def _asks_what_has_no_device(written: _Written) -> str:
     for receiver in _receivers(written.added):
         kind = _without_devices(written.code, written.statement, receiver)
@@ -150,9 +105,7 @@ def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str
         given = isinstance(node, ast.Assign) and receiver.id in map(ast.unparse, node.targets)
         if isinstance(node, ast.Assign) and given and node.lineno < statement.lineno and code.scope(node) is scope:
             kinds.add(_kind(code, node.value))
-    if len(kinds) == 1:
-        return kinds.pop()
-    return ""
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _kind(code: Code, value: ast.expr) -> str:
@@ -234,45 +187,12 @@ def _is_sent_back(written: _Written) -> str:
     return ""
 
 
-def _names_a_key_of_this_run(written: _Written) -> str:
-    """`states['a'] = states['a'].to(d)`, where the program has `states[name]` and that key nowhere; `losses[0] = ...`."""
-    for target in targets_of(written.statement):
-        known = {node.value for node in ast.walk(written.old.tree) if isinstance(node, ast.Constant)}
-        for owner, key in _constant_keys(target) if target in written.added else ():
-            if isinstance(key, int) or (key not in known and _has_variable_keys(written.old, owner)):
-                return "the next run has other keys"
-    return ""
-
-
-def _constant_keys(target: ast.expr) -> Iterator[tuple[str, object]]:
-    """`('rows[0]', 'name')` and `('rows', 0)` of `rows[0]['name']`."""
-    while isinstance(target, ast.Subscript):
-        if isinstance(target.slice, ast.Constant):
-            yield ast.unparse(target.value), target.slice.value
-        target = target.value
-
-
-def _has_variable_keys(code: Code, container: str) -> bool:
-    """Whether the program reads or writes items of a container by variables: `states[name]`, `states.get(name)`."""
-    for node in ast.walk(code.tree):
-        match node:
-            case ast.Subscript(value=owner, slice=key) if ast.unparse(owner) == container:
-                pass
-            case ast.Call(func=ast.Attribute(value=owner, attr="get" | "setdefault" | "pop"), args=[key, *_]):
-                if ast.unparse(owner) != container:
-                    continue
-            case _:
-                continue
-        if not isinstance(key, ast.Constant):
-            return True
-    return False
-
-
 def _moves_in_a_worker(written: _Written) -> str:
     """In `__getitem__` of a data set, or in the function that collates its samples."""
     code = written.code
     function = next((each for each in code.around(written.statement) if isinstance(each, Function)), None)
-    if function is None or not (_names_devices(written.added) or any(_receivers(written.added))):
+    names_device = any(isinstance(node, ast.Call) and keyword_of(node, "device") for node in written.added)
+    if function is None or not (names_device or any(_receivers(written.added))):
         return ""
     owner = code.owner(function)
     is_of_dataset = owner is not None and any("Dataset" in ast.unparse(base) for base in owner.bases)
@@ -286,12 +206,10 @@ def _moves_in_a_worker(written: _Written) -> str:
 
 _WORKERS = "workers of a DataLoader use no GPU"
 _OBJECTIONS: tuple[Callable[[_Written], str], ...] = (
-    _reads_too_early,
     _asks_what_has_no_device,
     _reads_device_of_stray,
     _loses_writes,
     _is_sent_back,
-    _names_a_key_of_this_run,
     _moves_in_a_worker,
 )
 
@@ -302,10 +220,6 @@ def _receivers(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
         method = node.func if isinstance(node, ast.Call) else node
         if isinstance(method, ast.Attribute) and method.attr in ("to", "cuda", "cpu", "device"):
             yield method.value
-
-
-def _names_devices(nodes: Iterable[ast.expr]) -> bool:
-    return any(isinstance(node, ast.Call) and any(keyword.arg == "device" for keyword in node.keywords) for node in nodes)
 
 
 def _rewritten_lines(edits: list[Edit]) -> list[range]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import CUDA, CURRENT_SETTERS, HOST_CONSTRUCTORS, KINDS, PLACING_METHODS, AcceleratorKind
+from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.fault_details import InWorker, NotBuilt, NotVisible
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
@@ -53,10 +53,6 @@ def _make_finding(fault: Fault) -> Found:
     if setting is not None:
         facts = {"variable": kind.visible_variable, "kind": kind.type.upper(), "place": str(setting)}
         notes.append(Message("{kind} reads {variable} once, when it is first used; {place} sets it", **facts))
-    if has_kind or _requested_kind(fault) is None:
-        fixes = _list_fixes(fault)
-    else:
-        fixes = _list_portable_fixes(fault)
     return Found(
         fault,
         Message(
@@ -66,7 +62,7 @@ def _make_finding(fault: Fault) -> Found:
         ),
         why=_why(fault),
         birth=fault.birth or fault.site,
-        fixes=fixes,
+        fixes=_list_fixes(fault, is_portable=not has_kind and _requested_kind(fault) is not None),
         notes=notes,
         cause=fault.requested,
         operands=(),
@@ -147,25 +143,45 @@ def _has_kind(fault: Fault) -> bool:
     return kind is not None and any(each.partition(":")[0] == kind.type for each in fault.available)
 
 
-def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
-    """The GPU if there is one, else the CPU; or a virtual GPU."""
-    kind = _requested_kind(fault) or CUDA
+def _list_fixes(fault: Fault, *, is_portable: bool) -> Iterator[Fix | None]:
+    """The intended device; where there is no such device, the GPU if there is one, or a virtual GPU."""
+    right, kind = _right_name(fault), _kind(fault).type
     if fault.call == "load":
         words = Message("load it onto an available device")
-        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, "'cpu'"))
-        yield Fix(words, "torch.load(..., map_location='cpu')")
+        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)))
+        yield Fix(words, f"torch.load(..., map_location={right!r})")
     elif fault.call == "DataParallel":
-        yield from _list_fixes(fault)
+        words = Message("use the available GPUs")
+        yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind))
+        yield Fix(words, f"device_ids=list(range(torch.{kind}.device_count()))")
+    elif is_portable:
+        yield from _list_choices(fault)
     else:
-        edits = [
-            mended(site, _IF_THERE, lambda draft, statement: _take_if_there(draft, statement, fault, kind.type))
-            for site in (fault.birth, fault.site)
-        ]
-        yield from edits if any(edits) else [_choose_at_only_literal(fault)]
-        yield Fix(_IF_THERE, f"device = {_choice_of(kind.type, fault)}")
-    if kind is CUDA:
+        yield from _list_names(fault, right, kind)
+    if is_portable and _requested_kind(fault) is CUDA:
         virtual = Message("run it on a virtual GPU; in a notebook: `%devwidget simulate 1`")
         yield Fix(virtual, "devwidget.simulate(gpus=1).start()", "choice")
+
+
+def _list_choices(fault: Fault) -> Iterator[Fix | None]:
+    kind = (_requested_kind(fault) or CUDA).type
+    edits = [
+        mended(site, _IF_THERE, lambda draft, statement: _take_if_there(draft, statement, fault, kind))
+        for site in (fault.birth, fault.site)
+    ]
+    yield from edits if any(edits) else [_choose_at_only_literal(fault)]
+    yield Fix(_IF_THERE, f"device = {_choice_of(kind, fault)}")
+
+
+def _list_names(fault: Fault, right: str, kind: str) -> Iterator[Fix | None]:
+    sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
+    words = Message("use {right}", right=repr(right))
+    for site in (fault.birth, fault.site):
+        yield mended(site, words, lambda draft, statement: _renamed(draft, statement, fault, right), sure)
+    yield Fix(words, repr(right), sure)
+    if right.startswith(kind):
+        portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
+        yield Fix(_IF_THERE, portable, "choice")
 
 
 def _choice_of(device: str, fault: Fault) -> str:
@@ -207,9 +223,6 @@ def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -
             draft.replace(literal, _choice_of(requested, fault))
             return
     asks = any(_asks(code, node, requested, kind) for node in code.parts(statement))
-    if not asks:
-        _replace_types(draft, statement, kind)
-        _guard_call(draft, statement, kind)
     if not asks or uses_name(code, "device"):
         return
     chosen = requested if ":" in requested else kind
@@ -217,25 +230,6 @@ def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -
     for node in ast.walk(code.scope(statement)):
         if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
             _ask_for_device(draft, node)
-
-
-def _replace_types(draft: Draft, statement: ast.stmt, kind: str) -> None:
-    """`torch.cuda.FloatTensor`, or its name as a text, becomes `torch.FloatTensor` without a GPU."""
-    prefix = f"torch.{kind}."
-    for node in draft.code.parts(statement):
-        match node:
-            case ast.Attribute(attr=name) if name in HOST_CONSTRUCTORS and ast.unparse(node) == prefix + name:
-                draft.replace(node, f"({prefix}{name} if torch.{kind}.is_available() else torch.{name})")
-            case ast.Constant(value=str(text)) if text.startswith(prefix):
-                host = f"torch.{text.removeprefix(prefix)}"
-                draft.replace(node, f"{text!r} if torch.{kind}.is_available() else {host!r}")
-
-
-def _guard_call(draft: Draft, statement: ast.stmt, kind: str) -> None:
-    """`torch.cuda.set_device(0)`, alone in its line, is called only with a GPU."""
-    match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner))) if ast.unparse(owner) == f"torch.{kind}":
-            draft.rewrite(statement, f"if torch.{kind}.is_available():\n    {draft.code.text(statement)}")
 
 
 def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:
@@ -265,38 +259,11 @@ def _ask_for_device(draft: Draft, node: ast.AST) -> None:
             draft.replace(node, "device")
 
 
-def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
-    right = _right_name(fault)
-    kind = _kind(fault).type
-    if fault.call == "load":
-        words = Message("load it onto an available device")
-        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)), "likely")
-        yield Fix(words, f"torch.load(..., map_location={right!r})", "likely")
-        return
-    if fault.call == "DataParallel":
-        words = Message("use the available GPUs")
-        yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind), "likely")
-        yield Fix(words, f"device_ids=list(range(torch.{kind}.device_count()))", "likely")
-        return
-    sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
-    for site in (fault.birth, fault.site):
-        yield mended(
-            site,
-            Message("use {right}", right=repr(right)),
-            lambda draft, statement: _renamed(draft, statement, fault, right),
-            sure,
-        )
-    yield Fix(Message("use {right}", right=repr(right)), repr(right), sure)
-    if right.startswith(kind):
-        portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
-        yield Fix(_IF_THERE, portable, "choice")
-
-
 def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
     """`DataParallel(model, device_ids=gpus)` uses all available GPUs."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and name_of_called(node).endswith("DataParallel") and len(node.args) < 2:
-            draft.keyword(node, "device_ids", f"list(range(torch.{kind}.device_count()))")
+    for call in draft.code.calls(statement):
+        if name_of_called(call).endswith("DataParallel") and len(call.args) < 2:
+            draft.keyword(call, "device_ids", f"list(range(torch.{kind}.device_count()))")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:

@@ -163,7 +163,6 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         return
     if stray.argument == "generator":
         yield _generator(fault, stray)
-        yield _draw_at_generator(fault, stray)
         if not stray.expression:
             yield _loader(fault)
         yield Fix(
@@ -249,10 +248,7 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
     """Move a metric that was never moved: it keeps its state in attributes, which its own `_apply` moves."""
     whole = held.left_class or held.owner_class
     yield build_there(case, dataclasses.replace(held, left_behind=held.module, left_class=whole))
-    if held.module is not None:
-        owner = _spell_module(case.fault, held.module)
-    else:
-        owner = held.name.rpartition(".")[0]
+    owner = _spell_module(case.fault, held.module) if held.module is not None else held.name.rpartition(".")[0]
     words = Message("move `{name}`, whose `_apply` also moves its tensors", name=held.owner_class)
     yield Fix(words, f"{owner}.to({str(case.fault.target)!r})")
 
@@ -266,21 +262,6 @@ def _generator(fault: Fault, stray: Operand) -> Fix | None:
                 draft.keyword(call, "device", device_for(stray.birth, fault.target))
 
     return mended(stray.birth, Message("create the generator on the device of the random numbers"), change, "sure")
-
-
-def _draw_at_generator(fault: Fault, stray: Operand) -> Fix | None:
-    """`torch.randn(n, generator=g, device=device)` becomes `torch.randn(n, generator=g, device=g.device).to(device)`."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement, fault.expression):
-            device, generator = keyword_of(call, "device"), keyword_of(call, "generator")
-            if device is not None and generator is not None:
-                draft.replace(device, f"{draft.code.text(generator)}.device")
-                draft.append(call, f".to({draft.code.text(device)})")
-
-    if not stray.expression:
-        return None
-    return mended(fault.site, Message("draw the random numbers on the device of the generator, then move them"), change)
 
 
 def _loader(fault: Fault) -> Fix | None:
