@@ -1,4 +1,4 @@
-"""Other devices for a DataParallel call, and what to change about a step that found no room; each only where it applies."""
+"""Another device for the outputs of a DataParallel call, and what to change about a step that found no room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from devwidget.language.speaking import say
-from devwidget.records.device import DeviceId
 from devwidget.records.memory import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
@@ -14,8 +13,6 @@ from devwidget.views.parallel import ParallelCall
 
 WORTH_A_WORD = 1024**2
 """Bytes from which a copy is worth advice: 1 MiB takes some 0.1 ms over PCIe, as long as starting ten kernels."""
-LOPSIDED = 1.1
-"""How much more one GPU must hold, or have, than the others to be worth advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +42,10 @@ class StepNames:
         )
 
 
-def parallel_advice(call: ParallelCall) -> tuple[Advice, ...]:
-    """Devices that would serve better. Findings say what else costs time or memory."""
-    if not call.replicas:
-        return ()
-    return (*_other_gather_point(call), *_larger_first(call))
-
-
-def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
+def parallel_advice(call: ParallelCall) -> Iterator[Advice]:
+    """Yield another device for the outputs. Findings say what else costs time or memory."""
     point, gathered = call.gather_point, call.gathered_bytes
-    if point != call.source or not call.trains or gathered < WORTH_A_WORD:
+    if point is None or point != call.source or not call.trains or gathered < WORTH_A_WORD:
         return
     others = [device for device in call.call.device_ids if device != point and call.peak_on(device)]
     best = min(others, key=call.peak_on, default=None)
@@ -71,30 +62,6 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
         high=format_bytes(call.peak_on(point)),
     )
     yield Advice("output_device", text)
-
-
-def _larger_first(call: ParallelCall) -> Iterator[Advice]:
-    room = {device: _room_on(call, device) for device in call.call.device_ids}
-    best = max(room, key=lambda device: room[device])
-    if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak_on(call.source) < call.peak_on(best):
-        return
-    order = [best, *(device for device in call.call.device_ids if device != best)]
-    text = say(
-        "{source} does the most work and has {room}; {best} has {more}. Name {best} first and move the model there.",
-        source=call.source,
-        room=format_bytes(room[call.source]),
-        best=best,
-        more=format_bytes(room[best]),
-    )
-    yield Advice("device_ids", text, f'nn.DataParallel(model.to("{best}"), device_ids={[device.index for device in order]})')
-
-
-def _room_on(call: ParallelCall, device: DeviceId) -> int:
-    """Bytes of a card that other processes do not hold; 0 unknown."""
-    known = call.memory.get(device)
-    if known is not None:
-        return known.total - known.others
-    return 0
 
 
 _NAMES = StepNames()

@@ -316,16 +316,9 @@ def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
 def _replace_branch(draft: Draft, branch: ast.If, wait: Wait) -> None:
     match branch.body, branch.orelse:
         case [ast.Assign(targets=[ast.Name(id=name)], value=value)], []:
-            other = name
-        case [ast.Assign(targets=[ast.Name(id=name)], value=value)], [ast.Assign(targets=[ast.Name(id=second)], value=rest)]:
-            if second != name:
-                return
-            other = draft.code.text(rest)
-        case _:
-            return
-    test = _on_gpu(draft, branch.test, wait)
-    if test:
-        draft.rewrite(branch, f"{name} = torch.where({test}, {draft.code.text(value)}, {other})")
+            test = _on_gpu(draft, branch.test, wait)
+            if test:
+                draft.rewrite(branch, f"{name} = torch.where({test}, {draft.code.text(value)}, {name})")
 
 
 def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
