@@ -282,7 +282,7 @@ def move_at_once(case: Case) -> Fix | None:
     if at is None or not stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
         return None
     code, statement = at
-    device = _device_of_partner(fault, code, statement) or device_there(code, statement, stray, fault, literal=False)
+    device = device_there(code, statement, stray, fault, literal=False)
     draft = Draft(code)
     for call in code.calls(statement, stray.birth_call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
@@ -291,18 +291,6 @@ def move_at_once(case: Case) -> Fix | None:
             moved = code.text(call.func.value)
             draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
     return fix(Message("move it directly to the right device"), draft)
-
-
-def _device_of_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
-    """Return the device of another operand, if that has the same value at an earlier statement of the same function; ""."""
-    used = code_at(fault.site, fault.expression)
-    if used is None or used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
-        return ""
-    scope, bound = code.scope(statement), code.bound(statement)
-    later = [n.id for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and
-             n.lineno >= statement.lineno]  # fmt: skip
-    names = [o.expression for o in fault.operands if not o.stray and o.device == fault.target and o.expression]
-    return next((f"{name}.device" for name in names if root_of(name) in bound and root_of(name) not in later), "")
 
 
 def _names_only_a_device(call: ast.Call) -> bool:
