@@ -91,7 +91,7 @@ def _plan_step_with_lengths(
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, loop
         phases = rehearse_step(*step, after_steps=look_back, lengths_stay=lengths_stay)
     name = placement if isinstance(placement, str) else "device map"
-    guesses = tuple(moment.to_record() for moment in watcher.guesses)
+    guesses = tuple(dict.fromkeys(moment.to_record(0) for moment in watcher.guesses))
     said = guesses, asked["card"] or "", loop.to_record(asked["checkpointing"]), tuple(others)
     return Plan(type(model).__name__, name, tuple(phases), tuple(devices), copied.device_map, *said)
 

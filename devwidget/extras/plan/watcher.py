@@ -34,9 +34,10 @@ class _Moment:
     phase: Phase
     module: str | None
     line: RawSite | None
+    step: int
 
-    def to_record(self) -> PlanMoment:
-        return PlanMoment(self.phase, self.module, to_site(self.line))
+    def to_record(self, last_step: int) -> PlanMoment:
+        return PlanMoment(self.phase, self.module, to_site(self.line), is_earlier=0 < self.step < last_step)
 
 
 @dataclass
@@ -79,6 +80,7 @@ class Watcher:
     _arrived: set[int] = field(default_factory=set)
     _peaks: list[_Peak] = field(default_factory=list)
     _courses: list[list[tuple[Phase, int, int, int]]] = field(default_factory=list)
+    _step: int = -1
 
     def __post_init__(self) -> None:
         self._peaks = [_Peak() for _ in range(self.gpus)]
@@ -87,6 +89,7 @@ class Watcher:
     def begin_step(self) -> None:
         """Begin a step, whose course is that of the last one."""
         self._courses = [[] for _ in range(self.gpus)]
+        self._step += 1  # 0 while the model is placed
 
     def taken(self, block: MemoryBlock, held: int) -> None:
         """Note one allocation; `held` is what the GPU holds with it."""
@@ -125,7 +128,7 @@ class Watcher:
 
     def _find_moment(self) -> _Moment:
         # Called from inside the operator that allocates: the frames above this one are still those of the program.
-        return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
+        return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()), self._step)
 
     def enter_phase(self, phase: Phase) -> None:
         """Begin a part of the step; a forward begins with the gradients that were kept or are added up."""
@@ -174,7 +177,8 @@ class Watcher:
         gradients = min(peak.gradients, peak.held - weights)
         optimizer = min(peak.optimizer, peak.held - weights - gradients)
         parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
-        at, tips_over = (None if moment is None else moment.to_record() for moment in (peak.moment, peak.tips_over))
+        moments = (peak.moment, peak.tips_over)
+        at, tips_over = (None if moment is None else moment.to_record(self._step) for moment in moments)
         reserved = account.peak_in_segments
         sizes = account.capacity, peak.held, *parts
         course = tuple(itertools.starmap(StepPoint, _take_fullest(self._courses[index])))

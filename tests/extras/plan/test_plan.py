@@ -60,6 +60,16 @@ def test_the_module_that_tips_it_over_is_named():
     assert placing.devices[0].tips_over == PlanMoment("build", "0")
 
 
+def test_a_capacity_that_is_exceeded_before_the_step_that_is_drawn_is_said_to_be_exceeded_in_the_first_one():
+    model = mlp()
+    adam = torch.optim.AdamW(model.parameters())
+    plan = devwidget.plan(model, torch.randn(64, 1024), gpus=1, memory=40 * MIB, loss_fn=torch.sum, optimizer=adam)
+    assert (plan.devices[0].tips_over.is_earlier, plan.devices[0].peak_at.is_earlier) == (True, False)
+    assert "more: in the first step, " in str(plan)
+    one_step = devwidget.plan(model, torch.randn(1024, 1024), gpus=1, memory=40 * MIB)
+    assert not one_step.devices[0].tips_over.is_earlier
+
+
 class Wide(nn.Module):
     def __init__(self):
         super().__init__()

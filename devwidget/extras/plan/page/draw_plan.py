@@ -13,7 +13,7 @@ from devwidget.extras.plan.page.step import draw_step
 from devwidget.extras.plan.page.trust import draw_trust
 from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import DevicePlan, Plan, questions_of
-from devwidget.extras.plan.words.plan import answer_words, moment_words
+from devwidget.extras.plan.words.plan import answer_words, moment_words, tip_moment_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
@@ -151,11 +151,12 @@ def where_words(plan: Plan, device: DevicePlan) -> str:
     """How full it is, and when."""
     sizes = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
     taken = say("{size} of {capacity}", **sizes)
-    moment = moment_words(plan, device.peak_at if device.fits else device.tips_over or device.peak_at)
+    if not device.fits and device.tips_over is not None:
+        moment = tip_moment_words(plan, device.tips_over)
+        return row_words((taken, say("{moment} is the first to exceed it", moment=moment)))
+    moment = moment_words(plan, device.peak_at)
     if not moment:
         return taken
-    if not device.fits:
-        return row_words((taken, say("{moment} is the first to exceed it", moment=moment)))
     return row_words((taken, say("the peak is in {moment}", moment=moment)))
 
 

@@ -36,11 +36,13 @@ class PlanMoment:
         phase: part of the step.
         module: path of the innermost module running, "" for the root; None outside the model, as in backward.
         site: the line of the model or the loss; None where none runs.
+        is_earlier: it was in a step before the last one that was run, whose course is drawn.
     """
 
     phase: Phase
     module: str | None
     site: Site | None = None
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True)

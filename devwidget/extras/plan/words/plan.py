@@ -105,8 +105,16 @@ def tips_words(plan: Plan, device: DevicePlan) -> str:
         "{device} needs {over} more: {moment} is the first to exceed it",
         device=_without_backticks(str(device.device)),
         over=over,
-        moment=moment_words(plan, device.tips_over),
+        moment=tip_moment_words(plan, device.tips_over),
     )
+
+
+def tip_moment_words(plan: Plan, moment: PlanMoment | None) -> str:
+    """When the capacity is exceeded first, which may be in a step before the one whose course is drawn."""
+    words = moment_words(plan, moment)
+    if moment is not None and moment.is_earlier:
+        return say("in the first step, {moment}", moment=words)
+    return words
 
 
 def _without_backticks(name: str) -> str:
