@@ -11,6 +11,13 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
 PROGRAMS = {
+    "a plain tensor of a model whose parts were moved alone": NET + """        self.a = nn.Linear(4, 4).to("cuda:0")
+        self.b = nn.Linear(4, 4).to("cuda:1")
+        self.scale = torch.ones(4)
+    def forward(self, x):
+        return self.b(self.a(x).to("cuda:1")) * self.scale
+Net()(torch.ones(2, 4, device="cuda:0"))
+""",
     "an index for states on two GPUs": """def reorder(past, order):
     return [state.index_select(0, order) for state in past]
 past = [torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")]

@@ -170,8 +170,9 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     if fault.what == "operands" and fault.target not in held.model_devices:
         yield pass_device(case)  # no move of the module would have taken a buffer along
     made = create_there(case) if fault.what == "operands" else None
-    if made is not None and (filled or stray.birth_partners):
-        yield made  # it was created after the model's move, which a buffer would have missed too
+    is_split = held.module == "" and len(held.model_devices) > 1
+    if made is not None and (filled or stray.birth_partners or is_split):
+        yield made  # it was created after the model's move, or parts were moved alone: a buffer would have stayed too
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered: list[Fix | None] = []
     if not each_time and not _came_late(fault, held):
