@@ -11,7 +11,10 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
 PROGRAMS = {
-    "a plain tensor of a model whose parts were moved alone": NET + """        self.a = nn.Linear(4, 4).to("cuda:0")
+    "a plain tensor of a model whose parts were moved alone": """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 4).to("cuda:0")
         self.b = nn.Linear(4, 4).to("cuda:1")
         self.scale = torch.ones(4)
     def forward(self, x):
