@@ -1,13 +1,14 @@
 // What all widgets share: the traits of Python as signals, questions to Python, the end of its kernel, keys, words.
 import htm from "htm";
 import { Component, createRef, h, render } from "preact";
-import { computed, signal } from "@preact/signals-core";
+import { computed, effect, signal } from "@preact/signals-core";
 import { learn, say } from "./words.js";
 
 export const plain = (text) => text.replaceAll("`", "");
 
-// Tooltips and what is read out have no code in them: they would show its backticks.
+// A button submits no form unless it says so. Tooltips and what is read out have no code in them: they would show its backticks.
 function element(type, props, ...children) {
+  if (type === "button") props = { type, ...props };
   for (const name of ["title", "aria-label"]) {
     if (props?.[name]?.includes?.("`")) props[name] = plain(props[name]);
   }
@@ -62,6 +63,7 @@ export class Page {
     this.control = name ? await this.host.getModel(name) : null;
     this.ended.value = Boolean(this.control?.get("ended")); // by another view
     this.on("comm_live_update", () => this.lookForKernel());
+    this.follow(() => this.sayStatus());
   }
 
   // What is said after a restart; "" before it.
@@ -74,11 +76,16 @@ export class Page {
   }
 
   sayStatus() {
-    this.status.value = this.model.get("status") ?? {};
+    this.status.value = this.state.status ?? {};
   }
 
   complain(answer) {
     if (answer.error) this.tell("error", answer.error);
+  }
+
+  // Runs now, and whenever a signal that it has read changes.
+  follow(run) {
+    this.over.addEventListener("abort", effect(run));
   }
 
   traitsOf(model) {

@@ -14,7 +14,7 @@ export function Detail({ detail, cards, hops, close, lead }) {
       <span class="dw-soft">${detail.class}</span>
       ${facts.map((fact) => html`<span class="dw-tag">${fact}</span>`)}
       ${defined && html`<span class="dw-soft" title=${defined.file}>${say("class at {place}", { place: defined.place })}</span>`}
-      <button class="dw-icon" type="button" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${close}>✕</button>
+      <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${close}>✕</button>
     </div>
     ${cards.map(([finding, card]) => findingLine(card, () => lead({ finding })))}
     ${hops.length > 0 && html`<ul class="dw-detail-hops" aria-label=${say("hops")}>${hops.map((hop) => hopLine(hop, lead))}</ul>`}

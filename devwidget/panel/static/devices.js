@@ -108,7 +108,7 @@ export class Picture extends Component {
   folds() {
     const { every, opened } = this.state;
     const button = (all, words) => html`
-      <button class="dw-filter-severity" type="button" aria-pressed=${all === every && !opened.length} onclick=${() => this.turn(all)}>${words}</button>
+      <button class="dw-filter-severity" aria-pressed=${all === every && !opened.length} onclick=${() => this.turn(all)}>${words}</button>
     `;
     return html`
       <div class="dw-pictured-top">

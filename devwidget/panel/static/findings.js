@@ -68,7 +68,7 @@ export class Findings extends Callable {
     const present = Object.keys(COUNTS).filter(count);
     const button = (severity) => html`
       <button
-        class="dw-filter-severity" type="button" aria-pressed=${!this.state.left.has(severity)} title=${say("show or hide these findings")}
+        class="dw-filter-severity" aria-pressed=${!this.state.left.has(severity)} title=${say("show or hide these findings")}
         onclick=${() => this.leave(severity)}
       >${icon(severity)}<span>${COUNTS[severity](count(severity))}</span></button>
     `;
@@ -210,13 +210,13 @@ function fixPart(fix, act) {
 
 function applyButton(fix, { apply, isHeld }) {
   const label = say("Apply: {fix}", { fix: fix.summary });
-  return html`<button class="dw-button dw-apply-this" type="button" aria-label=${label} disabled=${isHeld} onclick=${apply}>${say("Apply")}</button>`;
+  return html`<button class="dw-button dw-apply-this" aria-label=${label} disabled=${isHeld} onclick=${apply}>${say("Apply")}</button>`;
 }
 
 function tryButton(fix, { tryIt, isHeld }) {
   const title = say("Re-runs the step with and without this fix, then restores everything. Side effects such as file writes happen again.");
   const label = say("Verify fix: {fix}", { fix: fix.summary });
-  return html`<button class="dw-button dw-try" type="button" title=${title} aria-label=${label} disabled=${isHeld} onclick=${tryIt}>${say("Verify fix")}</button>`;
+  return html`<button class="dw-button dw-try" title=${title} aria-label=${label} disabled=${isHeld} onclick=${tryIt}>${say("Verify fix")}</button>`;
 }
 
 function edited(edit) {

@@ -11,7 +11,7 @@ export function headline(head, meters, filterBy) {
   const sizes = new Map(head.devices);
   const devices = [...new Set([...sizes.keys(), ...metered.keys()])];
   const dtype = (name) => html`
-    <button class="dw-only-dtype" type="button" title=${say("show rows with {dtype}", { dtype: name })} onclick=${() => filterBy(`dtype:${name}`)}>${name}</button>
+    <button class="dw-only-dtype" title=${say("show rows with {dtype}", { dtype: name })} onclick=${() => filterBy(`dtype:${name}`)}>${name}</button>
   `;
   const virtual = head.virtual && html`
     <span class="dw-virtual" title=${say("simulated on the CPU: results are real, speed is not")}>${say("virtual GPUs: {count}", { count: head.virtual })}</span>
@@ -33,7 +33,7 @@ function meter(device, size, facts, filterBy) {
   const words = facts ? html`${facts.short}<span class="dw-meter-total"> ${facts.total}</span>` : size;
   return html`
     <button
-      class=${`dw-meter${device === "meta" ? " dw-meta" : ""}`} type="button" data-device=${device} style=${`--dw-hue:${hueOf(device)}`} title=${title}
+      class=${`dw-meter${device === "meta" ? " dw-meta" : ""}`} data-device=${device} style=${`--dw-hue:${hueOf(device)}`} title=${title}
       onclick=${() => filterBy(`device:${device}`)}
     ><${Dot} /><span class="dw-meter-name">${device}</span>${facts && meterBar(facts)}<span class="dw-meter-words">${words}</span></button>
   `;
@@ -93,7 +93,7 @@ export class Inputs extends Component {
           ${say("keep going past device errors")}
         </label>
         <button class="dw-primary" type="submit" disabled=${isBusy || isOver}>${say("Trace batch")}</button>
-        <button class="dw-plain" type="button" hidden=${!isBusy} disabled=${isOver} onclick=${cancel}>${say("Cancel")}</button>
+        <button class="dw-plain" hidden=${!isBusy} disabled=${isOver} onclick=${cancel}>${say("Cancel")}</button>
       </form>
     `;
   }
@@ -140,7 +140,7 @@ export class Menu extends Component {
 
   render({ write }) {
     const entries = [...(write ? FILES : []), ...PICTURES];
-    const entry = ([form, text]) => html`<button type="button" class="dw-entry" onclick=${() => this.pick(form)}>${say(text)}</button>`;
+    const entry = ([form, text]) => html`<button class="dw-entry" onclick=${() => this.pick(form)}>${say(text)}</button>`;
     return html`
       <details ref=${this.box} class="dw-menu" onkeydown=${(event) => this.key(event)} onfocusout=${(event) => this.left(event)}>
         <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>

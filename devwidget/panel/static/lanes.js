@@ -58,13 +58,24 @@ export function placed(drawn, variant) {
     if (!rows.has(key)) rows.set(key, { lane, level, gradient, boxes: [] });
     rows.get(key).boxes.push({ box, start: line.at(moved.start[box]), stop: line.at(moved.stop[box]) });
   });
-  const heights = [-1, ...drawn.lanes.keys()].map((lane) => [lane, 1 + Math.max(-1, ...[...rows.values()].filter((row) => row.lane === lane).map((row) => row.level))]);
-  const marks = [
-    ...drawn.arrows.map(([source, target, module, hop, count, bytes, weight, fault, healed], n) => ({ kind: "hop", at: line.at(moved.arrowsAt[n]), place: drawn.arrowsAt[n], lane: target, source, module, hop, count, bytes, weight, fault, healed })),
-    ...drawn.crosses.map(([lane, module, words, finding, joined], n) => ({ kind: "fault", at: line.at(moved.crossesAt[n]), place: drawn.crossesAt[n], lane, module, words, finding, joined })),
-    ...drawn.refusals.map(([lane, module, words], n) => ({ kind: "refused", at: line.at(moved.refusalsAt[n]), place: drawn.refusalsAt[n], lane, module, words })),
-  ].sort((one, other) => one.at - other.at);
-  return { line, bands, last, rows: [...rows.values()], levels, heights: heights.filter(([lane, rows]) => lane >= 0 || rows), marks, hidden: drawn.level.filter((level) => level >= most).length };
+  const levelsOf = (lane) => [...rows.values()].filter((row) => row.lane === lane).map((row) => row.level);
+  const heights = [-1, ...drawn.lanes.keys()].map((lane) => [lane, 1 + Math.max(-1, ...levelsOf(lane))]);
+  const shown = heights.filter(([lane, rows]) => lane >= 0 || rows);
+  const hidden = drawn.level.filter((level) => level >= most).length;
+  return { line, bands, last, rows: [...rows.values()], levels, heights: shown, marks: marksOf(drawn, moved, line), hidden };
+}
+
+// Hops, faults and refusals from left to right.
+function marksOf(drawn, moved, line) {
+  const placedAt = (name, n) => ({ at: line.at(moved[name][n]), place: drawn[name][n] });
+  const hops = drawn.arrows.map(([source, lane, module, hop, count, bytes, weight, fault, healed], n) => {
+    return { kind: "hop", source, lane, module, hop, count, bytes, weight, fault, healed, ...placedAt("arrowsAt", n) };
+  });
+  const faults = drawn.crosses.map(([lane, module, words, finding, joined], n) => {
+    return { kind: "fault", lane, module, words, finding, joined, ...placedAt("crossesAt", n) };
+  });
+  const refusals = drawn.refusals.map(([lane, module, words], n) => ({ kind: "refused", lane, module, words, ...placedAt("refusalsAt", n) }));
+  return [...hops, ...faults, ...refusals].sort((one, other) => one.at - other.at);
 }
 
 // The first box of a row that ends behind a place.

@@ -1,6 +1,6 @@
 // The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
 import { createRef } from "preact";
-import { computed, effect, signal } from "@preact/signals-core";
+import { computed, signal } from "@preact/signals-core";
 import { Child, html, KEYS, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
@@ -68,12 +68,9 @@ class Panel {
   // What changes as something happens, and not by itself.
   follow() {
     const { page, tree, model } = this;
-    const ends = [
-      effect(() => tree?.set("traced", this.traced)), // sent once; the drawers of the rows show their part of it
-      effect(() => this.banner.value && this.page.tell("idle", "")),
-      effect(() => this.state.memory?.error && this.page.tell("error", this.state.memory.error)),
-    ];
-    page.over.addEventListener("abort", () => ends.forEach((end) => end()));
+    page.follow(() => tree?.set("traced", this.traced)); // sent once; the drawers of the rows show their part of it
+    page.follow(() => this.banner.value && page.tell("idle", ""));
+    page.follow(() => this.state.memory?.error && page.tell("error", this.state.memory.error));
     page.on("change:status", () => this.showStatus());
     page.on("change:gone", () => this.banner.value || this.page.sayStatus());
     page.on("change:chosen", () => this.showChosen());
@@ -89,8 +86,7 @@ class Panel {
 
   // What a new trace has found is opened; a refusal leaves what is open.
   showStatus() {
-    this.page.sayStatus();
-    const { kind } = this.page.status.value;
+    const { kind } = this.model.get("status") ?? EMPTY;
     const { findings, failure } = this.model.get("traced") ?? EMPTY;
     const hasNews = findings?.length || failure || this.model.get("applied")?.works;
     if (["done", "error"].includes(kind) && hasNews) this.tab.value = "Findings";
@@ -281,7 +277,7 @@ function ModulesPage({ panel }) {
       ${panel.figure("memory", isShown && memory.all ? memory.all : memory.gpus)}
       <p class="dw-soft dw-no-gpu" hidden=${!memory.no_gpu}>${prose(say(NO_GPU))}</p>
       <div class="dw-cpu">
-        <button class="dw-plain" type="button" aria-pressed=${isShown} hidden=${!memory.all} onclick=${turn}>${isShown ? say("hide cpu") : say("show cpu")}</button>
+        <button class="dw-plain" aria-pressed=${isShown} hidden=${!memory.all} onclick=${turn}>${isShown ? say("hide cpu") : say("show cpu")}</button>
       </div>
     </div>
     <${Child} page=${panel.page} name=${panel.model.get("tree")} />
@@ -332,7 +328,7 @@ function DevicesPage({ panel }) {
 function Keep({ panel }) {
   const isKept = panel.kept.value === panel.traced;
   return html`
-    <button class="dw-plain dw-keep" type="button" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.keep()}>
+    <button class="dw-plain dw-keep" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.keep()}>
       ${isKept ? say("✓ Compared with later traces") : say("Compare later traces")}
     </button>
   `;

@@ -40,7 +40,7 @@ const CAUSES = { explicit: word("`.to()` or copy"), healed: word("moved by devwi
 export const causeWords = (cause) => prose(say(CAUSES[cause] ?? cause));
 
 export function link(text, act, facts = {}) {
-  return html`<button class="dw-link" type="button" onclick=${act} ...${facts}>${text}</button>`;
+  return html`<button class="dw-link" onclick=${act} ...${facts}>${text}</button>`;
 }
 
 // To the place of a finding or a hop on the timeline.
@@ -96,7 +96,7 @@ export class CopyButton extends Component {
   }
 
   render({ label, name, look = "dw-plain dw-copy" }, { words }) {
-    return html`<button class=${look} type="button" aria-label=${label} title=${label} onclick=${() => this.copy()}>${words ?? name}</button>`;
+    return html`<button class=${look} aria-label=${label} title=${label} onclick=${() => this.copy()}>${words ?? name}</button>`;
   }
 }
 

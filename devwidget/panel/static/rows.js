@@ -86,9 +86,6 @@ export class Rows {
   devicesOf(row) {
     return this.deviceSets[this.device[row]] ?? [];
   }
-  dtypesOf(row) {
-    return this.dtypeSets[this.dtype[row]] ?? [];
-  }
   // What a column of words or amounts says.
   textOf({ key, texts }, row) {
     return texts[this.codes[key][row]] ?? "";

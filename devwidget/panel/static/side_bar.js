@@ -25,7 +25,7 @@ export async function openInSide(model, title) {
     shell.activateById(widget.id);
     const bar = document.createElement("div");
     widget.node.prepend(bar);
-    render(html`<button class="dw-button dw-close-side" type="button" onclick=${() => widget.dispose()}>${say("Close")}</button>`, bar);
+    render(html`<button class="dw-button dw-close-side" onclick=${() => widget.dispose()}>${say("Close")}</button>`, bar);
   }
   return true;
 }

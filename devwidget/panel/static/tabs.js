@@ -37,7 +37,7 @@ export class Tabs extends Component {
   tab({ name, count, severity = "plain" }, at, isChosen) {
     return html`
       <button
-        key=${name} class="dw-tab" type="button" role="tab" id=${`${this.set}-tab-${name}`} aria-controls=${`${this.set}-page-${name}`}
+        key=${name} class="dw-tab" role="tab" id=${`${this.set}-tab-${name}`} aria-controls=${`${this.set}-page-${name}`}
         aria-selected=${isChosen} tabindex=${isChosen ? 0 : -1} onclick=${() => this.select(name)} onkeydown=${(event) => this.key(event, at)}
       >${say(name)}${count > 0 && html`<span class=${`dw-count dw-${severity}`}>${count}</span>`}</button>
     `;

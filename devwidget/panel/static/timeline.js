@@ -164,13 +164,13 @@ export class Timeline extends Callable {
   // -- drawing
 
   render({ spec }, { variant, width, told }) {
-    const button = (text, label, act) => html`<button class="dw-button dw-zoom" type="button" aria-label=${label} title=${label} onclick=${act}>${text}</button>`;
+    const button = (text, label, act) => html`<button class="dw-button dw-zoom" aria-label=${label} title=${label} onclick=${act}>${text}</button>`;
     return html`
       <div ref=${this.el} class="dw-figure dw-timeline" hidden=${!spec}>
         <div class="dw-timeline-bar">
           <span class="dw-soft dw-seen">${spec && this.rangeWords()}</span>
           <button
-            class="dw-button dw-axis" type="button" hidden=${!spec?.time} title=${say("Switches between CPU time and the order of events.")}
+            class="dw-button dw-axis" hidden=${!spec?.time} title=${say("Switches between CPU time and the order of events.")}
             onclick=${() => this.turn()}
           >${variant ? say("by order") : say("by time")}</button>
           <span class="dw-zooms">
@@ -267,7 +267,8 @@ export class Timeline extends Callable {
       const look = n % 2 ? "dw-band dw-band-odd" : "dw-band";
       return html`<rect class=${empty ? "dw-band dw-band-empty" : look} x=${left} y="0" width=${right - left} height=${this.foot} />`;
     };
-    return html`${spans.map(ground)}${this.namedBands(spans).map(({ name, left }) => html`<text class="dw-band-name" x=${left + 5} y="13">${name}</text>`)}${spans.map(emptyWords)}`;
+    const title = ({ name, left }) => html`<text class="dw-band-name" x=${left + 5} y="13">${name}</text>`;
+    return html`${spans.map(ground)}${this.namedBands(spans).map(title)}${spans.map(emptyWords)}`;
   }
 
   namedBands(spans) {
@@ -604,8 +605,9 @@ function hopShape({ x, start, end, largest }) {
 }
 
 function faultShape(kind, x, y) {
-  const shape = kind === "refused" ? html`<rect class="dw-refused" x=${x - 4} y=${y - 4} width="8" height="8" />` : html`<path class="dw-fault" d=${CROSS} transform=${`translate(${x} ${y})`} />`;
-  return html`<circle class="dw-fault-ground" cx=${x} cy=${y} r="6" />${shape}`;
+  const square = html`<rect class="dw-refused" x=${x - 4} y=${y - 4} width="8" height="8" />`;
+  const cross = html`<path class="dw-fault" d=${CROSS} transform=${`translate(${x} ${y})`} />`;
+  return html`<circle class="dw-fault-ground" cx=${x} cy=${y} r="6" />${kind === "refused" ? square : cross}`;
 }
 
 // What an empty phase says, where it is wide enough.
@@ -614,7 +616,8 @@ function emptyWords({ left, right, empty }) {
   if (!empty || room <= 60) return "";
   const fits = (line) => cutTo(line, room, SMALL_LETTER) === line;
   const lines = empty.slice(1).flatMap((line) => (fits(line) ? [line] : line.split(" ")));
-  return lines.map((line, row) => html`<text class="dw-band-name" x=${(left + right) / 2} y=${HEAD + 24 + 15 * row} text-anchor="middle">${cutTo(line, room, SMALL_LETTER)}</text>`);
+  const place = (row) => ({ x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" });
+  return lines.map((line, row) => html`<text class="dw-band-name" ...${place(row)}>${cutTo(line, room, SMALL_LETTER)}</text>`);
 }
 
 // What a press on the overview takes hold of: an end of what is seen, all of it, or a new part.

@@ -130,7 +130,7 @@ class Row extends Component {
   foldButton(row) {
     const { outline } = this.props;
     const words = outline.isFolded(row) ? say("unfold") : say("fold {count}", { count: outline.rows.folds[row] });
-    return html`<button class="dw-link dw-fold" type="button" tabindex="-1" title=${say("key: +")}>${words}</button>`;
+    return html`<button class="dw-link dw-fold" tabindex="-1" title=${say("key: +")}>${words}</button>`;
   }
 }
 
@@ -292,7 +292,7 @@ function headCell(head, outline) {
   const order = isDescending ? "descending" : "ascending";
   return html`
     <div class=${classOf(head)} role="columnheader" aria-sort=${column === head.key ? order : "none"} data-column=${head.key}>
-      <button type="button" tabindex="-1" onclick=${() => outline.sortBy(head)}>${head.title}</button>
+      <button tabindex="-1" onclick=${() => outline.sortBy(head)}>${head.title}</button>
     </div>
   `;
 }

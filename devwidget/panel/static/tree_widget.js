@@ -92,13 +92,17 @@ async function open(page) {
     const cards = (rows.marks[row]?.[2] ?? []).map((number) => [number, findings[number]]).filter(([, card]) => card);
     const crossings = (rows.hops[row] ?? []).filter(([number]) => hops[number]).map(([number, count, bytes]) => ({ ...hops[number], count, bytes }));
     const lead = (target) => model.set("lead", { ...target });
-    const drawn = content ? html`<${Detail} detail=${content} cards=${cards} hops=${crossings} close=${shut} lead=${lead} />` : html`<p class="dw-soft">${words}</p>`;
-    return html`<section ref=${drawer} class="dw-detail" aria-label=${say("row detail")} hidden=${!detail.value}>${detail.value && drawn}</section>`;
+    const facts = { detail: content, cards, hops: crossings, close: shut, lead };
+    return html`
+      <section ref=${drawer} class="dw-detail" aria-label=${say("row detail")} hidden=${!detail.value}>
+        ${content ? html`<${Detail} ...${facts} />` : html`<p class="dw-soft">${words}</p>`}
+      </section>
+    `;
   }
 
   function Toolbar() {
     outline.version.value;
-    const plain = (text, label, act) => html`<button class="dw-plain" type="button" aria-label=${label} onclick=${act}>${text}</button>`;
+    const plain = (text, label, act) => html`<button class="dw-plain" aria-label=${label} onclick=${act}>${text}</button>`;
     return html`
       <div class="dw-toolbar">
         <input

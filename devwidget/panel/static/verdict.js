@@ -12,6 +12,8 @@ const UNWRITTEN = {
   cell: word("The cell was not found: it was re-run, copied or deleted."),
   changed: word("The cell was edited on that line after it ran."),
 };
+const PASTE = word("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.");
+const COPY = word("Copy the lines above to {place}, run it, and trace again.");
 const TRACED = word("Edited {place} and traced again");
 const WORKS = {
   now: word("Edited {place}; not traced yet"),
@@ -87,7 +89,7 @@ export class Verdict extends Callable {
 
   question(plan, card) {
     const words = say("Overwrite {files}? A backup is kept next to it.", { files: plan.files.join(", ") });
-    const button = (text, act, ref) => html`<button ref=${ref} class="dw-button" type="button" onclick=${act}>${text}</button>`;
+    const button = (text, act, ref) => html`<button ref=${ref} class="dw-button" onclick=${act}>${text}</button>`;
     const yes = button(say("Overwrite"), () => this.write(plan, card), (el) => el?.focus());
     const no = button(say("Do not overwrite"), () => this.tell(null));
     this.tell(asked(words, " ", yes, " ", no, " ", copyEdit(card)));
@@ -98,8 +100,7 @@ export class Verdict extends Callable {
     if (!why) return this.leave({ ask: "applied" });
     const { place } = card.edits[0];
     const isCopied = await copyText(newLines(card));
-    const next = isCopied ? say("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.", { place }) : say("Copy the lines above to {place}, run it, and trace again.", { place });
-    this.tell(asked(say(UNWRITTEN[why]), " ", next));
+    this.tell(asked(say(UNWRITTEN[why]), " ", say(isCopied ? PASTE : COPY, { place })));
   }
 
   async undo(cells) {
@@ -157,7 +158,10 @@ export class Verdict extends Callable {
     const place = card.place && link(card.place, () => this.props.open(this.state.at), { title: say("show the finding") });
     return part(
       card.severity,
-      html`${icon(card.severity)}<p class="dw-sentence"><b>${prose(card.headline)}</b> ${place}</p>${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.stepper()}`,
+      html`
+        ${icon(card.severity)}<p class="dw-sentence"><b>${prose(card.headline)}</b> ${place}</p>
+        ${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.stepper()}
+      `,
       html`${rows.length ? editRows(rows, MOST_ROWS) : fix && cureWords(fix.summary, fix.code)}${this.state.note}`,
     );
   }
@@ -168,15 +172,16 @@ export class Verdict extends Callable {
   }
 
   primary(text, act) {
-    return html`<button class="dw-primary dw-apply" type="button" disabled=${this.props.isHeld} onclick=${act}>${text}</button>`;
+    return html`<button class="dw-primary dw-apply" disabled=${this.props.isHeld} onclick=${act}>${text}</button>`;
   }
 
   stepper() {
     const { length } = this.props.traced.findings;
     const { at } = this.state;
     if (length < 2) return "";
+    const isEnd = (by) => at + by < 0 || at + by >= length;
     const step = (name, by, sign) => html`
-      <button class="dw-icon dw-step" type="button" aria-label=${name} title=${name} disabled=${at + by < 0 || at + by >= length} onclick=${() => this.step(by)}>${sign}</button>
+      <button class="dw-icon dw-step" aria-label=${name} title=${name} disabled=${isEnd(by)} onclick=${() => this.step(by)}>${sign}</button>
     `;
     const words = say("{number} of {count}", { number: at + 1, count: length });
     return html`<span class="dw-stepper">${step(say("previous finding"), -1, "‹")}${words}${step(say("next finding"), 1, "›")}</span>`;
@@ -199,7 +204,7 @@ export class Verdict extends Callable {
     const left = traced ? this.props.traced.findings?.length : 0;
     const live = html`<span class="dw-soft"> ${say("The change is live: you do not need to re-run a cell.")}</span>`;
     const title = say("Undoes the most recent fix; fixes applied: {count}.", { count });
-    const undo = html`<button class="dw-button dw-undo" type="button" title=${title} disabled=${isHeld} onclick=${() => this.undo(cells)}>${say("Undo")}</button>`;
+    const undo = html`<button class="dw-button dw-undo" title=${title} disabled=${isHeld} onclick=${() => this.undo(cells)}>${say("Undo")}</button>`;
     return part(
       "clean",
       html`

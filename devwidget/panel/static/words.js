@@ -23,25 +23,3 @@ export function inRow(parts) {
 }
 
 export const word = (template) => template;
-
-// Draws a widget, and all of it anew when its words change: one drawing ends before the next begins.
-export const spoken = (draw) => async ({ model, el, signal, ...rest }) => {
-  let shown = new AbortController();
-  const begin = () => {
-    shown.abort();
-    shown = new AbortController();
-    learn(model.get("words"));
-    el.replaceChildren();
-    return draw({ model, el, signal: shown.signal, ...rest });
-  };
-  let ready = begin();
-  const again = () => (ready = ready.then(begin, begin));
-  const stop = () => {
-    model.off("change:words", again);
-    shown.abort();
-  };
-  model.on("change:words", again);
-  signal?.addEventListener("abort", stop);
-  await ready;
-  return stop;
-};

@@ -1,6 +1,6 @@
 // The page of a plan in a notebook: Python draws its parts, and the form stands between them.
 import { Component, createRef } from "preact";
-import { effect, signal } from "@preact/signals-core";
+import { signal } from "@preact/signals-core";
 import { html, KEYS, widget } from "../../../panel/static/base.js";
 import { Markup, Status } from "../../../panel/static/parts.js";
 import { PlanForm, settingOf } from "./plan_form.js";
@@ -38,15 +38,9 @@ function open(page) {
   const isShown = (setting) => JSON.stringify(setting) === JSON.stringify(state.page.setting);
   const setting = () => settingOf(state.form, draft.value);
 
-  const end = effect(() => {
-    if (state.page) draft.value = {};
-  });
-  page.over.addEventListener("abort", () => {
-    end();
-    clearTimeout(timer);
-  });
-  page.on("change:status", () => page.sayStatus());
-  page.sayStatus();
+  page.follow(() => state.page && (draft.value = {}));
+  page.follow(() => page.restarted && page.tell("error", page.restarted));
+  page.over.addEventListener("abort", () => clearTimeout(timer));
 
   async function ask(question) {
     const answer = await page.ask(question);
@@ -79,11 +73,10 @@ function open(page) {
     }
 
     render({ isBusy }) {
-      const words = page.restarted;
       return html`
         <span class="dw-work">
-          ${words ? html`<span class="dw-status dw-status-error" role="status">${words}</span>` : html`<${Status} page=${page} />`}
-          <button ref=${cancel} class="dw-button" type="button" hidden=${!isBusy} onclick=${() => ask({ ask: "cancel" })}>${say("Cancel")}</button>
+          <${Status} page=${page} />
+          <button ref=${cancel} class="dw-button" hidden=${!isBusy} onclick=${() => ask({ ask: "cancel" })}>${say("Cancel")}</button>
         </span>
       `;
     }

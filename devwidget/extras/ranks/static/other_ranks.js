@@ -21,7 +21,7 @@ function openOthers(panel) {
     if (!offered && !widget) return "";
     const isHeld = isAsking.value || panel.page.ended.value;
     const words = widget ? say("Ask all ranks again") : say("Show all ranks");
-    const button = html`<button class="dw-primary dw-ask-ranks" type="button" disabled=${isHeld} onclick=${askOthers}>${words}</button>`;
+    const button = html`<button class="dw-primary dw-ask-ranks" disabled=${isHeld} onclick=${askOthers}>${words}</button>`;
     return html`
       <section class="dw-parallel dw-others">
         <h4>${say("The other ranks")}</h4>

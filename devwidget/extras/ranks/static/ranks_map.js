@@ -37,7 +37,7 @@ export class RanksMap extends Component {
     const [name, size] = acrossAxis(content, across);
     const paint = this.painter(content, look);
     const lookButton = (each) => html`
-      <button class="dw-plain dw-look" type="button" aria-pressed=${each === look} onclick=${() => this.setState({ look: each })}>${say(each)}</button>
+      <button class="dw-plain dw-look" aria-pressed=${each === look} onclick=${() => this.setState({ look: each })}>${say(each)}</button>
     `;
     return html`
       <div class="dw-map-of-ranks">

@@ -126,7 +126,7 @@ export class PlacementTable extends Component {
     const hasTensors = places.some((place) => place >= 0 && holdings[place][2].length);
     const look = new Set(places).size > 1 ? "dw-module-row dw-differs" : "dw-module-row";
     const label = say("tensors of {path}", { path: path || say("the model itself") });
-    const button = html`<button class="dw-twist" type="button" aria-expanded=${isOpen} aria-label=${label} onclick=${() => this.turn(path)} />`;
+    const button = html`<button class="dw-twist" aria-expanded=${isOpen} aria-label=${label} onclick=${() => this.turn(path)} />`;
     return html`
       <tr class=${look} data-path=${path}>
         <th scope="row" title=${path} style=${`--dw-depth:${depth}`}>

@@ -1,5 +1,5 @@
 // The panel of a job: all ranks as a map, what is wrong, who does not answer, memory, and what each module holds where.
-import { computed, effect, signal } from "@preact/signals-core";
+import { computed, signal } from "@preact/signals-core";
 import { html, KEYS, widget } from "../../../panel/static/base.js";
 import { Findings } from "../../../panel/static/findings.js";
 import { prose, Status } from "../../../panel/static/parts.js";
@@ -28,12 +28,8 @@ function open(page) {
   let left = null; // what the last filter without a mistake left
   const filtered = computed(() => filterBy(content.value, text.value));
 
-  const end = effect(() => {
-    if (content.value) chosen.value = firstOf(content.value);
-  });
-  page.over.addEventListener("abort", end);
-  page.on("change:status", () => page.sayStatus());
-  page.sayStatus();
+  page.follow(() => content.value && (chosen.value = firstOf(content.value)));
+  page.follow(() => page.restarted && page.tell("error", page.restarted));
   if (page.control) page.ask({ ask: "hello" });
 
   function filterBy(shown, words) {
@@ -61,9 +57,9 @@ function open(page) {
     return html`
       <div class="dw-top">
         <div class="dw-headline"><strong class="dw-title">${first}</strong><span class="dw-soft"> ${rest.join(" · ")}</span></div>
-        ${state.live && page.control && html`<button class="dw-primary" type="button" disabled=${isHeld} onclick=${askAgain}>${say("Ask again")}</button>`}
+        ${state.live && page.control && html`<button class="dw-primary" disabled=${isHeld} onclick=${askAgain}>${say("Ask again")}</button>`}
       </div>
-      ${page.ended.value ? html`<div class="dw-status dw-status-error" role="status" aria-live="polite">${page.restarted}</div>` : html`<${Status} page=${page} />`}
+      <${Status} page=${page} />
     `;
   }
 
@@ -75,7 +71,8 @@ function open(page) {
     const chip = ([which, count]) => {
       const words = `state=${which}`;
       const turn = () => (text.value = text.value === words ? "" : words);
-      return html`<button class="dw-tag" type="button" title=${say("show only ranks in state {state}", { state: say(which) })} onclick=${turn}>${stateTag(which)} ${count}</button>`;
+      const title = say("show only ranks in state {state}", { state: say(which) });
+      return html`<button class="dw-tag" title=${title} onclick=${turn}>${stateTag(which)} ${count}</button>`;
     };
     return html`
       <div class="dw-rank-tools">

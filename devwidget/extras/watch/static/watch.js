@@ -28,7 +28,8 @@ function watchPage(watched, panel) {
     <p class="dw-watch-summary"><strong>${summary}</strong></p>
     ${error && html`<p class="dw-ended">${error}</p>`}
     ${panel.figure("watch", figure, (facts) => revealStep(facts, open, panel))}
-    ${findings.length ? html`<${Findings} traced=${asTrace(watched)} reveal=${(target) => panel.reveal(target)} />` : not_checked.map((note) => html`<p class="dw-soft">${prose(note)}</p>`)}
+    ${findings.length > 0 && html`<${Findings} traced=${asTrace(watched)} reveal=${(target) => panel.reveal(target)} />`}
+    ${!findings.length && not_checked.map((note) => html`<p class="dw-soft">${prose(note)}</p>`)}
     ${recorded.length > 0 && recordedTable(recorded, open)}
   `;
 }
@@ -57,7 +58,7 @@ function revealStep(facts, open, panel) {
 }
 
 function recordedTable(recorded, open) {
-  const button = (step) => html`<button class="dw-plain" type="button" aria-label=${say("open step {step}", { step })} onclick=${() => open(step)}>${say("open")}</button>`;
+  const button = (step) => html`<button class="dw-plain" aria-label=${say("open step {step}", { step })} onclick=${() => open(step)}>${say("open")}</button>`;
   const columns = [
     [say("step"), ({ step }) => step.toLocaleString("en"), "dw-number"],
     [say("recorded because"), ({ reason }) => reason],
