@@ -183,7 +183,24 @@ class RegisterModules:
     attribute: str
 
 
-Effect = RegisterBuffers | RegisterParameters | RegisterModules
+@dataclass(frozen=True, slots=True)
+class PlaceAttribute:
+    """The tensor of a plain attribute is created on another device.
+
+    Attributes:
+        file: file of the class.
+        class_name: class whose constructor is edited.
+        attribute: attribute that holds the tensor.
+        device: where it is created.
+    """
+
+    file: str
+    class_name: str
+    attribute: str
+    device: str
+
+
+Effect = RegisterBuffers | RegisterParameters | RegisterModules | PlaceAttribute
 """What an edit of a constructor changes in existing modules, set by the rule that wrote the edit."""
 
 

@@ -42,6 +42,7 @@ class Held:
         model_devices: devices of the model's parameters and buffers, for a tensor that is neither.
         moves_along: the owner's class overrides `_apply`, so `.to` may move unregistered tensors.
         went: the user's line that moved the parameters that are on the right device, if known.
+        is_split: the parameters and buffers of the owning module are on several devices, so that no line moved it as a whole.
         note: `of an unregistered Linear` for a tensor of an unregistered module; "".
         moved_away: the module that was left behind had been on the right device; its tensors' line moved it.
     """
@@ -57,6 +58,7 @@ class Held:
     left_class: str = ""
     model_devices: tuple[DeviceId, ...] = ()
     went: Site | None = None
+    is_split: bool = False
     moves_along: bool = False
     left_root: bool = False
     built: Site | None = None

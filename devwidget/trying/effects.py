@@ -18,14 +18,14 @@ from devwidget.capture.object_fields import class_name, mro_of, names_of, parts_
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Effect, RegisterBuffers, RegisterModules, RegisterParameters
+from devwidget.records.finding import Effect, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.trying.edited_code import NotTried
 
 _PLACES = {"device", *PLACING_METHODS}
 
 
 def apply_effects(effects: Sequence[Effect], step: Step) -> None:
-    """Register what the edited constructors register, and move it to the device of the module.
+    """Register what the edited constructors register, on the device of the module, and move what they create elsewhere.
 
     Raises:
         NotTried: if there is no such module, or its device after construction is uncertain.
@@ -33,17 +33,30 @@ def apply_effects(effects: Sequence[Effect], step: Step) -> None:
     modules, applied = step.list_modules(), set[Effect]()
     for module in modules:
         mine = [effect for effect in effects if _is_made_by(module, effect)]
-        if not mine:
-            continue
-        device = _find_device(module, step.model)
-        before = {id(tensor) for tensor in all_tensors(module)}
-        for effect in mine:
-            _apply_effect(effect, module)
-        _move_registered(module, before, device)
-        _add_to_optimizer(module, before, step)
+        placed = [effect for effect in mine if type(effect) is PlaceAttribute]
+        for effect in placed:
+            _place_attribute(module, effect)
+        if len(mine) > len(placed):
+            _register([effect for effect in mine if effect not in placed], module, step)
         applied |= {*mine}
     if len(applied) < len(effects):
         raise NotTried("no module was made by that constructor")
+
+
+def _place_attribute(module: nn.Module, effect: PlaceAttribute) -> None:
+    tensor = _take_attribute(module, effect.attribute)
+    if not is_tensor(tensor):
+        raise NotTried(f"`{effect.attribute}` is no longer a tensor")
+    own(module)[effect.attribute] = tensor.to(effect.device)
+
+
+def _register(effects: Sequence[Effect], module: nn.Module, step: Step) -> None:
+    device = _find_device(module, step.model)
+    before = {id(tensor) for tensor in all_tensors(module)}
+    for effect in effects:
+        _apply_effect(effect, module)
+    _move_registered(module, before, device)
+    _add_to_optimizer(module, before, step)
 
 
 def _is_made_by(module: nn.Module, effect: Effect) -> bool:

@@ -109,15 +109,23 @@ def test_a_list_is_not_tried_where_the_optimizer_trains_a_part():
     assert not any(fix.verified for fix in fixes)
 
 
-@pytest.mark.parametrize("make", [lambda: Chosen("cuda:0"), lambda: Used().to("cuda:0")])
-def test_what_the_new_line_would_do_while_the_module_is_built_is_not_guessed(make):
+@pytest.mark.parametrize(
+    ("make", "registers"), [(lambda: Chosen("cuda:0"), "register_buffer"), (lambda: Used().to("cuda:0"), "ModuleList")]
+)
+def test_what_the_new_line_would_do_while_the_module_is_built_is_not_guessed(make, registers):
     model = make()
     found = devwidget.trace(model, torch.ones(2, 3, device="cuda:0")).findings
-    fixes = [
-        fix for finding in found for fix in finding.fixes for edit in fix.edits if "self." in edit.was and "= " in edit.was
-    ]
+    fixes = [fix for finding in found for fix in finding.fixes if registers in fix.code]
     assert fixes
     assert not any(fix.verified for fix in fixes)
+
+
+def test_a_tensor_that_is_created_elsewhere_is_tried_where_the_constructor_chooses_a_device():
+    model = Chosen("cuda:0")
+    (found,) = devwidget.trace(model, torch.ones(2, 3, device="cuda:0")).findings
+    (created,) = [fix for fix in found.fixes if fix.code.startswith("self.scale = torch.full((3,), 2.0, device=")]
+    assert created.verified
+    assert model.scale.device.type == "cpu"
 
 
 def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatch):
@@ -214,3 +222,30 @@ def test_an_attribute_that_is_there_before_it_is_registered_is_not_tried():
     model = SetTwice().to("cuda:0")
     (found,) = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
     assert not any(fix.verified for fix in found.fixes if "register_buffer" in fix.code)
+
+
+class Split(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+        self.scale = torch.full((8,), 2.0)
+
+    def forward(self, x):
+        return self.last(self.first(x).to("cuda:1") * self.scale)
+
+
+def by_parts():
+    model = Split()
+    model.first.to("cuda:0"), model.last.to("cuda:1")
+    return model
+
+
+def test_a_tensor_of_a_model_that_was_moved_by_parts_is_created_on_its_device_and_tried():
+    model, batch = by_parts(), torch.ones(2, 4, device="cuda:0")
+    before = described(model)
+    (found,) = devwidget.trace(model, batch).findings
+    assert found.headline == "`scale` is on cpu; the model has parameters or buffers on cuda:1"
+    assert found.fixes[0].code == 'self.scale = torch.full((8,), 2.0, device="cuda:1")'
+    assert (found.fixes[0].verified, found.fixes[0].confidence) == (True, "sure")
+    assert not any("register_buffer" in fix.code for fix in found.fixes)
+    assert described(model) == before

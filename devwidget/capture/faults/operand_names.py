@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.faults.story import Asked, add_story, list_family
-from devwidget.capture.modules import own_tensors
+from devwidget.capture.modules import own, own_tensors
 from devwidget.capture.object_fields import format_value, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id
@@ -90,16 +90,23 @@ class Names:
         held = operand.held
         if held is None or held.how not in ("attribute", "class attribute"):
             return operand
-        devices, moves = set(), set()
-        for _, module in self._state.tracker.list_modules():
-            for tensor in own_tensors(module).values():
-                devices.add(device_id(tensor.device))
-                if tensor.device == target:
-                    moves.add(self._move_of(tensor))
+        devices, of_owner, moves = set(), set(), set()
+        for path, module in self._state.tracker.list_modules():
+            found = {device_id(tensor.device) for tensor in own_tensors(module).values()}
+            devices |= found
+            if not held.module or f"{path}.".startswith(f"{held.module}."):
+                of_owner |= found
+            moves |= {self._move_of(tensor) for tensor in own_tensors(module).values() if tensor.device == target}
         went = None
         if len(moves) == 1:  # else parts were moved, one by one
             went = moves.pop()
-        return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went))
+        is_split = len(of_owner) > 1 and not self._is_dispatched()
+        there = dataclasses.replace(held, model_devices=tuple(sorted(devices)), went=went, is_split=is_split)
+        return dataclasses.replace(operand, held=there)
+
+    def _is_dispatched(self) -> bool:
+        """Return whether accelerate placed a module by a device map, and the buffers with it."""
+        return any("hf_device_map" in own(module) for _, module in self._state.tracker.list_modules())
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
         root = self._state.births.find_root(tensor)

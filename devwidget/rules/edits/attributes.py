@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from devwidget.records.finding import Effect, Fix, RegisterBuffers, RegisterModules, RegisterParameters
+from devwidget.records.finding import Effect, Fix, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
@@ -97,6 +97,19 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
     uses = _uses_after(code, owner, statement, attribute)
     is_only_read = uses is not None and all(isinstance(each.ctx, ast.Load) for each in uses)
     return _with_effect(found, RegisterBuffers(code.file, owner.name, (attribute,)), is_only_read)
+
+
+def with_placed_attribute(found: Fix | None, held: Held, device: object) -> Fix | None:
+    """A fix that creates the tensor of an attribute on a device, with what it does to a model that was built."""
+    at = code_at(held.assigned)
+    owner = at[0].owner(at[1]) if at is not None else None
+    if found is None or at is None or owner is None or not assigns_self_attribute(at[1], held.name):
+        return found
+    code, statement = at
+    lines = range(statement.lineno, (statement.end_lineno or 0) + 1)
+    is_all = all(edit.file == code.file and edit.first in lines and edit.last in lines for edit in found.edits)
+    effect = PlaceAttribute(code.file, owner.name, held.name, str(device))
+    return _with_effect(found, effect, is_all and _uses_after(code, owner, statement, held.name) == [])
 
 
 def _with_effect(found: Fix | None, effect: Effect, is_all: bool) -> Fix | None:

@@ -18,7 +18,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
-from devwidget.rules.edits.attributes import is_taken, register_attribute
+from devwidget.rules.edits.attributes import is_taken, register_attribute, with_placed_attribute
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
@@ -107,7 +107,7 @@ def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
         where = Message("{name} is on {device}", name=f"`{path_of(stray)}`", device=stray.device)
         return Message("{where}; the others are on {target}", where=where, target=fault.target)
     is_older = stray.birth is None or stray.birth.function in ("__init__", "<module>")
-    if held.went is not None and is_older and _moves_whole(held.went):
+    if held.went is not None and is_older and not held.is_split and _moves_whole(held.went):
         return Message("`{path}` stayed on {device} when the model was moved to {target}", **facts)
     if len(held.model_devices) > 1:
         return Message("`{path}` is on {device}; the model has parameters or buffers on {target}", **facts)
@@ -169,20 +169,19 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
         yield move_where_used(case)  # right, whichever line has set it
     if fault.what == "operands" and fault.target not in held.model_devices:
         yield pass_device(case)  # no move of the module would have taken a buffer along
-    made = create_there(case) if fault.what == "operands" else None
-    is_split = held.module == "" and len(held.model_devices) > 1
-    if made is not None and (filled or stray.birth_partners or is_split):
-        yield made  # it was created after the model's move, or parts were moved alone: a buffer would have stayed too
+    made = with_placed_attribute(create_there(case), held, fault.target) if fault.what == "operands" else None
+    if made is not None and (filled or stray.birth_partners or held.is_split):
+        yield made  # no move of the model would have taken a buffer there
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered: list[Fix | None] = []
-    if not each_time and not _came_late(fault, held):
+    if not each_time and not held.is_split and not _came_late(fault, held):
         registered = list(register_attribute(held, _dtype(stray, held)))
     yield from registered
     yield made
     # Modules that are moved at each use are on the right device, but are not trained or saved.
     if fault.what == "operands" and not (held.note and any(registered)):
         yield move_where_used(case)
-    if held.note or "." in held.name or not any(registered):
+    if held.note or "." in held.name or not (any(registered) or held.is_split):
         yield from _list_registrations(fault, stray, held)
 
 
