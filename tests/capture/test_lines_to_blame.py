@@ -372,12 +372,31 @@ net(torch.randn(2, 4).cuda())
         ("mask", "torch.ones"),
         ("parts[1]", "torch.full"),
         ("parts[0]", "self.mask, self.parts"),
+        ("tables['two']", "table = "),
     ],
 )
 def test_the_last_line_that_gave_an_attribute_its_value_is_its_birth(record, name, birth):
     text = written(ATTRIBUTES.format(name=name))
     (found,) = serious(record(text))
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, birth))
+
+
+def test_the_variable_that_an_attribute_was_computed_from_is_its_birth_and_not_what_that_came_from(record):
+    text = """
+    class Rope(nn.Module):
+        def __init__(self):
+            super().__init__()
+            inv = 100 ** -(torch.arange(0, 4, 2) / 4)
+            table = torch.outer(torch.arange(6), inv)
+            self.tables = {'cos': table.cos(), 'sin': table.sin()}
+        def forward(self, x):
+            cos, sin = (self.tables[k][:x.shape[0]] for k in ('cos', 'sin'))
+            return x * cos - x * sin
+    Rope().cuda()(torch.randn(3, 2).cuda())
+    """
+    text = written(text)
+    (found,) = serious(record(text))
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, "table = "))
 
 
 def test_what_an_optimizer_keeps_in_its_attributes_is_built_after_the_move(record):

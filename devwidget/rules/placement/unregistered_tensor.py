@@ -133,7 +133,7 @@ def _birth(stray: Operand, held: Held) -> Site | None:
         return stray.birth or held.assigned
     if stray.birth is not None and _binds(stray.birth, held.name):
         return stray.birth
-    return held.assigned
+    return _made_for(stray.birth, held.assigned) or held.assigned
 
 
 def _is_undecided(stray: Operand, held: Held) -> bool:
@@ -160,6 +160,60 @@ def _binds(birth: Site, name: str) -> bool:
         return False
     places = (f"self.{name}", f"self.{root_of(name)}")
     return any(ast.unparse(each) in places for each in targets_of(statement))
+
+
+def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
+    """The line above in the same function that created the variable from which the attribute is computed.
+
+    For several items of one attribute it may be below the birth: `inv = torch.arange(4)`, `table = torch.outer(x, inv)`,
+    `self.tables = [table.cos(), table.sin()]`. A single item has its own line.
+    """
+    at = code_at(assigned)
+    if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
+        return None
+    code, statement = at
+    if not isinstance(statement, ast.Assign):
+        return None
+    items = _items(statement.value)
+    owners = {_owner(item) for item in items}
+    if owners and owners <= _names_given(parsed_statement(birth.text)) and birth.line < assigned.line:
+        return birth
+    if len(items) < 2:
+        return None
+    last: ast.Assign | None = None
+    for node in ast.walk(code.scope(statement)):
+        if not isinstance(node, ast.Assign) or not birth.line < node.lineno < assigned.line:
+            continue
+        if owners <= _names_given(node) and (last is None or last.lineno < node.lineno):
+            last = node
+    if last is None:
+        return None
+    return Site(birth.file, last.lineno, code.text(last), birth.function)
+
+
+def _names_given(statement: ast.stmt | None) -> set[str]:
+    """The variables that a statement assigns, without attributes and items."""
+    if isinstance(statement, ast.Assign):
+        return {each.id for each in statement.targets if isinstance(each, ast.Name)}
+    return set()
+
+
+def _items(value: ast.expr) -> list[ast.expr | None]:
+    """The items of a literal list, tuple or dict; any other expression itself."""
+    match value:
+        case ast.Dict(values=items) | ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return [*items]
+    return [value]
+
+
+def _owner(value: ast.expr | None) -> str:
+    """`pe` of `pe.unsqueeze(0)[:5]`."""
+    match value:
+        case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
+            return _owner(inner)
+        case ast.Name(id=name):
+            return name
+    return ""
 
 
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
