@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import DeviceId
+from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import MissingParameters, MissingReason, StrayState
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
@@ -182,6 +182,7 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
         yield mended(fault.birth, words, _restored_there)
     yield mended(fault.birth, words, lambda draft, statement: _state_there(draft, statement, fault))
     if optimizer in _LAZY:
+        yield mended(fault.birth, words, lambda draft, statement: _along_with_the_model(draft, statement, optimizer))
         yield mended(fault.site, Message("move the state to its parameters before the step"), _before_the_step)
         return
     words = Message("build the optimizer after moving the model")
@@ -261,9 +262,13 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
 
 def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
     """Like `_after_the_move`, for state created in the class of an optimizer that one line of the file builds."""
-    built = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Assign) and _is_call_of(node.value, kind)]
+    built = _assignments_of(draft.code.tree, kind)
     if len(built) == 1:
         _after_the_move(draft, built[0], fault)
+
+
+def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
+    return [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and _is_call_of(node.value, kind)]
 
 
 def _is_optimizers(statement: ast.stmt) -> bool:
@@ -306,12 +311,24 @@ def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
             case ast.Call(func=ast.Attribute(attr="step", value=owner), args=arguments):
                 if arguments and not _is_closure(draft.code, arguments[0]):
                     owner = arguments[0]
-                moved = (
-                    "key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')"
-                )
-                loop = f"for parameter, kept in {draft.code.text(owner)}.state.items():"
-                draft.insert_above(statement, f"{loop}\n    kept.update({{{moved}}})")
+                draft.insert_above(statement, _state_moved(draft.code.text(owner)))
                 return
+
+
+def _along_with_the_model(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """Move the state below the line that moves the model, if the one optimizer of the function has a name."""
+    if not isinstance(statement, ast.Expr | ast.Assign):
+        return
+    moves = any(isinstance(part, ast.Attribute) and part.attr in PLACING_METHODS for part in draft.code.parts(statement))
+    assignments = _assignments_of(draft.code.scope(statement), kind)
+    match [each for each in assignments if each.lineno < statement.lineno]:
+        case [ast.Assign(targets=[ast.Name(id=owner), *_])] if moves:
+            draft.insert_below(statement, _state_moved(owner))
+
+
+def _state_moved(owner: str) -> str:
+    moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
+    return f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})"
 
 
 def _is_closure(code: Code, argument: ast.expr) -> bool:
