@@ -29,6 +29,7 @@ from devwidget.capture.patches.custom_gradients import watch_gradients
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.loaders import watch_loaders
 from devwidget.capture.patches.optimizers import watch_optimizers
+from devwidget.capture.patches.schedulers import watch_schedulers
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patches.warning_lines import show_lines_of_callers
@@ -254,6 +255,7 @@ class Recorder:
             watch_arrivals,
             watch_loaders,
             watch_optimizers,
+            watch_schedulers,
             watch_checkpoints,
             parallel_gradients,
             fast_paths,

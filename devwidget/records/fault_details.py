@@ -242,6 +242,16 @@ class MissingParameters(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class OtherSchedule(OneOf):
+    """Classes of a scheduler, of its optimizer, which does not step, and of the one that does; where the latter was built."""
+
+    scheduler: str
+    scheduled: str
+    stepping: str
+    built: Site | None
+
+
+@dataclass(frozen=True, slots=True)
 class WrongPrefix(OneOf):
     """A name in a checkpoint, the module's name for it, and how many names have the wrong prefix."""
 
@@ -273,5 +283,6 @@ FaultDetail = (
     | TooFewSamples
     | StrayState
     | MissingParameters
+    | OtherSchedule
     | WrongPrefix
 )
