@@ -33,7 +33,7 @@ def session(lab, browser):
 
 def test_an_exception_brings_its_card_whose_button_edits_the_cell_and_undoes_that(session):
     card = session.page.locator(".dw-card")
-    expect(card).to_contain_text("`linear` got tensors on cpu and cuda:0")
+    expect(card).to_contain_text("linear got tensors on cpu and cuda:0")
     expect(card).to_have_count(1)
     session.shot("error-card-folded")
     traceback = session.page.locator(".jp-OutputArea-child").filter(has_text="Traceback (most recent call last)")
