@@ -14,7 +14,16 @@ from devwidget.records.finding import Edit, Finding
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Fault, Move, Trace
 from devwidget.report.style.units import format_bytes
-from devwidget.trying.reference_step import Run, cured_moves, is_random, key_of, make_reference, modules_that_cut
+from devwidget.trying.reference_step import (
+    Results,
+    Run,
+    are_equal,
+    cured_moves,
+    is_random,
+    key_of,
+    make_reference,
+    modules_that_cut,
+)
 from devwidget.trying.trials import describe_finding, find_why_not_compared, first_line, new_findings
 from devwidget.views.sums import total
 
@@ -42,6 +51,8 @@ def judge_runs(
     if failure:
         return replace(evidence, verdict="fails", reasons=(failure,))
     not_compared = find_why_not_compared(compared, runs)
+    if not_compared and all(_agree(a.results, b.results) for a, b in zip(healed, runs, strict=False)):
+        not_compared = ""  # statistics of each part of a split batch differ from one device, not from the same split
     if draws and not not_compared and compared.find_difference(runs, is_random=False):
         not_compared = Message("the edited lines draw random numbers")
     evidence = replace(evidence, gradients=len(runs[0].results.gradients), not_compared=not_compared)
@@ -49,6 +60,17 @@ def judge_runs(
         error = first_line(runs[-1].trace.error)
         evidence = doubt(evidence, [Message("the second step fails with the edit and without it: {error}", error=error)])
     return doubt(evidence, [*_list_moved(before, was, now), *_list_copies(was, now), *_list_doubts(evidence)])
+
+
+def _agree(one: Results, other: Results) -> bool:
+    """Return whether two steps gave equal outputs, buffers and gradients, each where the other did."""
+    if one.buffers.keys() != other.buffers.keys() or one.gradients.keys() != other.gradients.keys():
+        return False
+    left, right = (
+        (*each.output, *(each.buffers[name] for name in one.buffers), *(each.gradients[name] for name in one.gradients))
+        for each in (one, other)
+    )
+    return are_equal(left, right, ())
 
 
 def judge_failure(error: str, was: Trace, repaired: Trace) -> Evidence:

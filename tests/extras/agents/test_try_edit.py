@@ -147,3 +147,14 @@ def test_the_edited_step_drops_the_same_values() -> None:
         return Dropped().to("cuda:0"), torch.randn(2, 4, device="cuda:0")
 
     assert devwidget.try_edit(RIGHT, make_seeded).verdict == "works"
+
+
+def test_ipython_shows_it_to_hosts_that_ask() -> None:
+    formatters = pytest.importorskip("IPython.core.formatters")
+
+    class ModelFormatter(formatters.BaseFormatter):
+        format_type = formatters.Unicode("text/llm+plain")
+        print_method = formatters.ObjectName("_repr_llm_")
+
+    evidence = devwidget.try_edit(RIGHT, *make())
+    assert ModelFormatter()(evidence) == evidence._repr_llm_()
