@@ -80,11 +80,16 @@ def _library_parts(source: str) -> list[str]:
         for name in what.strip("{ }").split(", "):
             exported = f".{name}" if what.startswith("{") else ""
             names[f'const {name} = libraries["{library}"]{exported};'] = None
-    return [_all_libraries(), *names]
+    return [page_libraries(), *names]
+
+
+def join_without_libraries(*names: str) -> str:
+    """As `join_modules`, for a page of several widgets that has `page_libraries` once."""
+    return join_modules(*names).replace(page_libraries(), "", 1)
 
 
 @functools.cache
-def _all_libraries() -> str:
+def page_libraries() -> str:
     """Each library in a scope of its own, for their minified names are alike."""
     parts = ["const libraries = {};"]
     for name, file in LIBRARIES.items():

@@ -16,7 +16,17 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import draw_devices, picture_words
 from devwidget.report.figures.verdict import draw_verdict
-from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, page_words, static_text
+from devwidget.report.page.assets import (
+    PANEL,
+    PANEL_STYLES,
+    TREE,
+    join_modules,
+    join_without_libraries,
+    packed_plotly,
+    page_libraries,
+    page_words,
+    static_text,
+)
 from devwidget.report.page.content import (
     devices_content,
     head_content,
@@ -166,8 +176,9 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
     script = (
         join_modules("shim.js"),
-        as_value("tree", join_modules(*TREE)),
-        as_value("panel", join_modules(*PANEL)),
+        page_libraries(),
+        as_value("tree", join_without_libraries(*TREE)),
+        as_value("panel", join_without_libraries(*PANEL)),
         f"const facts = {json.dumps(facts, default=as_text)};",
         _START,
     )
