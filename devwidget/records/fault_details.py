@@ -75,6 +75,14 @@ class HalfGradients(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
+class UnsafeLoss(OneOf):
+    """A loss that autocast refuses, whether its input is the result of a sigmoid, and the region."""
+
+    is_sigmoid: bool
+    autocast: AutocastRegion | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class NotBuilt(OneOf):
     """A device of a kind that this torch build does not support."""
 
@@ -268,6 +276,7 @@ FaultDetail = (
     | NoKernel
     | WrongDtype
     | HalfGradients
+    | UnsafeLoss
     | NotBuilt
     | NotVisible
     | InWorker

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
@@ -93,29 +94,74 @@ def float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
     return mended(optimizer, summary, change)
 
 
+def loss_of_logits(fault: Fault, summary: str) -> Fix | None:
+    """Take out the only sigmoid of the file, and use the loss that computes it: `BCELoss` becomes `BCEWithLogitsLoss`."""
+    at = code_at(fault.site, fault.expression)
+    if at is None:
+        return None
+    code, statement = at
+    nodes = [*ast.walk(code.tree)]
+    sigmoids = [node for node in nodes if isinstance(node, ast.Call) and name_of_called(node) in ("sigmoid", "Sigmoid")]
+    losses = [node for node in code.parts(statement) if _calls(node, "binary_cross_entropy")]
+    losses = losses or [node for node in nodes if _calls(node, "BCELoss")]
+    if len(sigmoids) != 1 or len(losses) != 1:
+        return None
+    draft = Draft(code)
+    _leave_out(draft, sigmoids[0])
+    called = code.text(losses[0].func)
+    if called.endswith("BCELoss"):
+        draft.replace(losses[0].func, f"{called.removesuffix('BCELoss')}BCEWithLogitsLoss")
+    else:
+        draft.replace(losses[0].func, f"{called}_with_logits")
+    return fix(summary, draft)
+
+
+def _calls(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and name_of_called(node) == name
+
+
+def _leave_out(draft: Draft, sigmoid: ast.Call) -> None:
+    """`torch.sigmoid(x)` and `x.sigmoid()` become `x`, the layer `nn.Sigmoid()` becomes `nn.Identity()`."""
+    called = draft.code.text(sigmoid.func)
+    if called.endswith("Sigmoid"):
+        draft.replace(sigmoid.func, f"{called.removesuffix('Sigmoid')}Identity")
+    elif sigmoid.args:
+        draft.unwrap(sigmoid, sigmoid.args[0])
+    else:
+        draft.drop_method(sigmoid)
+
+
 def without_cast(fault: Fault, summary: str) -> Fix | None:
     """Drop the cast to low precision of a variable that only the failing line reads: `angles = table.to(dtype)`."""
     births = {operand.birth for operand in fault.operands if operand.stray}
     birth = next(iter(births), None)
     if len(births) != 1 or birth is None or fault.site is None:
         return None
-    line = fault.site.line
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
-                if _is_read_alone(fault, name) and _is_read_only_at(draft.code, statement, name, line):
-                    draft.drop_method(cast)
-
-    return mended(birth, summary, change) if birth.file == fault.site.file else None
+    code = code_of_site(birth)
+    statement = code.statement(birth.line) if code is not None else None
+    if code is None or birth.file != fault.site.file or not isinstance(statement, ast.Assign):
+        return None
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
+            if _is_read_alone(fault, name) and _is_read_only_at(code, statement, name, fault.site.line):
+                draft = Draft(code)
+                draft.drop_method(cast)
+                return fix(summary, draft)
+    return None
 
 
 def _is_cast(call: ast.Call) -> bool:
     """Whether a call casts to low precision, or to a dtype in a variable, and does nothing else."""
-    name, texts = name_of_called(call), list(map(ast.unparse, arguments_in(call)))
-    if name in ("to", "type") and len(texts) == 1:
-        return texts[0] in _LOW or texts[0].rpartition(".")[2].endswith("dtype")
-    return name in _CASTS and not texts
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name), args=[], keywords=[]):
+            return name in _CASTS
+        case ast.Call(func=ast.Attribute(attr="to" | "type"), args=[dtype], keywords=[]):
+            text = ast.unparse(dtype)
+        case ast.Call(func=ast.Attribute(attr="to"), args=[], keywords=[ast.keyword(arg="dtype", value=dtype)]):
+            text = ast.unparse(dtype)
+        case _:
+            return False
+    return text in _LOW or text.rpartition(".")[2].endswith("dtype")
 
 
 def _is_read_alone(fault: Fault, name: str) -> bool:

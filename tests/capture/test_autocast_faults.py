@@ -1,9 +1,10 @@
-"""Dtypes that autocast decides: outputs of a region, hand-written gradients, and scaled gradients."""
+"""Dtypes that autocast decides: outputs of a region, hand-written gradients, losses that it refuses, and scaled gradients."""
 
 import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import devwidget
@@ -133,6 +134,46 @@ def test_a_decorated_backward_is_silent():
     with devwidget.record() as recording:
         trained(Decorated)
     assert recording.trace.findings == ()
+
+
+class Scores(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return torch.sigmoid(self.layer(x)).squeeze(-1)
+
+
+def losses(loss):
+    model, target = Scores().cuda(), torch.ones(3, device="cuda")
+    with torch.autocast("cuda"):
+        return loss(model(torch.ones(3, 4, device="cuda")), target)
+
+
+@BOTH
+def test_a_loss_that_autocast_refuses_takes_logits(told):
+    found = told(lambda: losses(F.binary_cross_entropy))
+    assert found.headline == "`binary_cross_entropy` runs in an autocast region"
+    assert found.notes[0].startswith("autocast begins at")
+
+
+@BOTH
+def test_the_sigmoid_goes_with_the_loss(told, tmp_path, monkeypatch):
+    file = tmp_path / "scores.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n"
+        "net = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()).cuda()\ncriterion = nn.BCELoss()\n"
+        "def step():\n    with torch.autocast('cuda'):\n"
+        "        return criterion(net(torch.ones(3, 4, device='cuda')), torch.ones(3, 1, device='cuda'))\n"
+    )
+    scope = {}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+    found = told(scope["step"])
+    assert [edit.text for edit in found.fixes[0].edits] == [
+        "net = nn.Sequential(nn.Linear(4, 1), nn.Identity()).cuda()",
+        "criterion = nn.BCEWithLogitsLoss()",
+    ]
 
 
 SCALED = """

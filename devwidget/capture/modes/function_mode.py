@@ -14,7 +14,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
-from devwidget.capture.precision import dtypes, indices, kernels
+from devwidget.capture.precision import dtypes, indices, kernels, unsafe_losses
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
@@ -78,7 +78,7 @@ def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray
     return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
-FAMILIES = (random_generators, operands, host, meta, devices, indices, kernels, dtypes)
+FAMILIES = (random_generators, operands, host, meta, devices, indices, kernels, dtypes, unsafe_losses)
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:

@@ -21,21 +21,22 @@ _Head = ast.With | ast.AsyncWith | Function
 
 def region_around(frames: Iterable[FrameType]) -> AutocastRegion | None:
     """Return the innermost region that living frames are in."""
-    found = (_region_at(frame, frame.f_lineno) for frame in frames)
-    return next((region for region in found if region is not None), None)
+    for frame in frames:
+        regions = [each for each in _regions(frame) if _is_inside(each[0], frame.f_lineno)]
+        if regions:
+            return _describe(frame, *regions[-1])
+    return None
 
 
 def region_of_line(frames: Sequence[FrameType], site: Site | None) -> AutocastRegion | None:
     """Return the innermost region around a line that has run; its function may have returned."""
+    if site is None:
+        return None
     for frame in frames:
-        if site is not None and frame.f_code.co_filename == site.file:
-            return _region_at(frame, site.line)
+        if frame.f_code.co_filename == site.file:
+            regions = [each for each in _regions(frame) if _is_inside(each[0], site.line)]
+            return _describe(frame, *regions[-1]) if regions else None
     return None
-
-
-def _region_at(frame: FrameType, line: int) -> AutocastRegion | None:
-    regions = [each for each in _regions(frame) if each[0].body[0].lineno <= line <= (each[0].end_lineno or 0)]
-    return _describe(frame, *regions[-1]) if regions else None
 
 
 def region_before(frames: Sequence[FrameType]) -> AutocastRegion | None:
@@ -71,6 +72,10 @@ def _is_autocast(node: ast.expr, scope: Scope) -> bool:
         return False
     called = node.func if isinstance(node, ast.Call) else node
     return "autocast" in ast.unparse(called) or is_a(scope.value(node), torch.autocast)
+
+
+def _is_inside(node: _Head, line: int) -> bool:
+    return node.body[0].lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _describe(frame: FrameType, node: _Head, expression: ast.expr) -> AutocastRegion:

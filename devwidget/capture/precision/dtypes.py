@@ -39,8 +39,7 @@ def handle_failure(call: FailedCall) -> Any:
     floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
     if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
-    if is_module(call.func):  # a recurrent layer checks its input itself
-        floats += own_parameters(call.func).values()
+    floats += _weights_called(call)
     integer = _find_integer(call, floats)
     if integer is not None:
         wanted, strays = floats[0].dtype, [integer]
@@ -59,6 +58,13 @@ def handle_failure(call: FailedCall) -> Any:
     )
     call.report("dtype", strays, target, out, detail)
     return out
+
+
+def _weights_called(call: FailedCall) -> list[torch.Tensor]:
+    """Return the parameters of a layer that is the function of the call: a recurrent layer checks its input itself."""
+    if is_module(call.func):
+        return list(own_parameters(call.func).values())
+    return []
 
 
 def _find_integer(call: FailedCall, floats: list[torch.Tensor]) -> torch.Tensor | None:
@@ -87,9 +93,13 @@ def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameTy
         return region_before(frames)
     names = operand_names.Names(call.state, call.frame)
     operand = names.with_birth(operand_of(low, "", ""), low, low.device, of_dtype=True)
-    if operand.birth is None or any(word in operand.birth.text for word in ("half", "float16", "dtype")):
-        return None  # a line has cast it
+    if operand.birth is None or _is_cast(operand.birth.text):
+        return None
     return region_of_line(frames, operand.birth)
+
+
+def _is_cast(text: str) -> bool:
+    return any(word in text for word in ("half", "float16", "dtype"))
 
 
 def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:

@@ -49,13 +49,7 @@ def handle_failure(call: FailedCall) -> Any:
         with call.state.tracker.set_cause("healed"):
             out = replace_tensors(out, lambda t: _narrowed(t, lacking).to(home))
     has_parts = hasattr(torch.return_types, call.name)  # `values, vectors`
-    sizes = _SIZES.search(text)
-    detail = NoKernel(
-        format_dtype(lacking) if lacking is not None else "",
-        tuple(map(int, sizes[1].split(","))) if sizes is not None else (),
-        has_parts,
-    )
-    call.report("kernel", tensors, home, out, detail)
+    call.report("kernel", tensors, home, out, NoKernel(_name_of(lacking), _read_sizes(text), has_parts))
     return out
 
 
@@ -78,6 +72,15 @@ def dtype_named(name: str) -> torch.dtype | None:
     """Return the dtype that torch's messages call `Half` or `Long`."""
     found = _OTHER_NAMES.get(name, getattr(torch, name.lower(), None))
     return found if isinstance(found, torch.dtype) else None
+
+
+def _name_of(dtype: torch.dtype | None) -> str:
+    return "" if dtype is None else format_dtype(dtype)
+
+
+def _read_sizes(text: str) -> tuple[int, ...]:
+    found = _SIZES.search(text)
+    return tuple(map(int, found[1].split(","))) if found is not None else ()
 
 
 def _widened(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:

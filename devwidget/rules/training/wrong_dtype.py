@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.fault_details import AutocastRegion, HalfGradients, WrongDtype
+from devwidget.records.fault_details import AutocastRegion, HalfGradients, UnsafeLoss, WrongDtype
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -22,6 +22,7 @@ from devwidget.rules.dtype_edits import (
     autocast_for,
     cast_argument,
     float_parameters,
+    loss_of_logits,
     with_autocast_in_backward,
 )
 from devwidget.rules.edits.calls import FACTORIES
@@ -88,10 +89,13 @@ def _constant(fault: Fault, stray: Operand) -> Found:
 
 def _index(fault: Fault, stray: Operand, detail: WrongDtype) -> Found:
     facts = {"call": fault.call, "dtype": stray.dtype, "name": name_of(fault, stray), "wanted": detail.wanted}
-    headline, why = Message("`{call}` got indices of {dtype}", **facts), Message("indices and class targets must be int64")
     if detail.wanted == "bool":
-        headline = Message("`{call}` got a mask of {dtype}", **facts)
-        why = Message("a mask of another dtype than bool is not cast")
+        headline, why = (
+            Message("`{call}` got a mask of {dtype}", **facts),
+            Message("a mask of another dtype than bool is not cast"),
+        )
+    else:
+        headline, why = Message("`{call}` got indices of {dtype}", **facts), Message("indices and class targets must be int64")
     return Found(
         fault,
         headline,
@@ -142,12 +146,28 @@ def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Foun
     )
 
 
+def _unsafe_loss(fault: Fault, detail: UnsafeLoss) -> Found:
+    logits = Message("return logits, without the sigmoid, and take the loss that has the sigmoid in it")
+    notes = []
+    if detail.autocast is not None:
+        notes.append(Message("autocast begins at {place}", place=str(detail.autocast.site)))
+    return Found(
+        fault,
+        Message("`{call}` runs in an autocast region", call=fault.call),
+        why=Message("its gradient may not fit into float16, so autocast refuses it"),
+        fixes=(loss_of_logits(fault, logits) if detail.is_sigmoid else None, Fix(logits, "BCEWithLogitsLoss")),
+        notes=notes,
+    )
+
+
 def _make_finding(fault: Fault, stray: Operand) -> Found:
     match fault.detail:
         case WrongDtype(is_constant=True):
             return _constant(fault, stray)
         case HalfGradients() as detail:
             return _half_gradients(fault, stray, detail)
+        case UnsafeLoss() as detail:
+            return _unsafe_loss(fault, detail)
         case WrongDtype(wanted="int64" | "bool") as detail:
             return _index(fault, stray, detail)
     types = tuple(sorted({o.dtype for o in fault.operands if o.stray or "float" in o.dtype} | {_wanted_by(fault)}))
@@ -162,6 +182,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
 
 
 def _wanted_by(fault: Fault) -> str:
+    """The dtype of the other tensors."""
     if isinstance(fault.detail, WrongDtype):
         return fault.detail.wanted
     return ""
@@ -241,12 +262,16 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
 def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
     for call in draft.code.alike(statement, stray.birth_call):
         if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
-            method = draft.code.parents.get(call)
-            is_cast_after = isinstance(method, ast.Attribute) and method.attr in _CAST_METHODS  # `torch.zeros(3).byte()`
-            if not is_cast_after and _is_all(draft, statement, call, stray, wanted):
+            if not _is_cast_after(draft, call) and _is_all(draft, statement, call, stray, wanted):
                 draft.keyword(call, "dtype", f"torch.{wanted}")
         elif not stray.from_move:
             draft.append(call, cast)
+
+
+def _is_cast_after(draft: Draft, call: ast.Call) -> bool:
+    """Whether a method of the new tensor casts it: `torch.zeros(3).byte()`."""
+    method = draft.code.parents.get(call)
+    return isinstance(method, ast.Attribute) and method.attr in _CAST_METHODS
 
 
 def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
