@@ -210,11 +210,11 @@ def test_two_views_of_one_panel_both_follow(bare):
 
 def test_a_closed_view_leaves_no_listener(bare):
     bare.page.evaluate("() => window.stopA()")
-    names = ("panel", "live")
+    names = ("panel", "live", "control")
     left = bare.page.evaluate(
         "(names) => names.map((n) => [...window.models[n].listeners.values()].reduce((s, l) => s + l.size, 0))", names
     )
-    assert left == [0, 0]
+    assert left == [0, 0, 0]
 
 
 def test_plain_keys_stay_inside_and_shift_enter_passes(bare):

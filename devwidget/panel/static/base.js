@@ -50,6 +50,7 @@ export class Page {
     this.over = over;
     this.state = traitsOf(model, over); // a component that reads a trait is drawn again when it changes
     this.control = null; // the model that takes questions; a saved page has none
+    this.asked = new Map(); // id of a question -> what takes its answer
     this.ended = signal(false); // whether the kernel is gone
     this.status = signal({}); // { kind, text }: what Python says, or what the page says of its questions
     this.isBusy = computed(() => ["busy", "queued"].includes(this.status.value.kind));
@@ -62,6 +63,7 @@ export class Page {
     const name = this.model.get("control");
     this.control = name ? await this.host.getModel(name) : null;
     this.ended.value = Boolean(this.control?.get("ended")); // by another view
+    if (this.control) this.on("msg:custom", (message) => this.hear(message), this.control);
     this.on("comm_live_update", () => this.lookForKernel());
     this.follow(() => this.sayStatus());
   }
@@ -101,14 +103,14 @@ export class Page {
     if (this.ended.value) return Promise.resolve({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
     const id = `${Date.now()}-${newId("question")}`;
     return new Promise((answered) => {
-      const listen = (message) => {
-        if (message?.to !== id) return;
-        this.control.off("msg:custom", listen);
-        answered(message);
-      };
-      this.on("msg:custom", listen, this.control);
+      this.asked.set(id, answered);
       this.control.send({ ...question, id });
     });
+  }
+
+  hear(message) {
+    this.asked.get(message?.to)?.(message);
+    this.asked.delete(message?.to);
   }
 
   // Jupyter fires an event when the kernel's side of a panel is gone, though no specification has it.
