@@ -46,8 +46,8 @@ ABOUT = {
     "devwidget.extras.ranks.rules": "ranks that differ",
 }
 """Folder of rules -> what its kinds have in common."""
-NOT_RUN = {"corrupted-copy", "slow-loader"}
-"""Kinds that no program can show on a healthy machine, or with the same figures twice: the page has the text of their test."""
+NOT_RUN = {"corrupted-copy", "mixed-dtensor", "slow-loader"}
+"""Kinds that need a broken machine or a process group, or have other figures each time: the page has the text of their test."""
 
 
 def main() -> None:

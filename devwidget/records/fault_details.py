@@ -20,7 +20,7 @@ class Compared(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class HookBypassed(OneOf):
-    """A method of this class ran without `forward`, so that accelerate's hook did not move its inputs."""
+    """A method of this class ran without a hook: accelerate did not move its inputs, or FSDP did not gather its parameters."""
 
     owner: str
     method: str

@@ -19,7 +19,7 @@ from devwidget.records.site import Phase as Phase
 
 Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
-    "untrained", "promotion", "tie", "parameter",
+    "untrained", "promotion", "tie", "parameter", "dtensor",
 ]  # fmt: skip
 Cause = Literal["explicit", "scatter", "replicate", "gather", "reduce", "healed", "hook"]
 
@@ -228,7 +228,7 @@ class Fault:
             placement), `io` (what enters or leaves a wrapper), `replica` (state that a replica lacks or loses),
             `optimizer`, `leaf`, `untrained` (a parameter that no optimizer can reach),
             `promotion` (float64 that spreads), `tie` (equal parameters trained apart), `checkpoint`,
-            `parameter` (one was assigned a plain tensor).
+            `parameter` (one was assigned a plain tensor), `dtensor` (plain tensors among DTensors).
         call: the torch function, such as `addmm` or `Tensor.to`.
         module: path of the innermost registered module running; "" for the root, None outside the model.
         phase: part of the step.

@@ -45,7 +45,7 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks", "loaders"]
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks", "loaders", "DTensor"]
 
 
 def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
@@ -66,6 +66,7 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
     "loaders": (Message("no loop over a loader"), lambda trace: bool(trace.loaders)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
+    "DTensor": (Message("no DTensor"), lambda trace: any(fault.what == "dtensor" for fault in trace.faults)),
 }
 """Need -> its name in messages, and a check whether a trace has it."""
 
@@ -95,7 +96,8 @@ class Rule:
         check: Yields the findings for a trace.
         needs: What must have run before no findings means no problem.
         loses_to: Kinds that explain the same fault better.
-        on_request: Whether to skip the rule silently unless its input was requested, as by `verify_hops=True`.
+        on_request: Whether to skip the rule silently without its input, which few programs have or request, as by
+            `verify_hops=True`.
     """
 
     kind: str

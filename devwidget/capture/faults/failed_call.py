@@ -30,7 +30,7 @@ from devwidget.records.trace import Nearby, Operand
 NOT_OURS = object()
 """Result for an exception that is not a placement fault, or could not be repaired."""
 
-Kind = Literal["operands", "kernel", "dtype", "meta"]
+Kind = Literal["operands", "kernel", "dtype", "meta", "dtensor"]
 
 
 @dataclass(frozen=True, slots=True)

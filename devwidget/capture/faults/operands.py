@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 from devwidget.capture.faults import healing
-from devwidget.capture.faults.bypassed_hooks import find_bypassed_hook
+from devwidget.capture.faults.bypassed_hooks import RUN_FORWARD, find_bypassed_hook, moves_inputs
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import is_among
@@ -49,7 +49,8 @@ def handle_failure(call: FailedCall) -> Any:
         moved = [tensor for tensor in tensors if tensor.device != home]
     out = call.again_moved(moved, home)
     if out is not NOT_OURS or _DEVICE_WORDS.search(message(call.error)):
-        call.report("operands", strays, target, out, find_bypassed_hook(call.frame, target))
+        bypassed = find_bypassed_hook(call.frame, lambda module: moves_inputs(module, target), RUN_FORWARD)
+        call.report("operands", strays, target, out, bypassed)
     return out
 
 

@@ -9,7 +9,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, host, leaves, meta, operand_names, operands, random_generators
+from devwidget.capture.faults import devices, host, leaves, meta, mixed_dtensors, operand_names, operands, random_generators
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
@@ -78,7 +78,7 @@ def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray
     return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
-FAMILIES = (random_generators, operands, host, meta, devices, indices, kernels, dtypes, unsafe_losses)
+FAMILIES = (mixed_dtensors, random_generators, operands, host, meta, devices, indices, kernels, dtypes, unsafe_losses)
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
