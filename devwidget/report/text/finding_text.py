@@ -175,8 +175,8 @@ def explanation_parts(explanation: Explanation) -> Iterator[Part]:
 
 def card_parts(explanation: Explanation) -> Iterator[Part]:
     """The answer in short, below the exception: the first finding with its first fix. A page folds the rest."""
-    yield Sentence(next(iter(explanation.error.splitlines()), ""), on="page")
-    for finding in explanation.findings[:1]:
+    for finding in explanation.findings[:1]:  # with one, the page folds the traceback that has the error
+        yield Sentence(next(iter(explanation.error.splitlines()), ""), on="page")
         yield from finding_parts(dataclasses.replace(finding, fixes=finding.fixes[:1]))
     if not explanation.findings:
         yield Sentence(said(explanation.verdict), "verdict")
