@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch.utils import _pytree as pytree
 
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import replace_tensors
 from devwidget.trying.reference_step import modules_that_cut
 
 Pair = tuple[torch.device, torch.device]
@@ -32,14 +29,13 @@ def move_step(pair: Pair, step: Step) -> Arguments:
     """Move what the step is called with, its model and its loss, as the user would; undone after the trial."""
     old, device = pair
 
-    def move(value: Any) -> Any:
-        if is_tensor(value) and value.device == old:
-            return value.to(device)
-        return value
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.device == old:
+            return tensor.to(device)
+        return tensor
 
     for module in (step.model, step.loss_fn):
         if isinstance(module, torch.nn.Module):
             module.to(device)
     inputs = step.inputs
-    args, kwargs, target = pytree.tree_map(move, (inputs.args, inputs.kwargs, inputs.target))
-    return Arguments(args, kwargs, target)
+    return Arguments(*(replace_tensors(part, move) for part in (inputs.args, inputs.kwargs, inputs.target)))
