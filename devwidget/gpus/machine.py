@@ -203,7 +203,26 @@ def _memory_snapshot(mempool: object = None) -> dict[str, Any]:
     simulation.ledger.settle_freed()
     accounts = simulation.ledger.accounts
     found = [segment for index, account in enumerate(accounts) for segment in account.list_segments(index)]
-    return {"segments": found, "device_traces": [[] for _ in accounts], "allocator_settings": {}, "external_annotations": []}
+    traces = [simulation.memory_history.list_events(index) for index in range(len(accounts))]
+    return {"segments": found, "device_traces": traces, "allocator_settings": {}, "external_annotations": []}
+
+
+def _record_memory_history(
+    enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False, *others: object
+) -> None:
+    ledger, history = simulation.ledger, simulation.memory_history
+    with ledger.lock:
+        ledger.settle_freed()
+        ledger.listeners = tuple(each for each in ledger.listeners if each is not history)
+        if enabled is None or clear_history:
+            history.clear()
+        if enabled == "all":  # "state" keeps no events
+            history.start(context, max_entries, lambda index: ledger.accounts[index].free)
+            ledger.listeners += (history,)
+
+
+def _set_memory_metadata(metadata: str) -> None:
+    simulation.memory_history.metadata = metadata
 
 
 def _memory_fraction(index: int) -> float:
@@ -221,7 +240,10 @@ MEMORY_FUNCTIONS: dict[str, Any] = {
     "resetPeakMemoryStats": lambda index: _account_of(index).reset_peaks(),
     "resetAccumulatedMemoryStats": lambda index: _account_of(index).reset_totals(),
     "memorySnapshot": _memory_snapshot,
-    **dict.fromkeys(("record_memory_history", "record_memory_history_legacy"), lambda *args: None),
+    "record_memory_history": _record_memory_history,
+    "record_memory_history_legacy": lambda *args: None,
+    "setMemoryMetadata": _set_memory_metadata,
+    "getMemoryMetadata": lambda: simulation.memory_history.metadata,
     "emptyCache": _empty_cache,
     "clearCublasWorkspaces": lambda: simulation.ledger.drop_workspaces(),
     "setMemoryFraction": lambda part, index: _checked_account(index).limit_to(part),

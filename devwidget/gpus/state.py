@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import torch
 
+from devwidget.capture.memory.allocation_history import MemoryHistory
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.mode_stack import redispatch
 from devwidget.records.device import CUDA
@@ -291,6 +292,7 @@ class Simulation:
         compute: False if tensors have no values.
         values: what is done about these.
         ledger: of bytes.
+        memory_history: of allocations, if the program has it recorded.
         visible: the GPUs that the program sees, in its order, by the variable as it was last read: `visible_variable`.
         ignored_variable: what that said of the real GPUs, if anything.
         is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
@@ -304,6 +306,7 @@ class Simulation:
     compute: bool = True
     values: Values = field(default_factory=Values)
     ledger: Ledger = field(default_factory=lambda: Ledger(()))
+    memory_history: MemoryHistory = field(default_factory=MemoryHistory)
     visible: tuple[int, ...] = ()
     visible_variable: str | None = None
     ignored_variable: str | None = None

@@ -154,6 +154,7 @@ class Holding:
         phase: part of the step in which they were allocated.
         module: module path, as for a point.
         site: the line, as for a point.
+        name: what the program called it by `torch.cuda.memory._set_memory_metadata`; "" for nothing.
     """
 
     role: str
@@ -161,6 +162,7 @@ class Holding:
     phase: Phase
     module: str | None
     site: Site | None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,11 @@ class MemoryBlock:
         self.inside = False
         self.owner: str | None = None
 
+    @property
+    def address(self) -> int:
+        """Where it is; any number of its own, if it has no place in a segment."""
+        return id(self)
+
 
 _PREFIX = "_raw_saved_"
 _names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()

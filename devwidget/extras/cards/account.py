@@ -25,6 +25,11 @@ class PlacedBlock(MemoryBlock):
         super().__init__(index, place.size)
         self.place = place
 
+    @property
+    def address(self) -> int:
+        """Return its place in the memory of the GPU."""
+        return self.place.address
+
 
 def open_account(card: CardModel) -> Account:
     """Open the account of a card, kept as `PYTORCH_ALLOC_CONF` says; refuse in torch's words settings that torch refuses."""

@@ -26,6 +26,7 @@ class Allocation:
     Attributes:
         size: bytes.
         stack: who asked.
+        name: what the program called it; "" for nothing.
         begun: number of the event, 0 for what was there at the start.
         ended: number of the event at which it was given back.
         ended_in: phase of the step then.
@@ -36,6 +37,7 @@ class Allocation:
     begun: int = 0
     ended: int = _NEVER
     ended_in: str = ""
+    name: str = ""
 
     @property
     def role(self) -> str:
@@ -72,9 +74,9 @@ class History:
     refused: list[tuple[int, int, int, Stack]] = field(default_factory=list)
     living: dict[int, Allocation] = field(default_factory=dict)
 
-    def allocate(self, address: int, size: int, stack: Stack, number: int) -> None:
+    def allocate(self, address: int, size: int, stack: Stack, number: int, name: str = "") -> None:
         """Note an event that asks for bytes."""
-        found = self.living[address] = Allocation(size, stack, number)
+        found = self.living[address] = Allocation(size, stack, number, name=name)
         self.allocations.append(found)
         self.changes.append((number, size, found))
 
@@ -134,13 +136,14 @@ def _sample_points(history: History, levels: Sequence[int]) -> Iterator[MemoryPo
 
 
 def _sum_holdings(history: History, at: int) -> tuple[Holding, ...]:
-    """Sum what lived at an event by who asked for it, the largest first."""
-    sums: Counter[tuple[str, Stack]] = Counter()
+    """Sum what lived at an event by who asked for it and its name, the largest first."""
+    sums: Counter[tuple[str, Stack, str]] = Counter()
     for each in history.allocations:
         if each.begun <= at < each.ended:
-            sums[each.role, each.stack] += each.size
+            sums[each.role, each.stack, each.name] += each.size
     return tuple(
-        Holding(role, size, stack.phase, stack.module, stack.site) for (role, stack), size in sums.most_common(MOST_HOLDINGS)
+        Holding(role, size, stack.phase, stack.module, stack.site, name)
+        for (role, stack, name), size in sums.most_common(MOST_HOLDINGS)
     )
 
 

@@ -102,7 +102,8 @@ def _read_history(
             case "alloc":
                 stack = read(event["frames"]) if event.get("frames") else unknown
                 phase = stack.phase
-                history.allocate(event["addr"], _check_bytes(event["size"]), stack, number)
+                # Torch writes the name into events alone, not into blocks.
+                history.allocate(event["addr"], _check_bytes(event["size"]), stack, number, event.get("user_metadata", ""))
             case "free_requested":
                 # Without frames: one of autograd's threads, or a file without stacks of what is freed.
                 frames = event.get("frames")

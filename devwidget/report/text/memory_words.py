@@ -78,9 +78,15 @@ def holding_card(curve: MemoryCurve, holding: Holding) -> Card:
     return {
         "device": str(curve.device),
         "bytes": format_bytes(holding.bytes),
-        "role": part_name(holding.role),
+        "role": _use_words([holding]),
         **_where_card(holding),
     }
+
+
+def _use_words(holdings: Sequence[Holding]) -> str:
+    """What bytes are for, and the names that the program gave them."""
+    names = [f"`{name}`" for name in values_once(holdings, "name") if name]
+    return row_words([*map(part_name, values_once(holdings, "role")), *names])
 
 
 def _where_card(at: MemoryPoint | Holding) -> Card:
@@ -162,7 +168,7 @@ def _line_cells(line: Sequence[Holding]) -> tuple[str, ...]:
     """What one line had allocated, in several modules, phases and roles."""
     return (
         format_bytes(total(line, "bytes")),
-        row_words(map(part_name, values_once(line, "role"))),
+        _use_words(line),
         row_words(map(code_word, values_once(line, "phase"))),
         modules_words(values_once(line, "module")),
         site_words(line[0].site),

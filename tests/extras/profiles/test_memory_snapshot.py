@@ -9,11 +9,13 @@ import sys
 from typing import Any
 
 import pytest
+import torch
 
 import devwidget
 from devwidget.extras.profiles.memory_snapshot import INFERRED, owned_share
 from devwidget.records.loading.stacks import read_stack
 from devwidget.records.memory import ROLES
+from devwidget.report.text.memory_words import memory_cards
 
 KIB = 1024
 Frame = dict[str, Any]
@@ -124,6 +126,44 @@ def test_what_did_not_fit_is_told_with_its_line(tmp_path: pathlib.Path) -> None:
     assert "cuda:0 had no room for 9.00 GiB in forward of net/block, block.py:4" in str(trace)
 
 
+def test_names_that_the_program_set_are_read_and_shown(tmp_path: pathlib.Path) -> None:
+    history = History()
+    history.alloc(64, MAIN)
+    for name, kib in (("kv cache", 32), ("kv cache", 32), ("", 8)):
+        history.alloc(kib, MAIN)
+        history.events[-1]["user_metadata"] = name
+    trace = opened(tmp_path, history.snapshot())
+    assert [(held.name, held.bytes // KIB) for held in trace.memory[0].holdings] == [("", 72), ("kv cache", 64)]
+    assert memory_cards(trace)["holdings"][1]["role"] == "batch, `kv cache`"
+
+
+def test_virtual_gpus_write_names_that_are_read_again(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    with devwidget.simulate(gpus=1):
+        torch.cuda.memory._record_memory_history()
+        torch.cuda.memory._set_memory_metadata("table")
+        table = torch.zeros(1024, device="cuda")
+        torch.cuda.memory._set_memory_metadata("")
+        rest = torch.ones(512, device="cuda")
+        del rest
+        torch.cuda.memory._dump_snapshot(str(path))
+    (curve,) = devwidget.open(path).memory
+    assert [(held.name, held.bytes) for held in curve.holdings] == [("table", 4096), ("", 2048)]
+    assert curve.holdings[0].site.file.endswith("test_memory_snapshot.py")
+    assert table.numel() == 1024
+
+
+def test_a_history_that_is_off_or_limited_keeps_so_many_events() -> None:
+    with devwidget.simulate(gpus=1, card="T4"):
+        torch.cuda.memory._record_memory_history(max_entries=1)
+        kept = [torch.zeros(8, device="cuda") for _ in range(3)]
+        (event,) = torch.cuda.memory._snapshot()["device_traces"][0]
+        assert event["addr"] in [block["address"] for block in torch.cuda.memory_snapshot()[0]["blocks"]]
+        torch.cuda.memory._record_memory_history(enabled=None)
+        kept.append(torch.zeros(8, device="cuda"))
+        assert torch.cuda.memory._snapshot()["device_traces"] == [[]]
+
+
 def test_long_histories_keep_their_peak_in_few_points(tmp_path: pathlib.Path) -> None:
     history = History()
     for number in range(20_000):
@@ -171,6 +211,9 @@ HOSTILE: dict[str, bytes] = {
     "cut off": pickle.dumps(step().snapshot())[:500],
     "no snapshot": pickle.dumps([1, 2]),
     "negative": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": -5, "frames": []}]]}),
+    "name of another type": pickle.dumps(
+        {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 5, "frames": [], "user_metadata": [1]}]]}
+    ),
     "again and again": pickle.dumps({"segments": [], "device_traces": [[[]] * 1000] * 1000}),
 }
 
