@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 
     from devwidget.capture.restore import SavedState
     from devwidget.panel.panel import DeviceWidget
+    from devwidget.rules.registry import Rule
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.step_trials import Verify
 
@@ -105,6 +106,7 @@ def record(
     verify_hops: bool = False,
     path: str | os.PathLike[str] | None = None,
     checksums: bool = False,
+    portable: bool = False,
 ) -> Recording:
     """Record any code: `with devwidget.record() as recording: ...`.
 
@@ -117,6 +119,7 @@ def record(
         path: Folder for a job of several ranks, the same for all ranks. Each rank saves its state at the end and its trace
             there; `devwidget.ranks(path)` combines them.
         checksums: With `path`, save a checksum of each parameter, to find copies that have drifted apart.
+        portable: As for `trace`.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended. Nothing is re-run for it: `fix.try_it()` verifies
@@ -125,12 +128,25 @@ def record(
     Raises:
         DevwidgetError: If an entry of `allow` is not a transfer, or `path` is given and the process is not a rank.
     """
-    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
+    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums, portable=portable)
     written = None
     if path is not None:
         home = extras.need_home("recorder", "path", "devwidget.record(path=...)")
         written = home.join_recording(path, checksums, lambda: read_memory(virtual_gpus()))
-    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
+    return Recording(
+        heal=heal,
+        allow=allow,
+        verify_hops=verify_hops,
+        written=written,
+        more_rules=_rules_on_request(portable),
+        offer=_offer_trials,
+    )
+
+
+def _rules_on_request(portable: bool) -> tuple[Rule, ...]:
+    if not portable:
+        return ()
+    return (extras.need_home("rules", "portable", "portable=True").RULE,)
 
 
 def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
@@ -155,6 +171,7 @@ def trace(
     progress: Callable[[str], None] | None = None,
     verify: Verify = "auto",
     verify_hops: bool = False,
+    portable: bool = False,
 ) -> Trace:
     """Run one training step on a batch and report every misplaced tensor.
 
@@ -182,6 +199,7 @@ def trace(
             messages sent again, and `noticed` names the side effects that were seen. False never verifies.
         verify_hops: Compare checksums before and after every copy between GPUs that `.to` or `copy_` makes, because some
             machines corrupt them. Syncs with each copy.
+        portable: Also report the lines that ran and are written for CUDA where `torch.accelerator` works for any accelerator.
 
     Returns:
         The trace. A step that fails does not raise; `error` of the trace has the exception.
@@ -194,13 +212,15 @@ def trace(
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
     refuse_verify(verify)
-    refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
+    flags = {"heal": heal, "restore": restore, "verify_hops": verify_hops, "portable": portable}
+    refuse_flags(**flags, **({} if backward is None else {"backward": backward}))
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
     take = functools.cache(functools.partial(make_arguments, model, batch, target=target, has_loss=loss_fn is not None))
     source = batch if is_loader(batch) else None
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
-    recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
+    more_rules = _rules_on_request(portable)
+    recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops, more_rules=more_rules)
     watch: TrialWatch | None = None
     then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None
     if verify is not False and heal and restore:
@@ -215,7 +235,10 @@ def trace(
 
         if watch is not None:
             again = dataclasses.replace(step, inputs=take())
-            found = verify_fixes(found, recording.left, again, watch.effects, verify)
+            run_edits = functools.partial(verify_fixes, left=recording.left, step=again, effects=watch.effects, verify=verify)
+            found = run_edits(found)
+            if portable:
+                found = extras.need_home("rules", "portable", "portable=True").verify_edits(found, run_edits)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if moves_on(batch):

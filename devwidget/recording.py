@@ -62,6 +62,7 @@ class Recording:
         allow: Intended transfers and syncs, such as `"cuda:0 -> cpu"`.
         verify_hops: Compare both ends of every copy between GPUs.
         written: Where this rank of a job saves its state and its trace.
+        more_rules: Rules to check besides those that check every trace.
         offer: Lets you verify edits of the trace on the recorded calls of modules.
     """
 
@@ -76,9 +77,11 @@ class Recording:
         allow: str | Iterable[str] = (),
         verify_hops: bool = False,
         written: Written | None = None,
+        more_rules: tuple[rules.Rule, ...] = (),
         offer: Callable[[Trace, SeenCalls, BaseException | None], Trace] | None = None,
     ) -> None:
         self._written, self._offer = written, offer
+        self._more_rules = more_rules
         self._model: nn.Module | None = None
         self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
         self._trace: Trace | None = None
@@ -113,7 +116,8 @@ class Recording:
     def _judged(self) -> Trace:
         facts = self._recorder.collect_trace()
         with paused_gc():  # syntax trees go by themselves; a pass through all of a large program takes longer than to judge
-            return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
+            facts = dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts
+            return rules.judge(facts, (*rules.all_rules(), *self._more_rules))
 
     def __enter__(self) -> Self:
         self._recorder.refuse_again()

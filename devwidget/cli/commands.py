@@ -126,13 +126,21 @@ def run_program(options: Namespace) -> int | BaseException:
 
     process = os.getpid()
     virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
-    recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
+    recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops, portable=options.portable)
     ended = run_inside(recording, options)
     if os.getpid() == process:  # not in a child that the program has forked
-        told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
+        trace = _verify_portable(recording.trace, options)
+        told = dataclasses.replace(trace, error=trace.error.partition(":")[0])  # Python has said the rest
         report_run(told, _writing_line(told, options))
-        _write_files(recording.trace, options)
+        _write_files(trace, options)
     return choose_status(ended, recording.trace.findings, options)
+
+
+def _verify_portable(trace: Trace, options: Namespace) -> Trace:
+    if not options.portable or options.module:
+        return trace
+    home = extras.need_home("rules", "portable", "--portable")
+    return home.verify_script(trace, options.target, options.args)  # type: ignore[no-any-return]
 
 
 LAUNCHERS = (
@@ -144,7 +152,7 @@ LAUNCHERS = (
 
 def _run_launcher(options: Namespace) -> int:
     """Run a program that starts processes with virtual GPUs; it has nothing to report itself."""
-    for name in ("heal", "fail_on", "verify_hops", "allow", *FILES):
+    for name in ("heal", "fail_on", "verify_hops", "portable", "allow", *FILES):
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
             raise DevwidgetError(
@@ -232,8 +240,10 @@ def _rank_line() -> Iterator[str]:
 
 
 def _asks_for_a_trace(options: Namespace) -> bool:
-    files = any(getattr(options, name) is not None for name in FILES)
-    return bool(files or options.heal or options.gpus or options.allow or options.verify_hops or options.fail_on)
+    if any(getattr(options, name) is not None for name in FILES):
+        return True
+    chosen = (options.heal, options.gpus, options.allow, options.verify_hops, options.portable, options.fail_on)
+    return any(chosen)
 
 
 def _serve_rank(options: Namespace) -> int:
@@ -252,10 +262,11 @@ def check_step(options: Namespace) -> int:
     """Trace one step with what the user's function returns, and report on it."""
     from devwidget import api
 
-    if options.verify is None:
-        chosen = {}
-    else:
-        chosen = {"verify": VERIFY[options.verify]}
+    chosen: dict[str, Any] = {}
+    if options.verify is not None:
+        chosen["verify"] = VERIFY[options.verify]
+    if options.portable:
+        chosen["portable"] = True
 
     def check_made(step: dict[str, Any]) -> Trace:
         judged = {"fail_on": _severities_from(options.fail_on), "allow": options.allow, "baseline": options.baseline}

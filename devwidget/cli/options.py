@@ -94,5 +94,7 @@ def add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> 
     if fail_on:
         least = say("{option} (default: {value})", option=least, value=fail_on)
     parser.add_argument("--fail-on", choices=SEVERITIES, default=fail_on, help=least)
+    portable = say("also report the lines that are written for CUDA; a script is run again with their edits")
+    parser.add_argument("--portable", action="store_true", help=portable)
     for name, words in commands.FILES.items():
         parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=file_to_write, help=said(words))

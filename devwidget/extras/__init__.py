@@ -32,6 +32,8 @@ class Extra:
         integrations: name of `devwidget.integrations` -> the module that defines it.
         magics: word of `%devwidget` -> the module of `Magic`.
         recorder: argument of `devwidget.record` -> the module of `join_recording`.
+        rules: argument of `devwidget.trace` and `devwidget.record` -> the module of a `RULE` that is checked only
+            then, and of `verify_edits` and `verify_script`, which run its edits.
         panel: modules that add to the panel, by `@section` and `@opens_panel` of `panel.sections`.
         observers: modules of an `OBSERVER` of each recording, made of its log and its tracker.
         gpus: modules that take part in virtual GPUs.
@@ -48,6 +50,7 @@ class Extra:
     integrations: Mapping[str, str] = field(default_factory=dict)
     magics: Mapping[str, str] = field(default_factory=dict)
     recorder: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, str] = field(default_factory=dict)
     panel: tuple[str, ...] = ()
     observers: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()

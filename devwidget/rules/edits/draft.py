@@ -68,11 +68,18 @@ class Draft:
         stays = own.endswith(text) or text == f".to({own}.device)"
         return stays or (text.startswith(".to(") and self.code.is_moved_as_part(node))
 
-    def drop_method(self, call: ast.Call) -> None:
-        """`x.to(device)` becomes `x`, in which something else may change, too."""
+    def drop_method(self, call: ast.Call, instead: str = "") -> None:
+        """`x.to(device)` becomes `x`, or has another method `instead`; something else may change in `x`, too."""
         if isinstance(call.func, ast.Attribute):
             line, column = _end(call.func)
-            self.changes.add(_Change((line, column - len(call.func.attr.encode()) - 1), _end(call), ""))
+            self.changes.add(_Change((line, column - len(call.func.attr.encode()) - 1), _end(call), instead))
+
+    def insert_argument(self, call: ast.Call, value: str) -> None:
+        """A positional argument in front of the others."""
+        start = (_end(call.func)[0], _end(call.func)[1] + 1)
+        if arguments_in(call):
+            value = f"{value}, "
+        self.changes.add(_Change(start, start, value))
 
     def keyword(self, call: ast.Call, name: str, value: str) -> None:
         """A keyword argument, in the place of one of that name."""

@@ -1,0 +1,1 @@
+"""Lines that are written for CUDA, and their form for any accelerator."""

@@ -1,0 +1,58 @@
+"""What of `torch.cuda` has a replacement for any accelerator, and since which version of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+ACCELERATOR = "torch.accelerator.current_accelerator()"
+ACCELERATOR_TYPE = f"{ACCELERATOR}.type"
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Another name for the same thing.
+
+    Attributes:
+        name: full name of the replacement.
+        since: first version of torch that has it.
+        takes_positional: positional arguments mean the same.
+        takes_keywords: keyword arguments mean the same.
+        takes_type: its first argument is the type of the device, which the old name does not take.
+    """
+
+    name: str
+    since: tuple[int, int]
+    takes_positional: bool = True
+    takes_keywords: bool = False
+    takes_type: bool = False
+
+
+def _in_accelerator(since: tuple[int, int], **names: str) -> dict[str, Replacement]:
+    return {f"torch.cuda.{old}": Replacement(f"torch.accelerator.{new}", since) for old, new in names.items()}
+
+
+def _with_same_names(since: tuple[int, int], names: str) -> dict[str, Replacement]:
+    return _in_accelerator(since, **{name: name for name in names.split()})
+
+
+FIRST = (2, 6)
+"""The version of torch in which `torch.accelerator` came."""
+REPLACEMENTS: Mapping[str, Replacement] = {
+    **_with_same_names(FIRST, "is_available device_count synchronize current_stream set_stream"),
+    **_in_accelerator((2, 7), current_device="current_device_index", set_device="set_device_index"),
+    **_with_same_names((2, 9), "empty_cache memory_allocated max_memory_allocated memory_reserved max_memory_reserved"),
+    **_with_same_names((2, 9), "memory_stats reset_peak_memory_stats reset_accumulated_memory_stats"),
+    **_in_accelerator((2, 10), mem_get_info="get_memory_info"),
+    "torch.cuda.Event": Replacement("torch.Event", FIRST, takes_positional=False, takes_keywords=True),
+    "torch.cuda.Stream": Replacement("torch.Stream", FIRST, takes_keywords=True),
+    "torch.cuda.OutOfMemoryError": Replacement("torch.OutOfMemoryError", FIRST),
+    "torch.cuda.amp.autocast": Replacement(
+        "torch.amp.autocast", FIRST, takes_positional=False, takes_keywords=True, takes_type=True
+    ),
+    "torch.cuda.amp.GradScaler": Replacement("torch.amp.GradScaler", FIRST, takes_keywords=True, takes_type=True),
+}
+"""Full name -> what replaces it. Names that are not here have no function of the same use and arguments.
+
+Source: https://docs.pytorch.org/docs/stable/accelerator.html, and the pages of that name for torch 2.6 to 2.10.
+"""
