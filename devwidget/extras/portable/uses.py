@@ -55,7 +55,22 @@ def find_uses(code: Code, lines: set[int]) -> Iterator[Use]:
     for node in ast.walk(code.tree):
         use = _find_use(code, node)
         if use is not None and _has_run(code, node, lines) and not _chooses_among_several(code, node):
-            yield use
+            yield _keep_guard(code, node, use)
+
+
+def _keep_guard(code: Code, node: ast.AST, use: Use) -> Use:
+    """Return the use of `torch.cuda.is_available` as one that stays if something else of its statement does."""
+    own = code.statement_of(node)
+    if use.text != "torch.cuda.is_available" or own is None:
+        return use
+    for part in ast.walk(own):
+        other = _find_use(code, part)
+        stays = other is not None and other.change is None
+        if stays or (other is None and isinstance(part, ast.Constant) and part.value == "cuda"):
+            text = code.text(part)
+            note = Message("`{name}` stays, as `{other}` of the same statement does", name=use.text, other=text)
+            return Use(use.line, use.text, note=note)
+    return use
 
 
 def _find_use(code: Code, node: ast.AST) -> Use | None:

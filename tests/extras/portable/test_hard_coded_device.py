@@ -160,6 +160,20 @@ class Twice:
 """
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "newer = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 8\nreturn self.layer(x)",
+        "if torch.cuda.is_available():\n    x = x + 1\n    torch.cuda.get_device_name(0)\nreturn self.layer(x)",
+        'kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]\nreturn self.layer(x)',
+    ],
+)
+def test_a_guard_of_what_stays_is_not_edited(body: str, tmp_path: Path) -> None:
+    found = find_in(tmp_path, body)
+    assert [finding.fixes for finding in found] == [()] * len(found)
+    assert "`torch.cuda.is_available` stays, as `" in str(found[0])
+
+
 def test_a_default_value_is_only_named(tmp_path: Path) -> None:
     body = 'def moved(x, device="cuda"):\n    return x.to(device) + 1\nreturn moved(self.layer(x))'
     (found,) = find_in(tmp_path, body)
