@@ -14,6 +14,7 @@ from devwidget.views.sums import group_by, values_once
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 SHARDS = ("FSDP2", "FSDP")
+HOOKS = ("accelerate", "diffusers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Spread:
     """One way in which the model is spread.
 
     Attributes:
-        kind: a wrapper, `FSDP2`, `FSDP`, `tensor parallel`, `accelerate` or `device map`.
+        kind: a wrapper, `FSDP2`, `FSDP`, `tensor parallel`, `accelerate`, `diffusers` or `device map`.
         path: the first module that it applies to.
         note: its settings.
         keys: parameters and buffers below a wrapper, whose names begin with its path and `module.`.
@@ -151,10 +152,11 @@ def _find_tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 
 def _find_offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
-    hooked = [module for module in modules if module.wrapper == "accelerate" and any(_registered([module]))]
-    if hooked:
-        shares = tuple(_make_share(note, group) for note, group in group_by(hooked, _hook_words).items())
-        yield Spread("accelerate", hooked[0].path, "", 0, shares)
+    for kind in HOOKS:
+        hooked = [module for module in modules if module.wrapper == kind and any(_registered([module]))]
+        if hooked:
+            shares = tuple(_make_share(note, group) for note, group in group_by(hooked, _hook_words).items())
+            yield Spread(kind, hooked[0].path, "", 0, shares)
 
 
 def _hook_words(module: ModuleFacts) -> str:

@@ -233,7 +233,7 @@ def test_a_method_that_runs_without_the_hook_of_accelerate_is_named():
         with pytest.raises(RuntimeError) as error:
             coder.encode(x)
         (found,) = devwidget.explain(error.value).findings
-        assert "`encode` ran without it" in "".join(found.notes)
+        assert "`encode` ran without them" in "".join(found.notes)
         coder(x)
         with pytest.raises(RuntimeError) as error:
             coder.encode(torch.rand(2, 3, device="cuda:1")) @ x

@@ -95,7 +95,7 @@ def test_a_hook_of_accelerate_is_named_with_the_module_that_it_serves():
     picture = picture_of(SPLIT, traced(crossing("h.5", 54, cause="hook")))
     (way,) = picture.ways
     assert "hook of h.5" in way_title(way, picture)
-    assert crossing_words(picture) == ["Forward: 1 hop, 16 KiB, 1 of them by hooks of accelerate."]
+    assert crossing_words(picture) == ["Forward: 1 hop, 16 KiB, 1 of them by hooks."]
 
 
 def test_a_hop_inside_a_joined_block_arrives_there_whichever_of_its_parts_runs():

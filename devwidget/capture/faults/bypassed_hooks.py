@@ -11,14 +11,14 @@ from torch import nn
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import dict_of, is_exactly
-from devwidget.capture.snapshot.wrapper_facts import displayed_class_name
+from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, group_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import stack
 from devwidget.capture.tensors import DEVICE
 from devwidget.records.fault_details import HookBypassed
 
 RUN_FORWARD = frozenset({"_call_impl", "new_forward", "forward"})
-"""Functions of torch and accelerate that run a hook of accelerate, and what they call."""
+"""Functions of torch, accelerate and diffusers that run a hook which moves inputs, and what they call."""
 
 
 def find_bypassed_hook(
@@ -49,18 +49,25 @@ def _first_argument(frame: FrameType) -> Any:
 
 
 def moves_inputs(module: nn.Module, target: torch.device) -> bool:
-    """Return whether a hook of accelerate moves the inputs of a module to a device.
+    """Return whether a hook of accelerate or diffusers moves the inputs of a module to a device.
 
     Source: `accelerate.hooks.AlignDevicesHook`, which `add_hook_to_module` keeps in `_hf_hook` and calls in `forward`.
     """
-    return _moves_inputs(dict_of(module).get("_hf_hook"), target)
+    onload = group_of(dict_of(module)).get("onload_device")
+    return _is_same(onload, target) or _moves_inputs(dict_of(module).get("_hf_hook"), target)
 
 
 def _moves_inputs(hook: object, target: torch.device) -> bool:
     """Return whether a hook, or one of a `SequentialHook`, moves inputs to a device."""
     fields = dict_of(hook)
-    device = fields.get("execution_device")
-    if device is not None and is_exactly(device, (int, str, DEVICE)):
-        return str(device) in (str(target), target.type, str(target.index))
+    if _is_same(fields.get("execution_device"), target):
+        return True
     hooks = fields.get("hooks")
     return type(hooks) is tuple and any(_moves_inputs(each, target) for each in hooks)
+
+
+def _is_same(device: object, target: torch.device) -> bool:
+    """Return whether a setting of a hook is this device."""
+    if device is None or not is_exactly(device, (int, str, DEVICE)):
+        return False
+    return str(device) in (str(target), target.type, str(target.index))

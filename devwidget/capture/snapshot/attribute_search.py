@@ -23,8 +23,10 @@ Found = tuple[str, torch.Tensor, str]
 STANDARD = frozenset(vars(nn.Module()))
 """Attributes that every module has."""
 
-_REPEATS = frozenset({"_flat_weights", "_flat_weight_refs", "_former_parameters", "_hf_hook", "_old_forward"})
-"""Attributes in which torch and accelerate repeat the registered tensors."""
+_REPEATS = frozenset(
+    {"_flat_weights", "_flat_weight_refs", "_former_parameters", "_hf_hook", "_old_forward", "_diffusers_hook"}
+)
+"""Attributes in which torch, accelerate and diffusers repeat the registered tensors."""
 
 MOST_OBJECTS, MOST_IN_ONE = 100_000, 20_000
 """Limits of the search: objects and tensors per snapshot, and per attribute (a data set, a replay buffer)."""

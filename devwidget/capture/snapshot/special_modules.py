@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from devwidget.capture.object_fields import dict_of, is_a, items_of
+from devwidget.capture.object_fields import dict_of, format_value, is_a, items_of
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
-from devwidget.capture.snapshot.wrapper_facts import format_counts, hook_notes, hooks_of
+from devwidget.capture.snapshot.wrapper_facts import format_counts, group_of, hook_notes, hooks_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.snapshot import TensorFacts
@@ -43,7 +43,7 @@ def _on_disk(weights: Any, name: str) -> Any:
     return None
 
 
-SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map"})
+SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_diffusers_hook"})
 """Attributes that only such modules have."""
 
 
@@ -69,6 +69,11 @@ def read_special(own: dict[str, Any]) -> Special:
         hooks = [note for hook in hooks_of(own) for note in hook_notes(hook) if note]
         runs = hooks[0] if hooks else ""
         notes.append(in_row(hooks))
+    group = group_of(own)
+    if group:
+        word = "diffusers"
+        runs = Message("runs on {device}", device=format_value(group.get("onload_device")))
+        notes.append(in_row((runs, Message("offloaded between calls"))))
     if "hf_device_map" in own:
         devices = format_counts(place for _, place in items_of(own["hf_device_map"]) or ())
         notes.append(Message("device map: {devices}", devices=devices))

@@ -11,7 +11,16 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices import kind_here
 from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.object_fields import class_name, dict_of, format_value, module_name, mro_of, parts_of, qualified_name
+from devwidget.capture.object_fields import (
+    class_name,
+    dict_of,
+    format_value,
+    items_of,
+    module_name,
+    mro_of,
+    parts_of,
+    qualified_name,
+)
 from devwidget.records.schema.message import Message, in_row, listed
 
 Note = Callable[[dict[str, Any]], str]
@@ -139,6 +148,18 @@ def hook_notes(hook: Any) -> tuple[str, str]:
     else:
         runs = Message("runs on {device}", device=where)
     return runs, Message("offloaded between calls") if fields.get("offload") is True else ""
+
+
+def group_of(own: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of the group with which hooks of diffusers move a module; empty without one.
+
+    Source: `GroupOffloadingHook` of diffusers, which a `HookRegistry` in `_diffusers_hook` keeps.
+    """
+    for _, hook in items_of(dict_of(own.get("_diffusers_hook")).get("hooks")) or ():
+        group = dict_of(hook).get("group")
+        if group is not None:
+            return dict_of(group)
+    return {}
 
 
 def format_counts(values: Iterable[object]) -> str:

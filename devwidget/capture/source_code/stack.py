@@ -163,11 +163,15 @@ def innermost_step(trace: TracebackType | None) -> TracebackType | None:
     return None
 
 
+_HOOKS = ("accelerate.hooks", "diffusers.hooks.")
+"""Names of modules whose functions move the weights and inputs of a model."""
+
+
 def is_hooked(frame: FrameType | None) -> bool:
-    """Return whether a hook of accelerate is running above a frame, below the user's code."""
+    """Return whether a hook that moves modules is running above a frame, below the user's code."""
     for owner, each in stack(frame):
         if owner is Owner.USER:
             return False
-        if each.f_globals.get("__name__") == "accelerate.hooks":
+        if str(each.f_globals.get("__name__")).startswith(_HOOKS):
             return True
     return False

@@ -92,6 +92,7 @@ def _spread_card(spread: Spread) -> Card:
 
 _TITLES = {
     "accelerate": Message("Hooks of accelerate"),
+    "diffusers": Message("Hooks of diffusers"),
     "device map": Message("Device map"),
     "tensor parallel": Message("Tensor parallel"),
 }
@@ -176,7 +177,7 @@ def _tensor_parallel_notes(spread: Spread) -> Iterator[str]:
 
 def _offloaded_notes(spread: Spread) -> Iterator[str]:
     yield say(
-        "Hooks of accelerate move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
+        "Hooks move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
         **_sizes_of(spread),
     )
     if any("offload" in share.note for share in spread.shares):
@@ -198,5 +199,6 @@ _WORDS: dict[str, Callable[[Spread], Iterator[str]]] = {
     "FSDP": _sharded_notes,
     "tensor parallel": _tensor_parallel_notes,
     "accelerate": _offloaded_notes,
+    "diffusers": _offloaded_notes,
     "device map": _device_map_notes,
 }

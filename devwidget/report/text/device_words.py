@@ -160,7 +160,7 @@ def crossing_words(picture: Picture) -> list[str]:
         hops, size = count_words(total(moves, "count"), "hop"), format_bytes(total(moves, "all_bytes"))
         facts = {"phase": phase, "hops": hops, "size": size}
         if hooks:
-            words.append(say("{phase}: {hops}, {size}, {hooks} of them by hooks of accelerate.", hooks=hooks, **facts))
+            words.append(say("{phase}: {hops}, {size}, {hooks} of them by hooks.", hooks=hooks, **facts))
         elif moves:
             words.append(say("{phase}: {hops}, {size}.", **facts))
     return words

@@ -68,7 +68,7 @@ def _notes(fault: Fault, stray: Operand) -> Iterator[Message]:
     yield _whereabouts(fault, stray)
     if isinstance(fault.detail, HookBypassed):
         facts = {"owner": fault.detail.owner, "method": fault.detail.method}
-        yield Message("accelerate's hook moves only the inputs of `{owner}.forward`; `{method}` ran without it", **facts)
+        yield Message("hooks of `{owner}` move tensors only in `forward`; `{method}` ran without them", **facts)
     if stray.forgotten is not None:
         facts = {"method": stray.forgotten.function, "place": str(stray.forgotten), "name": name_of(fault, stray)}
         yield Message("`{method}` of its object, at {place}, does not move {name}", **facts)
