@@ -92,6 +92,7 @@ def test_a_method_that_runs_without_the_hooks_is_named():
     coder, x = offload_by_groups(Coder()), torch.rand(1, 3, 4, 4, device="cuda")
     found = explained(lambda: coder.decode(x))
     assert "hooks of `Coder` move tensors only in `forward`; `decode` ran without them" in found.notes
+    assert [fix.summary for fix in found.fixes] == ["call the module itself: its hooks move its weights"]
     coder(x)
 
 

@@ -159,6 +159,9 @@ def _where(fault: Fault, stray: Operand) -> Message:
 def _list_fixes(case: Case) -> Iterator[Fix | None]:
     fault, stray = case.fault, case.stray
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
+        if isinstance(fault.detail, HookBypassed):  # a hook would move the weights back
+            yield Fix(Message("call the module itself: its hooks move its weights"), "", "choice")
+            return
         yield from _list_moves_of_module(case, stray.held)
         return
     if stray.argument == "generator":
