@@ -52,7 +52,7 @@ from devwidget.recording import virtual_gpus as virtual_gpus
 from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Edit, Severity
+from devwidget.records.finding import Edit, Fix, Severity
 from devwidget.records.held_memory import HeldMemory
 from devwidget.records.schema.public_calls import refuse_unknown, says_what_fits
 from devwidget.records.snapshot import Snapshot
@@ -357,9 +357,13 @@ def answer_error(error: BaseException, cell: str = "") -> None:
         return
     explanation = explain(error)
     if post_mortem.is_answered(explanation):
-        from devwidget.apply_fix import Application
+        post_mortem.show_answer(explanation, cell, _prepare_fix)
 
-        post_mortem.show_answer(explanation, cell, Application)
+
+def _prepare_fix(fix: Fix) -> Any:
+    from devwidget.apply_fix import Application
+
+    return Application(fix)
 
 
 def apply_in_page(edits: Sequence[Edit]) -> bool:

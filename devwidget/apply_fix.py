@@ -13,11 +13,10 @@ from typing import Literal
 
 from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
 from devwidget.panel.actions import CellEdit
-from devwidget.panel.displayed import has_page, is_in_jupyter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
-from devwidget.records.site import cell_label, find_shell
+from devwidget.records.site import cell_label, find_shell, has_page, is_in_jupyter
 from devwidget.report.report_parts import Code, Part
 from devwidget.report.style.words import site_words
 from devwidget.report.text.finding_text import changed_lines

@@ -17,7 +17,6 @@ from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
 from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
-from devwidget.panel.displayed import has_page
 from devwidget.records.device import KINDS, PLACING_METHODS
 from devwidget.records.errors import DevwidgetError, error_text, message, of_worker
 from devwidget.records.explanation import Explanation, Value
@@ -25,6 +24,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, HeldMemory
 from devwidget.records.memory import read_refused_bytes
 from devwidget.records.schema.message import Message, in_row, listed
+from devwidget.records.site import has_page
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part
 from devwidget.report.style.safe_text import text_of

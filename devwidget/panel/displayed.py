@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import sys
 import weakref
 from typing import Any, Protocol, Self
 
 from devwidget.language.speaking import follow
 from devwidget.records.errors import ArgumentError
 from devwidget.records.schema.message import Message
-from devwidget.records.site import find_shell
+from devwidget.records.site import is_in_jupyter, runs_in_notebook
 
 
 class Displayed:
@@ -83,22 +80,6 @@ def close_parts(panel: Any, *parts: Any) -> None:
         widget.layout.close()  # a widget of its own, which closing its owner leaves behind
         widget.close()
     panel.layout.close()
-
-
-def is_in_jupyter() -> bool:
-    """Return whether the page is not that of VS Code or Colab, which show both outputs of a panel and keep their cells."""
-    return "VSCODE_PID" not in os.environ and "google.colab" not in sys.modules
-
-
-def runs_in_notebook() -> bool:
-    """Return whether a page, not a terminal, shows the output."""
-    shell = find_shell()
-    return hasattr(shell, "kernel")
-
-
-def has_page() -> bool:
-    """Return whether a page shows the output, and this installation has widgets for it."""
-    return runs_in_notebook() and importlib.util.find_spec("anywidget") is not None
 
 
 class SpeakingWidget(Protocol):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import linecache
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -80,6 +82,22 @@ def find_shell() -> Any:
     """Return the IPython shell of this process; None outside of IPython."""
     find: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return find()
+
+
+def is_in_jupyter() -> bool:
+    """Return whether the page is not that of VS Code or Colab, which show both outputs of a panel and keep their cells."""
+    return "VSCODE_PID" not in os.environ and "google.colab" not in sys.modules
+
+
+def runs_in_notebook() -> bool:
+    """Return whether a page, not a terminal, shows the output."""
+    shell = find_shell()
+    return hasattr(shell, "kernel")
+
+
+def has_page() -> bool:
+    """Return whether a page shows the output, and this installation has widgets for it."""
+    return runs_in_notebook() and importlib.util.find_spec("anywidget") is not None
 
 
 def cell_label(file: str) -> str:

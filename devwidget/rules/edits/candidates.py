@@ -21,7 +21,7 @@ from devwidget.rules.edits.lists import collect_on_host
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
-from devwidget.rules.edits.moves_where_made import create_there, is_right_elsewhere, move_at_once, move_value
+from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_at_once, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
 from devwidget.rules.edits.source_file import code_at
@@ -121,6 +121,7 @@ TENSOR: tuple[Candidate, ...] = (
     move_to_called_module,
     move_where_used,
     create_far_from_use,
+    create_in_helper,
     move_value,
 )
 """For what is neither a parameter nor a buffer."""

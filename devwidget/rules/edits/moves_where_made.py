@@ -275,6 +275,26 @@ def _devices_asked_for(code: Code, statement: ast.stmt, bound: set[str]) -> list
     return list(found)
 
 
+def create_in_helper(case: Case) -> Fix | None:
+    """`self.lstm(x, self.blank(n))`, where the method `blank` returns tensors that it creates without a device."""
+    fault, stray = case.fault, case.stray
+    at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
+    own = (each.expression for each in fault.operands if not each.stray and each.device == fault.target)
+    partner = next((name for name in own if name.startswith("self.")), "")
+    if at is None or not isinstance(call, ast.Call) or not partner or stray.expression or stray.birth is not None:
+        return None
+    code, statement = at
+    owner, draft = code.owner(statement), Draft(code)
+    called = {ast.unparse(node.func) for argument in call.args for node in calls_in(argument)}
+    methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)] if owner is not None else []
+    for method in (each for each in methods if f"self.{each.name}" in called):
+        returned = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
+        for made in (made for node in returned for made in calls_in(node) if _is_factory(made)):
+            if not _is_placed(code, made):
+                draft.keyword(made, "device", f"{partner}.device")
+    return fix(Message("create it on the right device"), draft)
+
+
 def move_at_once(case: Case) -> Fix | None:
     """`positions.cuda()` that goes to another GPU than it is needed on: `positions.to(tokens.device)`."""
     fault, stray = case.fault, case.stray

@@ -9,7 +9,8 @@ from traitlets import Dict, Unicode
 from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.answers import Layout
-from devwidget.panel.displayed import Displayed, runs_in_notebook, speak_along
+from devwidget.panel.displayed import Displayed, speak_along
+from devwidget.records.site import runs_in_notebook
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 

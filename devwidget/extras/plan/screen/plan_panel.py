@@ -16,10 +16,11 @@ from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.extras.plan.screen.piece_jobs import PieceJobs
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, close_parts, runs_in_notebook, speak_along
+from devwidget.panel.displayed import Displayed, close_parts, speak_along
 from devwidget.panel.questions import answer_page, refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
+from devwidget.records.site import runs_in_notebook
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 
