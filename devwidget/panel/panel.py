@@ -81,6 +81,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._bindings = self._traced_binding = 0  # how often the model's name got another object, now and at the last trace
         self._is_rebound = False  # the last cell has done that
+        self._is_replaced = False  # by a newer panel, which the page shows
         self._continues = False  # the last cell has shown it in place of an earlier panel
         self._has_traced = False  # on request, so that the next object is traced too
         self._again = ""  # why the trace that is shown was made without a request
@@ -406,11 +407,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def is_replaced_by(self, other: DeviceWidget) -> bool:
         """Return whether a newer panel of the same name replaces this one in the page."""
-        return other is not self and other._cell == self._cell != "" and other.actions.name() == self.actions.name() != ""
+        if other is self or self._is_replaced:
+            return False
+        return other._cell == self._cell != "" and other.actions.name() == self.actions.name() != ""
 
     def take_over(self, before: DeviceWidget) -> None:
         """Take over the trace and the applied fixes of the previous panel, which the page no longer shows."""
         with self.lock:
+            before._is_replaced = True
             if self.trace is not None or before.trace is None:
                 return
             self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept

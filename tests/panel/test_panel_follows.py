@@ -149,6 +149,33 @@ def test_show_in_the_cell_that_builds_the_model_goes_on_with_what_was_applied(no
     before.close()
 
 
+def test_a_panel_continues_the_last_one_of_its_cell_and_none_before(notebook, monkeypatch):
+    shown = []
+    monkeypatch.setattr(refresh, "_panels", Ordered())
+    for width in (2, 3, 4, 5):
+        notebook.run(build(width) + SHOW, "build")
+        shown.append(notebook.panel)
+        if width == 2:
+            notebook.panel.run_trace()
+    traces = [id(panel.trace) for panel in shown]
+    assert len(set(traces)) == len(shown)  # each was traced again by itself
+    assert shown[-1].kept is shown[-2].trace
+    for panel in shown[:-1]:
+        panel.close()
+
+
+class Ordered(list):
+    """Panels from the oldest on, which a set may give first."""
+
+    def add(self, panel):
+        if panel not in self:
+            self.append(panel)
+
+    def discard(self, panel):
+        if panel in self:
+            self.remove(panel)
+
+
 def test_a_cell_that_raises_is_not_said_to_be_traced_and_is_once_it_was_corrected(notebook):
     notebook.run(build() + "assert not fails", "build")
     notebook.run(SHOW, "show")
