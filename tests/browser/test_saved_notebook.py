@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
+from devwidget.records.loading.saved_notebooks import MIME
 from tests.browser.lab import DARK, LIGHT
 
 CELLS = [
@@ -27,6 +28,7 @@ net, rows = Reader().to("cuda:0"), torch.ones(2, 8, device="cuda:0")""",
 ]
 GONE = ("Comm not found", "widget model not found")
 """What Jupyter itself says in the console where the kernel of a widget is gone."""
+HAS_TRACE = "(mime) => JSON.stringify(window.jupyterapp.shell.currentWidget.content.model.toJSON()).includes(mime)"
 SAVE = "() => window.jupyterapp.commands.execute('docmanager:save')"
 
 
@@ -79,14 +81,14 @@ def test_a_panel_of_a_new_kernel_compares_with_the_trace_that_the_notebook_has_s
     session.run(1)
     panel = session.page.locator(".dw-panel")
     panel.get_by_role("button", name="Trace batch").click()
-    expect(panel.locator(".dw-verdict")).to_contain_text("got tensors on cpu and cuda:0", timeout=60_000)
+    session.page.wait_for_function(HAS_TRACE, arg=MIME, timeout=60_000)
     session.page.evaluate(SAVE)
     session.restart_kernel()
     session.wait_ready()
     session.run(0)
     session.run(1)
     panel = session.page.locator(".dw-panel:not(.dw-stale)")
-    expect(panel.locator(".dw-status")).to_contain_text("The next trace is compared with it")
+    expect(panel.locator(".dw-status")).to_contain_text("The next trace is compared with it", timeout=60_000)
     session.python("Reader.forward = lambda self, rows: self.read(rows)", statements=True)
     panel.get_by_role("button", name="Trace batch").click()
     expect(panel.locator(".dw-compared")).to_contain_text("1 finding fixed", timeout=60_000)
