@@ -16,6 +16,7 @@ import torch
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.gpus import errors, labels, native_rules
 from devwidget.gpus.call import Call, Guard, OpSchema, Target
+from devwidget.gpus.parts import PARTS
 from devwidget.gpus.rules import convolution_types_error
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import DisableTorchFunction, graph_task, singular_values, tree_map_only
@@ -223,8 +224,7 @@ GPU_FORMS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""
-KERNELS: dict[str, Callable[..., Any]] = {"nansum": _sum_without_nan}
-"""By the operator's name; `extras/jobs` adds its own."""
+PARTS.kernels["nansum"] = _sum_without_nan
 
 
 _HALF = {torch.float16: torch.float32, torch.complex32: torch.complex64}
@@ -251,13 +251,13 @@ def run_substitute(call: Call, error: RuntimeError) -> Any:
         raise errors.out_of_memory(call.target, int(asked[1]), simulation.ledger) from None
     kernel: Callable[..., Any] = call.func
     if _is_kernel_missing(error):
-        if call.schema.name not in KERNELS:
+        if call.schema.name not in PARTS.kernels:
             raise NoKernel(
                 Message("virtual GPUs have no kernel for `{name}`", name=call.func._schema.name),
                 why=Message("they run CPU kernels, and this operator only has a GPU kernel"),
                 instead=Message("compute the same in another way, such as its eager form"),
             ) from None
-        kernel = KERNELS[call.schema.name]
+        kernel = PARTS.kernels[call.schema.name]
         try:
             return kernel(*call.args, **call.kwargs)
         except RuntimeError as further:

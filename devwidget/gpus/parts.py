@@ -31,6 +31,7 @@ class Parts:
         installs: put into each simulation what the core does not, after it.
         special: namespace of operators -> what runs one of them.
         take_apart: namespace of operators -> what returns a function that runs one as several others.
+        kernels: name of an operator that the CPU lacks -> its kernel.
         connects_processes: whether process groups work.
     """
 
@@ -39,6 +40,7 @@ class Parts:
     installs: list[Install] = field(default_factory=list)
     special: dict[str, Callable[..., Any]] = field(default_factory=dict)
     take_apart: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
     connects_processes: bool = False
 
 

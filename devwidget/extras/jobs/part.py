@@ -3,7 +3,6 @@
 import torch
 
 from devwidget.extras.jobs import batch_norm, children, collectives
-from devwidget.gpus.kernels import KERNELS
 from devwidget.gpus.parts import PARTS
 from devwidget.gpus.torch_internals import FUNCTIONAL_COLLECTIVES
 
@@ -16,5 +15,5 @@ if torch.distributed.is_available() and torch.distributed.is_gloo_available():
 PARTS.installs.append(children.install_inheritance)
 PARTS.special["c10d"] = collectives.run_in_group
 PARTS.take_apart[FUNCTIONAL_COLLECTIVES] = collectives.find_parts
-KERNELS |= batch_norm.SYNCED_BATCH_NORM
+PARTS.kernels |= batch_norm.SYNCED_BATCH_NORM
 PARTS.connects_processes = True
