@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Use:
         text: what is written there.
         change: writes its replacement; None if it stays.
         since: first version of torch that has the replacement.
-        note: why it stays; "" if it does not.
+        note: why it stays, or what its replacement does otherwise.
     """
 
     line: int
@@ -124,7 +125,11 @@ def _use_of_name(code: Code, node: ast.Attribute) -> Use | None:
         if replacement.takes_type and call is not None:
             draft.insert_argument(call, ACCELERATOR_TYPE)
 
-    return Use(node.lineno, name, change, replacement.since)
+    use = Use(node.lineno, name, change, replacement.since)
+    if not replacement.needs_accelerator:
+        return use
+    warning = Message("without an accelerator, `{name}` runs, and its replacement raises an error", name=name)
+    return dataclasses.replace(use, note=warning)
 
 
 def _accepts(replacement: Replacement, call: ast.Call | None) -> bool:
@@ -204,9 +209,7 @@ def _has_run(code: Code, node: ast.AST, lines: set[int]) -> bool:
 def _chooses_among_several(code: Code, node: ast.AST) -> bool:
     """Whether the statement or a condition around it names another accelerator, too."""
     own = code.statement_of(node)
-    if own is None:
+    if own is None or isinstance(own, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return False
     conditions = [each for each in code.around(own) if isinstance(each, ast.If)]
-    if isinstance(own, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return False
     return any(_OTHERS.search(code.text(each)) for each in (own, *conditions))

@@ -39,7 +39,7 @@ def verify_edits(trace: Trace, verify: Callable[[Trace], Trace]) -> Trace:
     for finding in trace.findings:
         if finding.kind != KIND or any(map(_has_run, finding.fixes)):
             found.append(dataclasses.replace(finding, fixes=()))
-        else:
+        else:  # no edit of a hint is run, so it is one of a warning for the time of the run
             found.append(dataclasses.replace(finding, severity="warning"))
     judged = verify(dataclasses.replace(trace, findings=tuple(found)))
     pairs = zip(trace.findings, judged.findings, strict=True)

@@ -90,6 +90,7 @@ def test_memory_functions_are_replaced_and_the_version_is_named(tmp_path: Path) 
     assert new_line(found) == "torch.accelerator.empty_cache(); torch.accelerator.max_memory_allocated()"
     assert found.fixes[0].verified
     assert "torch 2.9 or later" in str(found)
+    assert "without an accelerator, `torch.cuda.empty_cache` runs, and its replacement raises an error" in str(found)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.cuda.amp:FutureWarning")
