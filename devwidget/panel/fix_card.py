@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 from traitlets import Bool, Dict, List, Unicode
 
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import say
 from devwidget.panel.actions import AppliedFix, MainThreadJobs
 from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
@@ -31,11 +31,6 @@ _DONE = {
     "now": Message("Edited {place}. The change is live: run the cell again.", place=""),
     "cell": Message("Edited {place}; re-run the cell to take effect", place=""),
     "later": Message("Edited {place}. Build the model again, then run the cell again.", place=""),
-}
-_UNWRITTEN = {
-    "host": Message("Only JupyterLab and Notebook 7 let a panel edit a cell."),
-    "cell": Message("The cell was not found: it was re-run, copied or deleted."),
-    "changed": Message("The cell was edited on that line after it ran."),
 }
 Question = dict[str, Any]
 
@@ -155,7 +150,7 @@ class FixCard(Displayed):
         return {"cells": list(map(asdict, self._applied.cells))}
 
     def _finish(self, why: str) -> None:
-        """Let the fix take effect, or be undone, after the page has written its cells."""
+        """Let the fix take effect, or be undone, after the page has written its cells; `why` says why it has not."""
         self._run(lambda: self._note_written(why, self._applied))
 
     def _note_written(self, why: str, applied: AppliedFix | None) -> Question:
@@ -164,7 +159,7 @@ class FixCard(Displayed):
         places = row_words(dict.fromkeys(site_words(edit.site) for edit in applied.fix.edits))
         if why:
             rest = say("Copy the lines above to {place}.", place=places)
-            self._outcome = f"{said(_UNWRITTEN.get(why, why))} {rest}"
+            self._outcome = f"{why} {rest}"
         elif self._is_live:
             applied.take_back()
             self._is_live, self._outcome = False, ""

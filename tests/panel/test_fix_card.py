@@ -52,7 +52,7 @@ def test_apply_gives_the_page_the_cells_and_undo_gives_them_back(card):
 
 def test_a_page_that_cannot_write_the_cell_has_nothing_take_effect(card):
     ask(card, ask="apply")
-    ask(card, ask="written", why="host")
+    ask(card, ask="written", why="Only JupyterLab and Notebook 7 let a panel edit a cell.")
     assert "Only JupyterLab and Notebook 7 let a panel edit a cell. Copy the lines above to In[3]:1." in card.view.html
     assert card._applied.done == []
 

@@ -1,6 +1,14 @@
 // An edit into the editor of its cell, through the notebook that JupyterLab or Notebook 7 shows; every step is guarded,
 // since no specification promises that a widget finds its notebook. `edit`: { number, raw, first, old, new }.
 
+import { word } from "./words.js";
+
+// Why `writeCells` has written nothing.
+export const UNWRITTEN = {
+  host: word("Only JupyterLab and Notebook 7 let a panel edit a cell."),
+  cell: word("The cell was not found: it was re-run, copied or deleted."),
+  changed: word("The cell was edited on that line after it ran."),
+};
 const STEPS = 60;
 const STEP_MS = 30;
 const SHOWN_MS = 2500;

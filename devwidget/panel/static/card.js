@@ -1,6 +1,6 @@
 // A card that Python has drawn, below an exception or an edit: its buttons, and the cells that it writes.
 import { signal } from "@preact/signals-core";
-import { reversed, writeCells } from "./apply.js";
+import { reversed, UNWRITTEN, writeCells } from "./apply.js";
 import { html, KEYS, widget } from "./base.js";
 import { Markup } from "./parts.js";
 import { say } from "./words.js";
@@ -10,7 +10,9 @@ function open(page) {
 
   async function press(question) {
     const { cells, back } = await page.ask({ ask: question });
-    if (cells) page.ask({ ask: "written", why: cells.length ? await writeCells(page.model, back ? reversed(cells) : cells) : "" });
+    if (!cells) return;
+    const why = cells.length ? await writeCells(page.model, back ? reversed(cells) : cells) : "";
+    page.ask({ ask: "written", why: why && say(UNWRITTEN[why]) });
   }
 
   function buttons({ buttons, folds }) {

@@ -1,17 +1,12 @@
 // The verdict: the worst finding in one line, its edit, and one button; after that, what was applied, and the way back.
 import { createRef } from "preact";
-import { reversed, runCellOf, watchCells, writeCells } from "./apply.js";
+import { reversed, runCellOf, UNWRITTEN, watchCells, writeCells } from "./apply.js";
 import { Callable, html } from "./base.js";
 import { editRows, icon, triedWords } from "./edits.js";
 import { CopyButton, copyText, link, prose } from "./parts.js";
 import { inRow, say, sayCount, word } from "./words.js";
 
 const MOST_ROWS = 4;
-const UNWRITTEN = {
-  host: word("Only JupyterLab and Notebook 7 let a panel edit a cell."),
-  cell: word("The cell was not found: it was re-run, copied or deleted."),
-  changed: word("The cell was edited on that line after it ran."),
-};
 const PASTE = word("The new lines are on the clipboard. Paste them in {place}, run it, and trace again.");
 const COPY = word("Copy the lines above to {place}, run it, and trace again.");
 const TRACED = word("Edited {place} and traced again");
