@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
@@ -20,11 +20,6 @@ def runs_of(numbers: Iterable[int]) -> Runs:
         else:
             found.append((number, number))
     return tuple(found)
-
-
-def numbers_in(runs: Runs) -> Iterator[int]:
-    """Yield the numbers of some runs, in order."""
-    return (number for first, last in runs for number in range(first, last + 1))
 
 
 def format_runs(runs: Runs) -> Message:

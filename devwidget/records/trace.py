@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from devwidget.records.device import DeviceId
@@ -14,8 +14,8 @@ from devwidget.records.parallel import CollectiveCall, DataParallelCall, Process
 from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import PHASES as PHASES
-from devwidget.records.site import LibraryLine, Site
 from devwidget.records.site import Phase as Phase
+from devwidget.records.site import Site
 
 Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
@@ -405,13 +405,6 @@ class Wait:
     turns: Size = 0
     in_step: bool = True
     called: Site | None = None
-
-    @property
-    def asked_by(self) -> Site | None:
-        """Return the user's line behind it, with the library line that syncs; the line itself if no user line is known."""
-        if self.called is None or self.site is None:
-            return self.site
-        return replace(self.called, library=LibraryLine(self.site.file, self.site.line, self.site.text))
 
 
 @dataclass(frozen=True, slots=True)

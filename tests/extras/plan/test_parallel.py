@@ -16,7 +16,6 @@ from devwidget.extras.plan.parallel.mesh import Mesh
 from devwidget.extras.plan.parallel.pipeline import list_stage_phases
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from devwidget.records.runs import numbers_in
 from tests.sampling import sample
 
 pytestmark = [
@@ -64,7 +63,8 @@ def tensor_parallel(model, mesh):
 
 def test_of_256_ranks_one_of_each_kind_runs_and_empty_shards_are_told():
     plan = planned(chain(2), {"dp": 32, "tp": 8}, parallelize=tensor_parallel)
-    assert sorted(number for rank in plan.ranks for number in numbers_in(rank.ranks)) == list(range(256))
+    runs = [run for rank in plan.ranks for run in rank.ranks]
+    assert sorted(number for first, last in runs for number in range(first, last + 1)) == list(range(256))
     assert 1 < len(plan.ranks) < 6
     empty = [rank for rank in plan.ranks if rank.without]
     assert all(first >= 8 * 3 for rank in empty for first, _ in rank.ranks)  # the head has three rows, for three of `dp`

@@ -13,7 +13,7 @@ from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
 from devwidget.extras.ranks.records.rank import GroupProgress, RankModel, RankModule
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.runs import format_runs, numbers_in, runs_of
+from devwidget.records.runs import format_runs, runs_of
 from tests.extras.ranks.records.made_up import NOW, cluster, faulty, model, report, reports, silent
 
 
@@ -46,7 +46,7 @@ def test_of_a_rank_of_the_job_that_nobody_heard_of_nothing_is_known():
 
 def test_runs_hold_the_numbers_that_they_are_made_of():
     assert runs_of([12, 0, 1, 2, 2]) == ((0, 2), (12, 12))
-    assert list(numbers_in(runs_of([12, 0, 1, 2]))) == [0, 1, 2, 12]
+    assert runs_of([12, 0, 1, 2]) == ((0, 2), (12, 12))
     assert format_runs(runs_of([3])) == "rank 3"
 
 
