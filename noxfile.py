@@ -10,6 +10,7 @@ nox -s "older(2.10)"                                    the parts that older tor
 nox -s "older(2.8)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
 nox -s hosts                                            a click in marimo, Notebook 7, what VS Code and Colab show; JupyterLite
+nox -s server-documents                                 a click in JupyterLab where the server runs the cells
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
 
@@ -80,6 +81,14 @@ def hosts(session: nox.Session) -> None:
     session.run_install("python", "-m", "pip", "download", f"--dest={wheel.parent}", *IN_PYODIDE)
     session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
     session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
+
+
+@nox.session(name="server-documents", python="3.13")
+def server_documents(session: nox.Session) -> None:
+    """A click in JupyterLab with jupyter-server-documents, which would replace the server of all other tests."""
+    wheel = build(session, Path(session.create_tmp()).resolve() / "dist")
+    session.install("torch", "jupyter-server-documents", f"{wheel}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
+    session.run("python", "-m", "pytest", "tests/hosts/test_server_documents.py", *session.posargs)
 
 
 @nox.session

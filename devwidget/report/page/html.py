@@ -118,7 +118,12 @@ def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 def as_saved(html: str, *, is_panel: bool = True) -> str:
     """For when the notebook is opened again and no kernel knows the panel, or the card."""
-    note = say("The panel as it was saved. Run the cell to get the live panel.") if is_panel else ""
+    note = ""
+    if is_panel:
+        note = say(
+            "The panel as it was saved. Run the cell to get the live panel. "
+            "If this text remains, choose Trust Notebook in the command palette."
+        )
     return render("saved.html", note=note, html=Markup(html))
 
 
