@@ -11,7 +11,7 @@ from typing import Any
 SECONDS = 600
 """How long a tool waits: a running cell comes first, then up to eight runs of the step."""
 
-TOOLS = [f"{__name__}:{name}" for name in ("explain_last_error", "trace_model", "try_edit")]
+TOOLS = [f"{__name__}:{name}" for name in ("explain_last_error", "trace_model", "try_edit", "will_it_fit")]
 """The entry point `jupyter_server_mcp.tools`."""
 
 
@@ -62,6 +62,25 @@ async def try_edit(
     return await _ask_kernel(notebook, "try_edit", diff=diff, **step)
 
 
+async def will_it_fit(
+    model: str, batch: str, card: str = "", loss_fn: str = "", target: str = "", optimizer: str = "", notebook: str = ""
+) -> str:
+    """Predict the peak memory of one step on a GPU that need not be there, and say what would make it fit. The model is read
+    and not run; needs devwidget's extra `plan`.
+
+    Args:
+        model: The variable of the model.
+        batch: As for `trace_model`.
+        card: A GPU, such as `A100 80GB` or `RTX 4090`; "" to predict allocated memory alone.
+        loss_fn: As for `trace_model`.
+        target: As for `trace_model`.
+        optimizer: The variable of the optimizer, or an expression for its class, such as `torch.optim.AdamW`.
+        notebook: Path of the notebook; needed only if several are running.
+    """
+    step = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
+    return await _ask_kernel(notebook, "plan", card=card, **step)
+
+
 async def _ask_kernel(notebook: str, question: str, **texts: str) -> str:
     """Evaluate the answer in the kernel. It leaves neither variables, nor history, nor output."""
     from jupyter_server.serverapp import ServerApp
@@ -98,15 +117,16 @@ def answer(question: str, texts: dict[str, str]) -> str:
     return found
 
 
-def _find_answer(question: str, diff: str = "", **texts: str) -> Any:
-    from devwidget import api
-    from devwidget.extras.agents.try_edit import try_edit
+def _find_answer(question: str, diff: str = "", card: str = "", **texts: str) -> Any:
+    import devwidget
     from devwidget.live_model import evaluate_in_notebook
 
     step = {name: evaluate_in_notebook(text, name) for name, text in texts.items() if text.strip()}
     match question:
         case "explain":
-            return api.explain()
+            return devwidget.explain()
         case "trace":
-            return api.trace(**step, name=texts["model"].strip())
-    return try_edit(diff, **step)
+            return devwidget.trace(**step, name=texts["model"].strip())
+        case "plan":
+            return devwidget.plan(**step, card=card or None)
+    return devwidget.try_edit(diff, **step)

@@ -167,19 +167,24 @@ def test_the_tools_explain_trace_and_try(server: Server, kernel: BlockingKernelC
     run(kernel, "model(batch).sum().backward()")
     before = run(kernel, NAMES, store_history=False)
     step = {"model": "model", "batch": "batch", "loss_fn": "torch.sum"}
-    names, explained, traced, right, literal, wrong = server.call(
+    names, explained, traced, right, literal, wrong, planned = server.call(
         ("explain_last_error", {}),
         ("trace_model", step),
         ("try_edit", {"diff": RIGHT, **step}),
         ("try_edit", {"diff": LITERAL, **step}),
         ("try_edit", {"diff": "-  mask = 1\n+  mask = 2\n", **step, "notebook": "train.ipynb"}),
+        (
+            "will_it_fit",
+            {"model": "nn.Linear(4, 4)", "batch": "torch.ones(2, 4)", "card": "RTX 4090", "optimizer": "torch.optim.AdamW"},
+        ),
     )
-    assert {"explain_last_error", "trace_model", "try_edit"} <= set(names.split())
+    assert {"explain_last_error", "trace_model", "try_edit", "will_it_fit"} <= set(names.split())
     assert "mask = torch.linspace" in explained
     assert "(verified)" in traced
     assert right.startswith("The edit works")
     assert "on cuda:1 the step fails" in literal
     assert "no loaded file or cell has the line `mask = 1`" in wrong
+    assert "RTX 4090" in planned
     after = run(kernel, NAMES, store_history=False)
     assert after == before
 
