@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+import textwrap
 
 from devwidget.records.finding import Edit
 
@@ -18,9 +18,11 @@ _LEAST_ALIKE = 0.3
 
 
 def edit_rows(edit: Edit) -> list[Row]:
-    """The lines that differ, old ones before the new ones that replace them, with their common indent taken off."""
+    """The lines that differ, old ones before the new ones that replace them, without their common indent."""
+    lines = textwrap.dedent("\n".join([*edit.old_lines, *edit.new_lines])).split("\n")
+    count = len(edit.old_lines)
+    old, new = lines[:count], lines[count:]
     rows: list[Row] = []
-    old, new = edit.old_lines, edit.new_lines
     for tag, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
@@ -29,7 +31,7 @@ def edit_rows(edit: Edit) -> list[Row]:
             rows.append(("-", edit.first + i + at, parts))
         for at, parts in enumerate(after):
             rows.append(("+", edit.first + k + at, parts))
-    return _without_indent(rows)
+    return rows
 
 
 def _mark_lines(old: list[str], new: list[str]) -> tuple[list[list[Part]], list[list[Part]]]:
@@ -37,14 +39,13 @@ def _mark_lines(old: list[str], new: list[str]) -> tuple[list[list[Part]], list[
     if len(old) != len(new):
         return [[(line, False)] for line in old], [[(line, False)] for line in new]
     before, after = [], []
-    for ours, theirs in map(_marked, old, new):
+    for ours, theirs in map(_mark_words, old, new):
         before.append(ours)
         after.append(theirs)
     return before, after
 
 
-def _marked(old: str, new: str) -> tuple[list[Part], list[Part]]:
-    """Both lines in parts."""
+def _mark_words(old: str, new: str) -> tuple[list[Part], list[Part]]:
     ours, theirs = _TOKEN.findall(old), _TOKEN.findall(new)
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     if matcher.ratio() < _LEAST_ALIKE:
@@ -52,39 +53,19 @@ def _marked(old: str, new: str) -> tuple[list[Part], list[Part]]:
     before: list[Part] = []
     after: list[Part] = []
     for tag, i, j, k, m in matcher.get_opcodes():
-        before.append(("".join(ours[i:j]), tag != "equal"))
-        after.append(("".join(theirs[k:m]), tag != "equal"))
-    return _joined(before), _joined(after)
+        _add_part(before, "".join(ours[i:j]), changes=tag != "equal")
+        _add_part(after, "".join(theirs[k:m]), changes=tag != "equal")
+    return before, after
 
 
-def _joined(parts: Iterable[Part]) -> list[Part]:
-    """Without empty parts; a blank between two changes changes with them."""
-    joined: list[Part] = []
-    for text, changes in parts:
-        if text and joined and joined[-1][1] == changes:
-            joined[-1] = joined[-1][0] + text, changes
-        elif text and changes and len(joined) > 1 and not joined[-1][0].strip() and joined[-2][1]:
-            joined[-2:] = [(joined[-2][0] + joined[-1][0] + text, True)]
-        elif text:
-            joined.append((text, changes))
-    return joined
-
-
-def _without_indent(rows: list[Row]) -> list[Row]:
-    indents = []
-    for _, _, parts in rows:
-        text = "".join(text for text, _ in parts)
-        if text.strip():
-            indents.append(len(text) - len(text.lstrip()))
-    shift = min(indents, default=0)
-    return [(sign, number, _cut_start(parts, shift)) for sign, number, parts in rows]
-
-
-def _cut_start(parts: list[Part], shift: int) -> list[Part]:
-    """Without the first letters."""
-    cut: list[Part] = []
-    for text, changes in parts:
-        if text[shift:]:
-            cut.append((text[shift:], changes))
-        shift = max(0, shift - len(text))
-    return cut
+def _add_part(parts: list[Part], text: str, *, changes: bool) -> None:
+    """Add a part to a line; a blank between two changes changes with them."""
+    if not text:
+        return
+    if parts and parts[-1][1] == changes:
+        parts[-1] = (parts[-1][0] + text, changes)
+    elif changes and len(parts) > 1 and not parts[-1][0].strip():
+        (start, _), (blank, _) = parts[-2:]
+        parts[-2:] = [(start + blank + text, True)]
+    else:
+        parts.append((text, changes))
