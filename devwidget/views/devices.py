@@ -60,7 +60,7 @@ class Way:
         count: how often.
         moves: that it is made of.
         fault: that stopped the step.
-        step, call, number: step and call of DataParallel, and number of the replica.
+        step, call: step and call of DataParallel.
     """
 
     source: int
@@ -72,7 +72,6 @@ class Way:
     fault: Fault | None = None
     step: str = ""
     call: ParallelCall | None = None
-    number: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ def _add_ways(sketch: Sketch, call: ParallelCall, numbers: list[int], step: str,
             source, target = (other, at)
             if step in ("gather", "reduce"):
                 source, target = (at, other)
-            sketch.ways.append(Way(source, target, kind, moved, step=step, call=call, number=replica.number))
+            sketch.ways.append(Way(source, target, kind, moved, step=step, call=call))
 
 
 def _part_of(call: ParallelCall, what: What, device: DeviceId, size: int, samples: int = 0, number: int = -1) -> Block:

@@ -101,10 +101,6 @@ class ParallelCall:
             return self.call.device_ids[len(self.replicas) :]
         return ()
 
-    def find_replica(self, number: int) -> Replica:
-        """The replica at a place in `device_ids`, which an own `scatter` may leave out."""
-        return next(replica for replica in self.replicas if replica.number == number)
-
     def peak_on(self, device: DeviceId) -> int:
         """The highest allocation of a device: by the end of the step where that is known, else by the gather; 0 unknown."""
         peaks = [replica.peak_bytes for replica in self.replicas if replica.device == device]

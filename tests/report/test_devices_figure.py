@@ -4,13 +4,11 @@ import html
 import itertools
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from urllib.parse import unquote
 
 import pytest
 
 from devwidget.records.device import DeviceId
-from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.figures.ribbons import Ribbon, RibbonBox, choose_lanes
 from devwidget.report.page.html import saved_html
@@ -104,23 +102,11 @@ def texts(svg):
     return [text.text for text in svg.iter(f"{SVG}text")]
 
 
-def test_what_is_saved_shows_the_worst_finding_and_the_devices():
-    (verdict, said), (devices, columns) = saved_images(split_model(), one_step())
-    assert texts(verdict)[:2] == ["addmm got tensors on cuda:0 and cuda:1", "decoder.head, train.py:41, 1 of 2"]
-    assert said == "2 errors"
+def test_what_is_saved_shows_the_devices_and_the_findings():
+    ((devices, columns),) = saved_images(split_model(), one_step())
     assert "decoder.head" in texts(devices)
     assert columns.startswith("cpu: ")
-
-
-def test_what_is_saved_says_that_nothing_was_found_or_how_the_step_ended():
-    (clean, _), _ = saved_images(split_model(), replace(one_step(), findings=(), faults=()))
-    assert texts(clean) == ["no findings"]
-    (failed, _), _ = saved_images(split_model(), Trace(error="ValueError: no"))
-    assert texts(failed) == ["the step ended with ValueError: no"]
-    hint = replace(one_step().findings[0], severity="info")
-    (hinted, _), _ = saved_images(split_model(), Trace(error="ValueError: no", findings=(hint,)))
-    assert texts(hinted) == ["the step ended with ValueError: no"]
-    assert len(saved_images(split_model(), None)) == 1
+    assert "`addmm` got tensors on cuda:0 and cuda:1" in saved_html(split_model(), one_step())
 
 
 def test_a_device_that_had_no_room_never_seems_to_hold_what_it_refused():

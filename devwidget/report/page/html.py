@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +15,6 @@ from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import draw_devices, picture_words
-from devwidget.report.figures.verdict import draw_verdict
 from devwidget.report.page.assets import (
     PANEL,
     PANEL_STYLES,
@@ -48,7 +47,7 @@ from devwidget.report.text.snapshot_text import (
     snapshot_parts,
     tree_heads,
 )
-from devwidget.report.text.trace_text import findings_words, trace_parts
+from devwidget.report.text.trace_text import trace_parts
 from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
 from devwidget.views.overlay import make_overlay
@@ -69,18 +68,18 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 
 def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = True) -> Markup:
-    """Plain HTML without style or script, which every viewer keeps: pictures, bars as text, what the last step did, a table.
+    """Plain HTML without style or script, which every viewer keeps: the picture of devices, bars, the last step, a table.
 
     Args:
-        drawn: with the pictures; a page that draws them itself needs the words alone.
+        drawn: with the picture; a page that draws it itself needs the words alone.
     """
     if snapshot is None:
         return render("gone.html", words=said(GONE))
     table = tabulate_snapshot(snapshot)
     rows = shown_rows(table, _MOST_ROWS)
-    images, report, more = list[tuple[str, str]](), "", ""
+    image, report, more = None, "", ""
     if drawn:
-        images += _draw_images(snapshot, table, trace)
+        image = _draw_image(snapshot, table, trace)
     if trace is not None:
         report = text_of(draw_lines(trace_parts(trace), "page"))
     if len(rows) < len(table):
@@ -88,7 +87,7 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = 
     return render(
         "panel.html",
         headline=snapshot_headline(snapshot, table),
-        images=images,
+        image=image,
         bars=bar_rows(snapshot, trace),
         report=report,
         heads=tree_heads(),
@@ -97,18 +96,14 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = 
     )
 
 
-def _draw_images(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Iterator[tuple[str, str]]:
-    """The verdict and the picture of devices as images: viewers that drop `<svg>` would keep its words in a heap."""
+def _draw_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> tuple[str, str] | None:
+    """The picture of devices as an image, and its words: viewers that drop `<svg>` would keep its texts in a heap."""
     if trace is not None:
         trace = with_real_times(trace)
-        yield _image_source(draw_verdict(trace)), findings_words(trace)
     picture = make_picture(snapshot, table, trace)
     if picture.columns:
-        yield _image_source(draw_devices(picture)), picture_words(picture)
-
-
-def _image_source(drawn: Markup) -> str:
-    return "data:image/svg+xml," + quote(drawn, safe=" '/:=;,()!*")
+        return "data:image/svg+xml," + quote(draw_devices(picture), safe=" '/:=;,()!*"), picture_words(picture)
+    return None
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:

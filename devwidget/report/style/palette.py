@@ -50,7 +50,7 @@ CATEGORY_PATTERNS = {"cache": "\\", "running": ".", "foreign": "/", "outside": "
 
 INK, WRONG = in_schemes("#1f2328", "#e6edf3"), in_schemes("#b3201a", "#ff8a80")
 """For marks that are no part of memory; and for what is wrong, and nothing else."""
-WARNING, GOOD = in_schemes("#7d5100", "#e8b04a"), in_schemes("#1b6e3c", "#6fd08c")
+WARNING = in_schemes("#7d5100", "#e8b04a")
 HOP_HUE = in_schemes("#5c636d", "#b6bdc6")
 SOFT_INK = in_schemes("#57606a", "#a9b2bc")
 PAPER = f"var(--dw-pop, {in_schemes('#ffffff', '#1c2128')})"

@@ -8,7 +8,6 @@ from devwidget.language.speaking import say
 from devwidget.records.trace import Move
 from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes
 from devwidget.report.style.words import code_word, module_words, parts_words, place_words, row_words, tensor_words
-from devwidget.report.text.parallel_words import part_lines
 from devwidget.views.blocks import Block
 from devwidget.views.devices import DeviceColumn, Picture, Way
 from devwidget.views.sums import items_once, total
@@ -62,9 +61,9 @@ def block_kind(block: Block) -> str:
 
 def block_title(block: Block) -> str:
     """All that is known of a block, for its tooltip."""
-    if block.call is not None:
-        return "\n".join(part_lines(block.call, block.what, block.number))
     lines = [row_words((block_name(block), block_kind(block))), row_words((str(block.device), some_bytes(block.bytes)))]
+    if block.call is not None:
+        lines.append(place_words(block.call.call.site))
     if block.what == "visit":
         lines.append(say("its weights are on another device and are copied here for each call"))
     if block.wrong and block.what != "tensor":
@@ -108,10 +107,7 @@ def idle_words() -> list[str]:
 
 def way_title(way: Way, picture: Picture) -> str:
     """Return what is copied on a path, and the lines that request it."""
-    if way.call is not None:
-        title, *lines = part_lines(way.call, way.step, way.number)
-        return "\n".join([row_words((title, format_bytes(way.bytes))), *lines])
-    facts = [format_bytes(way.bytes)]
+    facts = [code_word(way.step), format_bytes(way.bytes)]
     if way.moves:
         facts.append(count_words(way.count, "hop"))
     seconds = sum(move.seconds for move in way.moves)
@@ -123,6 +119,8 @@ def way_title(way: Way, picture: Picture) -> str:
 
 
 def _reason_lines(way: Way) -> list[str]:
+    if way.call is not None:
+        return [place_words(way.call.call.site)]
     if way.fault is not None:
         return [say("the step stopped here: {error}", error=way.fault.error.splitlines()[0]), place_words(way.fault.site)]
     if way.kind == "healed":

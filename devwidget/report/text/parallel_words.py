@@ -1,4 +1,4 @@
-"""What one DataParallel call cost, in sentences with numbers, and what each part of its picture is."""
+"""What one DataParallel call cost, in sentences with numbers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from operator import attrgetter
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
-from devwidget.records.parallel import Piece, Replica
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.style.words import code_word, piece_words, place_words, row_words, tensor_words
+from devwidget.report.style.words import code_word, row_words, tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
 
 
@@ -155,66 +154,3 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
     if known.virtual or not known.name:
         return f"GPU {known.card}"
     return f"GPU {known.card}, {known.name}"
-
-
-def part_lines(call: ParallelCall, what: str, number: int = -1) -> list[str]:
-    """What a part of the picture of a call is, by its kind and its replica's number: a title, figures, the line of the call."""
-    if number < 0:
-        title, text = _part_words(call, what)
-    else:
-        title, text = _replica_words(call, what, call.find_replica(number))
-    return [title, text, place_words(call.call.site)]
-
-
-def _part_words(call: ParallelCall, what: str) -> tuple[str, str]:
-    if what == "batch":
-        samples = count_words(call.samples, "sample")
-        return say("batch"), say("{samples} along axis {dim}", samples=samples, dim=call.call.dim)
-    if what == "outputs":
-        size = format_bytes(call.gathered_bytes)
-        return say("outputs"), say("{size} gathered on {point}", size=size, point=call.gather_point)
-    if what == "gradients":
-        size = format_bytes(call.reduced_bytes)
-        return say("gradients"), say("{size} copied to {source}", size=size, source=call.source)
-    return call.call.class_name, say("is on {source}, copied to the others at each call", source=call.source)
-
-
-def _replica_words(call: ParallelCall, what: str, replica: Replica) -> tuple[str, str]:
-    device, source = replica.device, call.source
-    match what:
-        case "scatter":
-            return say("batch to {device}", device=device), _piece_lines(replica.inputs)
-        case "replicate":
-            buffers, parameters = format_bytes(replica.buffer_bytes), replica.parameter_bytes - replica.buffer_bytes
-            text = say("{parameters} of parameters, {buffers} of buffers", parameters=format_bytes(parameters), buffers=buffers)
-            return say("model to {device}", device=device), text
-        case "gather":
-            title = say("outputs of {device} to {home}", device=device, home=call.gather_point)
-            return title, _piece_lines(replica.outputs)
-        case "reduce":
-            title = say("gradients of {device} to {source}", device=device, source=source)
-            return title, format_bytes(replica.gradient_bytes)
-    title = say("replica {number} on {device}", number=replica.number, device=device)
-    if card := card_words(call, device):
-        title = f"{title} ({card})"
-    facts = [count_words(replica.samples, "sample"), say("out {size}", size=format_bytes(replica.output_bytes))]
-    if call.peak_on(device):
-        facts.append(say("peak {size}", size=format_bytes(call.peak_on(device))))
-    if replica.failed:
-        facts.append(say("failed"))
-    if not replica.thread:
-        facts.append(say("never ran"))
-    elif replica.seconds:
-        facts.append(say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread))
-    else:
-        facts.append(replica.thread)
-    return title, row_words(facts)
-
-
-def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
-    parts = []
-    for piece in pieces[:most]:
-        parts.append(f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}")
-    if len(pieces) > most:
-        return say("{parts}, and {count} more", parts=row_words(parts), count=len(pieces) - most)
-    return row_words(parts) or say("no tensors")
