@@ -43,17 +43,17 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
 
 
 @pytest.mark.parametrize(("path", "value", "message"), [
-    (("data", "moves", 2, "source", "kind"), None, "moves[2].source.kind: expected a text, got null"),
+    (("data", "moves", 2, "source", "kind"), None, "moves[2].source.kind: expected a text, got None"),
     (("data", "moves", 1, "bytes"), 10**400,
-     "moves[1].bytes: expected a whole number of 0 or more below 2**70, got a number of 1329 bits"),
-    (("data", "moves", 1, "bytes"), True, "moves[1].bytes: expected a whole number of 0 or more, got true"),
+     f"moves[1].bytes: expected a whole number of 0 or more, got 1{'0' * 17}...{'0' * 19}"),
+    (("data", "moves", 1, "bytes"), True, "moves[1].bytes: expected a whole number of 0 or more, got True"),
     (("data", "moves", 0, "shape"), [8, "x"], "moves[0].shape[1]: expected a whole number of -1 or more, got 'x'"),
-    (("data", "moves", 0, "bytes"), ..., "moves[0]: expected a move with `bytes`"),
+    (("data", "moves", 0, "bytes"), ..., "moves[0]: expected a Move with bytes"),
     (("data", "findings", 0, "severity"), "fatal", "findings[0].severity: expected one of error, warning, info, got 'fatal'"),
     (("data", "seconds"), float("nan"), "expected a finite number, not NaN"),
-    (("data", "modules"), {}, "modules: expected a list, got an object of 0"),
+    (("data", "modules"), {}, "modules: expected a list, got {}"),
     (("record",), "Model", f"expected one of {', '.join(list_kinds())} as `record`, got 'Model'"),
-    (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got true"),
+    (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got True"),
 ])  # fmt: skip
 def test_a_wrong_value_is_refused_with_its_path(path: tuple[str | int, ...], value: Any, message: str) -> None:
     assert refused(edited(one_step(), *path, value=value)) == message
@@ -75,7 +75,7 @@ def test_what_is_no_file_of_ours_is_refused(text: str) -> None:
 
 def test_a_name_given_twice_is_refused() -> None:
     text = dumps(one_step()).replace('"seconds"', '"seconds": 1, "seconds"', 1)
-    assert refused(text) == "expected every name once, not 'seconds' again"
+    assert refused(text) == "expected every name of an object once"
 
 
 def test_a_field_of_a_newer_version_is_ignored_and_a_missing_one_has_its_default() -> None:

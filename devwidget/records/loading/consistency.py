@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup
-from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
 
@@ -23,9 +22,9 @@ def _check_pre_order(snapshot: Snapshot) -> Wrong:
     """Check that parents come before their children, one level higher."""
     for place, module in enumerate(snapshot.modules):
         if not (0 <= module.parent < place if place else module.parent == -1):
-            yield f"modules[{place}].parent", Message("the index of an earlier module") if place else Message("-1 for the root")
+            yield f"modules[{place}].parent", "the index of an earlier module" if place else "-1 for the root"
         elif module.depth != _find_depth(snapshot.modules, module.parent) or module.depth > DEEPEST:
-            yield f"modules[{place}].depth", Message("one more than the depth of its parent")
+            yield f"modules[{place}].depth", "one more than the depth of its parent"
 
 
 def _find_depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
@@ -39,22 +38,22 @@ def _check_elements(tensor: TensorFacts) -> Wrong:
     """Check that no tensor has more elements than torch can count."""
     shape = tensor.shape or ()
     if len(shape) > 64 and any(size != 1 for size in shape[64:]):
-        yield "shape", Message("64 dimensions at most")
+        yield "shape", "64 dimensions at most"
     elif math.prod(shape) > MOST_ELEMENTS:
-        yield "shape", Message("fewer than 2**63 elements")
+        yield "shape", "fewer than 2**63 elements"
 
 
 @register_check(DataParallelCall)
 def _check_devices(call: DataParallelCall) -> Wrong:
     if not call.device_ids:
-        yield "device_ids", Message("at least one device")
+        yield "device_ids", "at least one device"
 
 
 def check_groups(collectives: Sequence[CollectiveCall], groups: Sequence[ProcessGroup]) -> Wrong:
     """Check that a collective belongs to a process group."""
     for at, call in enumerate(collectives):
         if call.group >= len(groups):
-            yield f"collectives[{at}].group", Message("an index into `groups`")
+            yield f"collectives[{at}].group", "an index into `groups`"
 
 
 @register_check(Trace)
@@ -65,4 +64,4 @@ def _check_replicas(trace: Trace) -> Wrong:
     for place, replica in enumerate(trace.replicas):
         call = calls.get(replica.call)
         if call is not None and replica.device not in call.device_ids:
-            yield f"replicas[{place}].device", Message("one of the devices of its call")
+            yield f"replicas[{place}].device", "one of the devices of its call"

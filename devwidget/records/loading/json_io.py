@@ -163,7 +163,7 @@ def refuse_brackets(text: str | bytes) -> None:
     else:
         brackets = text.count(b"[") + text.count(b"{")
     if len(text) > _LONG and brackets * 8 > len(text):
-        raise Unexpected(Message("more than brackets"))
+        raise Unexpected("more than brackets")
 
 
 def _parse_json(text: str) -> Any:
@@ -171,22 +171,22 @@ def _parse_json(text: str) -> Any:
     try:
         return DECODER.decode(text)
     except ValueError as error:  # also of a number with too many digits
-        raise Unexpected(Message("JSON; {error}", error=error)) from None
+        raise Unexpected(f"JSON; {error}") from None
 
 
 def _read_envelope(envelope: Any) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
-        raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
+        raise Unexpected("an object with `devwidget`, `record` and `data`", envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
     if type(version) is not int or version < 1:
-        raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
+        raise Unexpected("a whole number of 1 or more as the version `devwidget`", version)
     if version > SCHEMA_VERSION:
         raise UnreadableError(
             _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
         )
     record = _load_kind(kind) if isinstance(kind, str) else None
     if record is None:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(list_kinds())), kind)
+        raise Unexpected(f"one of {', '.join(list_kinds())} as `record`", kind)
     former, why = _former.get(record.__name__, ("", ""))
     if former and former in envelope.get("data", ()):
         raise UnreadableError(why)
@@ -197,7 +197,7 @@ def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
     """Read the record by the tables of its file, in its own context."""
     shared = envelope.get("shared", [])
     if type(shared) is not list:
-        raise Unexpected(Message("a list as `shared`"), shared)
+        raise Unexpected("a list as `shared`", shared)
     shared_parts.set(SharedParts(shared))
     known_messages.set(read_messages(envelope.get("messages", {})))
     return make_reader(record)(envelope.get("data"))
@@ -206,20 +206,20 @@ def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
 def read_messages(table: Any) -> dict[str, Message]:
     """Return a message for each text. A message may be part of later ones."""
     if not isinstance(table, dict):
-        raise Unexpected(Message("an object as `messages`"), table)
+        raise Unexpected("an object as `messages`", table)
     known: dict[str, Message] = {}
     for text, made_from in table.items():
         match made_from:
             case [str(template), dict(facts)] if all(isinstance(fact, (str, int)) for fact in facts.values()):
                 facts = {name: known.get(fact, fact) for name, fact in facts.items()}
             case _:
-                raise Unexpected(Message("a template and its facts for each of `messages`"), made_from)
+                raise Unexpected("a template and its facts for each of `messages`", made_from)
         try:
             known[text] = Message(template, **facts)
         except KeyError as missing:
-            raise Unexpected(Message("the fact {name} of a template in `messages`", name=missing), template) from None
+            raise Unexpected(f"the fact {missing} of a template in `messages`", template) from None
         if known[text] != text:
-            raise Unexpected(Message("a template with the words of its message"), template)
+            raise Unexpected("a template with the words of its message", template)
     return known
 
 
@@ -241,14 +241,12 @@ def _describe_newer_version(version: int, written_by: object) -> str:
 def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        again = repr(next(name for name in names if names.count(name) > 1))
-        raise Unexpected(Message("every name once, not {name} again", name=again))
+        raise Unexpected("every name of an object once")
     return found
 
 
 def _refuse_infinity(word: str) -> NoReturn:
-    raise Unexpected(Message("a finite number, not {word}", word=word))
+    raise Unexpected(f"a finite number, not {word}")
 
 
 DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from devwidget.records.loading.typed_reader import Unexpected
-from devwidget.records.schema.message import Message
 from devwidget.records.site import Phase, Site, cell_label
 
 _LIBRARY = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<(frozen|__|eval_with)|^torch[/\\]")
@@ -57,7 +56,7 @@ def read_stack(frames: Sequence[dict[str, Any]]) -> Stack:
 def _check_frames(frames: Sequence[dict[str, Any]]) -> None:
     for at, frame in enumerate(frames):
         if not (type(frame.get("filename")) is type(frame.get("name")) is str and type(frame.get("line")) is int):
-            raise Unexpected(Message("a frame with `filename`, `line` and `name`"), frame, path=f"frames[{at}]")
+            raise Unexpected("a frame with `filename`, `line` and `name`", frame, path=f"frames[{at}]")
 
 
 def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:

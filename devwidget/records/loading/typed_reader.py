@@ -1,6 +1,6 @@
 """Convert JSON values to records, field by field by type. Anything else is refused with its path.
 
-This is not a library, because saved files open with torch alone, and errors are in the language of reports.
+This is not a library, because saved files open with torch alone.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
-import math
-import re
+import reprlib
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,11 +35,9 @@ class Unexpected(Exception):
 
     def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
-        if value is dataclasses.MISSING:
-            got = ""
-        else:
-            got = Message(", got {value}", value=_shorten_value(value))
-        self.said = Message("expected {expected}{got}", expected=expected, got=got)
+        self.said = f"expected {expected}"
+        if value is not dataclasses.MISSING:
+            self.said += f", got {reprlib.repr(value)}"
         self.path = path
 
     def prepend_path(self, part: str) -> None:
@@ -51,7 +47,7 @@ class Unexpected(Exception):
     def describe_problem(self) -> str:
         """Return the path and the expected value."""
         if self.path:
-            return Message("{path}: {problem}", path=self.path, problem=self.said)
+            return f"{self.path}: {self.said}"
         return self.said
 
 
@@ -109,7 +105,7 @@ class SharedParts:
             return reader(value)
         place = value["$"]
         if type(place) is not int or not 0 <= place < len(self._values):
-            raise Unexpected(Message("an index into `shared`"), place)
+            raise Unexpected("an index into `shared`", place)
         if (place, reader) not in self._read:
             self._read[place, reader] = reader(self._values[place])
         return self._read[place, reader]
@@ -125,36 +121,33 @@ def _make_shared_reader(inner: Reader) -> Reader:
 
 def _read_text(value: Any) -> str:
     if type(value) is not str:
-        raise Unexpected(Message("a text"), value)
+        raise Unexpected("a text", value)
     return known_messages.get().get(value, value)
 
 
 def _read_truth(value: Any) -> bool:
     if type(value) is not bool:  # not isinstance: `true` is not a number
-        raise Unexpected(Message("true or false"), value)
+        raise Unexpected("true or false", value)
     return value
 
 
 def _make_number_reader(kind: type, least: int) -> Reader:
-    if kind is int:
-        wanted = Message("a whole number")
-    else:
-        wanted = Message("a number")
+    kinds, wanted = (int, kind), "a whole number"
+    if kind is float:
+        wanted = "a number"
     if least > -LARGEST:
-        wanted = Message("{number} of {least} or more", number=wanted, least=least)
+        wanted = f"{wanted} of {least} or more"
 
     def read(value: Any) -> Any:
-        if type(value) is not int and (kind is int or type(value) is not float or not math.isfinite(value)):
+        if type(value) not in kinds or not least <= value <= LARGEST:  # no comparison holds for NaN
             raise Unexpected(wanted, value)
-        if not least <= value <= LARGEST:
-            raise Unexpected(wanted if value < least else Message("{number} below 2**70", number=wanted), value)
         return kind(value)
 
     return read
 
 
 def _make_word_reader(words: tuple[Any, ...]) -> Reader:
-    known, expected = frozenset(words), Message("one of {known}", known=", ".join(map(str, words)))
+    known, expected = frozenset(words), f"one of {', '.join(map(str, words))}"
 
     def read(value: Any) -> Any:
         if type(value) is str and value in known:
@@ -174,7 +167,7 @@ def _make_choice_reader(readers: Mapping[str, Reader]) -> Reader:
     def read(value: Any) -> Any:
         reader = readers.get(str(value.get("is"))) if type(value) is dict else None
         if reader is None:
-            raise Unexpected(Message("an object with one of {known} as `is`", known=", ".join(readers)), value)
+            raise Unexpected(f"an object with one of {', '.join(readers)} as `is`", value)
         return reader(value)
 
     return read
@@ -187,7 +180,7 @@ def _make_list_reader(inner: Reader) -> Reader:
 def _make_tuple_reader(inner: tuple[Reader, ...]) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) not in _LISTS or len(value) != len(inner):
-            raise Unexpected(Message("a list of {count}", count=len(inner)), value)
+            raise Unexpected(f"a list of {len(inner)}", value)
         return _read_parts(value, inner)
 
     return read
@@ -195,7 +188,7 @@ def _make_tuple_reader(inner: tuple[Reader, ...]) -> Reader:
 
 def _read_parts(value: Any, readers: Iterable[Reader]) -> tuple[Any, ...]:
     if type(value) not in _LISTS:
-        raise Unexpected(Message("a list"), value)
+        raise Unexpected("a list", value)
     built: list[Any] = []
     try:
         for part, read in zip(value, readers, strict=False):
@@ -207,12 +200,12 @@ def _read_parts(value: Any, readers: Iterable[Reader]) -> tuple[Any, ...]:
 
 
 def _make_record_reader(kind: Any) -> Reader:
-    readers, expected = field_readers(kind), _name_kind(kind)
+    readers = field_readers(kind)
     finish = record_builder(kind)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
-            raise Unexpected(expected, value)
+            raise Unexpected(f"the fields of a {kind.__name__}", value)
         fields, name = {}, ""
         try:
             for name, part in value.items():
@@ -239,7 +232,7 @@ def field_readers(kind: Any) -> Mapping[str, Reader]:
 def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
     """Return the function that makes a record from its fields. Raises Unexpected if fields are missing or inconsistent."""
     required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
-    expected, check = _name_kind(kind), _checks.get(kind)
+    check = _checks.get(kind)
     # few devices, named again and again
     if kind is DeviceId:
         build = functools.lru_cache(maxsize=256)(kind)
@@ -248,39 +241,10 @@ def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
 
     def finish(fields: dict[str, Any]) -> Any:
         if not fields.keys() >= required:
-            raise Unexpected(
-                Message("{expected} with {names}", expected=expected, names=_quote_names(required - fields.keys()))
-            )
+            raise Unexpected(f"a {kind.__name__} with {', '.join(sorted(required - fields.keys()))}")
         record = build(**fields)
         for path, wanted in check(record) if check is not None else ():
             raise Unexpected(wanted, path=path)
         return record
 
     return finish
-
-
-def _name_kind(kind: type) -> str:
-    """Return `a data parallel call` for `DataParallelCall`, `a device` for `DeviceId`."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__.strip("_"))).lower()
-    if words[0] in "aeiou":
-        return Message("an {kind}", kind=words)
-    return Message("a {kind}", kind=words)
-
-
-def _quote_names(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
-
-
-def _shorten_value(value: object) -> str:
-    """Return a value from the file, shortened before it is formatted."""
-    if isinstance(value, dict):
-        return Message("an object of {count}", count=len(value))
-    if isinstance(value, list):
-        return Message("a list of {count}", count=len(value))
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > LARGEST:
-        return Message("a number of {count} bits", count=value.bit_length())
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, str):
-        return repr(value[:60])
-    return repr(value)

@@ -1,8 +1,6 @@
 """Read untrusted files: report damage as one error with its place, and load pickles of plain values only.
 
 Source of the operations: `pickletools` of Python, which describes each.
-
-Source of the operations: `pickletools` of Python, which describes each.
 """
 
 from __future__ import annotations
