@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 DEEPEST = 80
@@ -89,6 +89,13 @@ def name_of_called(node: ast.Call) -> str:
     if isinstance(node.func, ast.Attribute):
         return node.func.attr
     return getattr(node.func, "id", "")
+
+
+def calls_named(nodes: Iterable[ast.AST], *names: str) -> Iterator[ast.Call]:
+    """Yield the calls of functions and methods of these names."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and name_of_called(node) in names:
+            yield node
 
 
 def inner_statements(node: Any) -> Iterator[ast.stmt]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-from typing import TypeGuard
 
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, name_of_called, parsed_expression
+from devwidget.records.syntax import arguments_in, calls_named, parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.source_file import Code, code_at, code_of_site, has_torch, names_in, own_lines
+from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, names_in, own_lines
 
 LOW = "float16", "bfloat16"
 _CASTS = frozenset({"half", "bfloat16"})
@@ -22,9 +21,8 @@ def autocast_for(region: AutocastRegion, device: str, summary: str) -> Fix | Non
     """`torch.autocast("cpu")` becomes `torch.autocast("cuda")`."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        literals = [node for node in draft.code.parts(statement) if isinstance(node, ast.Constant)]
-        for node in literals:
-            if node.value == region.device:
+        for node in draft.code.parts(statement):
+            if isinstance(node, ast.Constant) and node.value == region.device:
                 draft.replace(node, repr(device))
 
     return mended(region.site, summary, change)
@@ -52,29 +50,32 @@ def _is_backward(node: ast.AST, line: int) -> bool:
 
 def cast_argument(fault: Fault, stray: Operand, cast: str, summary: str) -> Fix | None:
     """Cast the argument of the failing call, or the index, that is an operand or is computed from it: `(1 - mask).bool()`."""
-    at = code_at(fault.site, fault.expression)
-    if at is None:
-        return None
-    code, statement = at
-    draft = Draft(code)
-    for node in code.alike(statement, fault.expression):
-        match node:
-            case ast.Call():
-                parts = arguments_in(node)
-            case ast.Subscript(slice=ast.Tuple(elts=parts)):
-                pass
-            case ast.Subscript(slice=part):
-                parts = [part]
-            case _:
-                parts = []
-        texts = (stray.source, stray.expression)
-        named = [part for part in parts if ast.unparse(part) in texts]
-        holding = [
-            part for part in parts if any(ast.unparse(each) in texts for each in ast.walk(part) if isinstance(each, ast.expr))
-        ]
-        for part in named or holding[:1]:
-            draft.append(part, cast)
-    return fix(summary, draft)
+    texts = (stray.source, stray.expression)
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.alike(statement, fault.expression):
+            parts = _parts_of(node)
+            named = [part for part in parts if ast.unparse(part) in texts]
+            for part in named or [part for part in parts if _has_text(part, texts)][:1]:
+                draft.append(part, cast)
+
+    return mended(fault.site, summary, change)
+
+
+def _parts_of(node: ast.expr) -> list[ast.expr]:
+    """The arguments of a call, the indices of a subscript."""
+    match node:
+        case ast.Call():
+            return arguments_in(node)
+        case ast.Subscript(slice=ast.Tuple(elts=parts)):
+            return parts
+        case ast.Subscript(slice=part):
+            return [part]
+    return []
+
+
+def _has_text(node: ast.expr, texts: tuple[str, ...]) -> bool:
+    return any(isinstance(each, ast.expr) and ast.unparse(each) in texts for each in ast.walk(node))
 
 
 def float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
@@ -96,28 +97,20 @@ def float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
 
 def loss_of_logits(fault: Fault, summary: str) -> Fix | None:
     """Take out the only sigmoid of the file, and use the loss that computes it: `BCELoss` becomes `BCEWithLogitsLoss`."""
-    at = code_at(fault.site, fault.expression)
-    if at is None:
-        return None
-    code, statement = at
-    nodes = [*ast.walk(code.tree)]
-    sigmoids = [node for node in nodes if isinstance(node, ast.Call) and name_of_called(node) in ("sigmoid", "Sigmoid")]
-    losses = [node for node in code.parts(statement) if _calls(node, "binary_cross_entropy")]
-    losses = losses or [node for node in nodes if _calls(node, "BCELoss")]
-    if len(sigmoids) != 1 or len(losses) != 1:
-        return None
-    draft = Draft(code)
-    _leave_out(draft, sigmoids[0])
-    called = code.text(losses[0].func)
-    if called.endswith("BCELoss"):
-        draft.replace(losses[0].func, f"{called.removesuffix('BCELoss')}BCEWithLogitsLoss")
-    else:
-        draft.replace(losses[0].func, f"{called}_with_logits")
-    return fix(summary, draft)
+    return mended(fault.site, summary, _use_logits)
 
 
-def _calls(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call) and name_of_called(node) == name
+def _use_logits(draft: Draft, statement: ast.stmt) -> None:
+    nodes = [*ast.walk(draft.code.tree)]
+    losses = list(calls_named(draft.code.parts(statement), "binary_cross_entropy")) or list(calls_named(nodes, "BCELoss"))
+    match list(calls_named(nodes, "sigmoid", "Sigmoid")), losses:
+        case [sigmoid], [loss]:
+            _leave_out(draft, sigmoid)
+            called = draft.code.text(loss.func)
+            if called.endswith("BCELoss"):
+                draft.replace(loss.func, f"{called.removesuffix('BCELoss')}BCEWithLogitsLoss")
+            else:
+                draft.replace(loss.func, f"{called}_with_logits")
 
 
 def _leave_out(draft: Draft, sigmoid: ast.Call) -> None:

@@ -205,22 +205,30 @@ def code_of_edits(edits: Iterable[Edit]) -> str:
 
 
 def mended(
-    site: Site | None, summary: str, change: Callable[[Draft, ast.stmt], object], confidence: Confidence = "likely"
+    site: Site | None,
+    summary: str,
+    change: Callable[..., object],
+    *facts: object,
+    confidence: Confidence = "likely",
+    instead: str | None = None,
 ) -> Fix | None:
-    """The repair that `change` makes of the statement at a site; None where there is no source or it changes nothing.
+    """The repair that `change(draft, statement, *facts)` makes of the statement at a site.
 
-    Of several that share the line it is made of the one that it changes.
+    Of several that share the line it is made of the one that it changes. Where there is no source or nothing changes, the
+    repair is to write what is `instead` of an edit; None without it.
     """
-    code, fixes = code_of_site(site), list[Fix]()
-    if code is None or site is None:
-        return None
-    for statement in code.statements(site.line):
-        draft = Draft(code)
-        change(draft, statement)
-        made = fix(summary, draft, confidence)
-        if made is not None and made not in fixes:
-            fixes.append(made)
-    return fixes[0] if len(fixes) == 1 else None
+    fixes = list[Fix]()
+    code = code_of_site(site)
+    if code is not None and site is not None:
+        for statement in code.statements(site.line):
+            draft = Draft(code)
+            change(draft, statement, *facts)
+            made = fix(summary, draft, confidence)
+            if made is not None and made not in fixes:
+                fixes.append(made)
+    if len(fixes) == 1:
+        return fixes[0]
+    return None if instead is None else Fix(summary, instead, confidence)
 
 
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:

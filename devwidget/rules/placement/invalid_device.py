@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.fault_details import InWorker, NotBuilt, NotVisible
-from devwidget.records.finding import Confidence, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.edits.draft import Draft, fix, mended, read_to
+from devwidget.rules.edits.draft import Draft, mended, read_to
 from devwidget.rules.edits.moves_on_entry import move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
@@ -147,13 +147,11 @@ def _list_fixes(fault: Fault, *, is_portable: bool) -> Iterator[Fix | None]:
     """The intended device; where there is no such device, the GPU if there is one, or a virtual GPU."""
     right, kind = _right_name(fault), _kind(fault).type
     if fault.call == "load":
-        words = Message("load it onto an available device")
-        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)))
-        yield Fix(words, f"torch.load(..., map_location={right!r})")
+        code = f"torch.load(..., map_location={right!r})"
+        yield mended(fault.site, Message("load it onto an available device"), read_to, repr(right), instead=code)
     elif fault.call == "DataParallel":
-        words = Message("use the available GPUs")
-        yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind))
-        yield Fix(words, f"device_ids=list(range(torch.{kind}.device_count()))")
+        code = f"device_ids=list(range(torch.{kind}.device_count()))"
+        yield mended(fault.site, Message("use the available GPUs"), _those_there, kind, instead=code)
     elif is_portable:
         yield from _list_choices(fault)
     else:
@@ -165,20 +163,17 @@ def _list_fixes(fault: Fault, *, is_portable: bool) -> Iterator[Fix | None]:
 
 def _list_choices(fault: Fault) -> Iterator[Fix | None]:
     kind = (_requested_kind(fault) or CUDA).type
-    edits = [
-        mended(site, _IF_THERE, lambda draft, statement: _take_if_there(draft, statement, fault, kind))
-        for site in (fault.birth, fault.site)
-    ]
-    yield from edits if any(edits) else [_choose_at_only_literal(fault)]
-    yield Fix(_IF_THERE, f"device = {_choice_of(kind, fault)}")
+    edits = [mended(site, _IF_THERE, _take_if_there, fault, kind) for site in (fault.birth, fault.site)]
+    yield from edits
+    if not any(edits):
+        yield mended(fault.site, _IF_THERE, _choose_at_only_literal, fault, instead=f"device = {_choice_of(kind, fault)}")
 
 
 def _list_names(fault: Fault, right: str, kind: str) -> Iterator[Fix | None]:
-    sure: Confidence = "sure" if right in (kind, f"{kind}:0") else "likely"
     words = Message("use {right}", right=repr(right))
     for site in (fault.birth, fault.site):
-        yield mended(site, words, lambda draft, statement: _renamed(draft, statement, fault, right), sure)
-    yield Fix(words, repr(right), sure)
+        yield mended(site, words, _renamed, fault, right)
+    yield Fix(words, repr(right))
     if right.startswith(kind):
         portable = f"device = {kind!r} if torch.{kind}.is_available() else 'cpu'"
         yield Fix(_IF_THERE, portable, "choice")
@@ -199,17 +194,12 @@ def _is_there(kind: str) -> str:
     return f"torch.{kind}.is_available()"
 
 
-def _choose_at_only_literal(fault: Fault) -> Fix | None:
-    """The one literal of the file with this device, such as the default of an argument: it becomes a choice."""
-    code = code_of_site(fault.site)
-    if code is None or not has_torch(code):
-        return None
-    literals = [node for node in ast.walk(code.tree) if isinstance(node, ast.Constant) and node.value == fault.requested]
-    if len(literals) != 1:
-        return None
-    draft = Draft(code)
-    draft.replace(literals[0], _choice_of(fault.requested, fault))
-    return fix(_IF_THERE, draft)
+def _choose_at_only_literal(draft: Draft, _: ast.stmt, fault: Fault) -> None:
+    """The one literal of the file with this device, such as the default of an argument, becomes a choice."""
+    nodes = ast.walk(draft.code.tree)
+    literals = [node for node in nodes if isinstance(node, ast.Constant) and node.value == fault.requested]
+    if len(literals) == 1 and has_torch(draft.code):
+        draft.replace(literals[0], _choice_of(fault.requested, fault))
 
 
 def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -> None:

@@ -49,7 +49,7 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
     device = str(fault.target) if known else CUDA.type
     for site in (stray.birth, fault.site):
-        yield mended(site, Message("build it on a device with memory"), lambda draft, _: _not_on_meta(draft, device))
+        yield mended(site, Message("build it on a device with memory"), _not_on_meta, device)
     yield Fix(
         Message("allocate memory with to_empty, then call load_state_dict or initialise the weights"),
         f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
@@ -57,10 +57,10 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     )
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
     yield Fix(Message("load with assign=True, which replaces the meta tensors with those in the checkpoint"), taken, "choice")
-    yield Fix(Message("build the module without torch.device('meta')"), "", "choice")
+    yield Fix(Message("build the module without torch.device('meta')"), confidence="choice")
 
 
-def _not_on_meta(draft: Draft, device: str) -> None:
+def _not_on_meta(draft: Draft, _: ast.stmt, device: str) -> None:
     """Replace 'meta' by a device with memory, if the file contains it once."""
     found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == "meta"]
     if len(found) == 1:

@@ -33,7 +33,10 @@ def check(trace: Trace) -> Iterator[Found]:
             each.site,
             _headline(each),
             notes=(Message("once fixed, the result may change, and the code under this condition may run for the first time"),),
-            fixes=(_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"')),
+            fixes=(
+                mended(each.site, words, _compare_type, each, confidence="choice"),  # the branch that runs may change
+                Fix(words, f'{each.subject}.type == "cuda"'),
+            ),
         )
 
 
@@ -45,19 +48,14 @@ def _headline(each: DeviceComparison) -> Message:
     return Message("`{expression}` is always {gives}: `{subject}` is {value}, which includes an index", **facts)
 
 
-def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
+def _compare_type(draft: Draft, statement: ast.stmt, comparison: DeviceComparison) -> None:
     """Compare the type of the device, or the whole name if the other side includes an index."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.alike(statement, comparison.expression):
-            for part in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
-                text = draft.code.text(part)
-                if ast.unparse(part) == comparison.subject:
-                    draft.replace(part, _shown(comparison, text))
-                elif isinstance(part, ast.Call):
-                    draft.replace(part, draft.code.text(part.args[0]))
-
-    return mended(comparison.site, words, change, "choice")  # the branch that runs may change
+    for node in draft.code.alike(statement, comparison.expression):
+        for part in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+            if ast.unparse(part) == comparison.subject:
+                draft.replace(part, _shown(comparison, draft.code.text(part)))
+            elif isinstance(part, ast.Call):
+                draft.replace(part, draft.code.text(part.args[0]))
 
 
 def _shown(comparison: DeviceComparison, subject: str) -> str:

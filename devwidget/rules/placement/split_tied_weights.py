@@ -77,26 +77,23 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     )
 
 
-def _brought(fault: Fault, stray: Operand) -> Fix | None:
+def _move_to_them(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand) -> None:
     """`self.head(h.to('cuda:1'))` moves the activations to the device of the shared weight."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.parts(statement):
-            if _is_text(node, str(fault.target)):
-                draft.replace(node, repr(str(stray.device)))
-
-    return mended(fault.site, Message("keep the tied modules together, and move the activations to them"), change)
+    for node in draft.code.parts(statement):
+        if _is_text(node, str(fault.target)):
+            draft.replace(node, repr(str(stray.device)))
 
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     if held.left_behind == "":
-        yield _brought(fault, stray)
+        words = Message("keep the tied modules together, and move the activations to them")
+        yield mended(fault.site, words, _move_to_them, fault, stray)
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     words = Message("keep the tied modules on the same device, and move the activations between them")
-    yield mended(stray.birth, words, lambda draft, statement: _together(draft, statement, stray, held, target))
-    yield Fix(words, f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})", "likely")
-    yield Fix(Message("untie them: use two independent parameters"), "", "choice")
+    code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"
+    yield mended(stray.birth, words, _together, stray, held, target, instead=code)
+    yield Fix(Message("untie them: use two independent parameters"), confidence="choice")
 
 
 def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, target: str) -> None:

@@ -59,7 +59,7 @@ def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
 
 
 def _list_fixes(move: Site, subject: str) -> Iterator[Fix | None]:
-    yield mended(move, Message("assign the result"), _assign_result, "sure")
+    yield mended(move, Message("assign the result"), _assign_result)
     yield Fix(Message("assign the result of the move"), f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
 
 

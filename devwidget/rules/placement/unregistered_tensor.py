@@ -51,22 +51,12 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _plain_tensor(fault: Fault) -> Found:
     name, owner = fault.call, fault.expression
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        match statement:
-            case ast.Assign(targets=[ast.Attribute(attr=attribute) as target], value=value) if attribute == name:
-                module = "nn" if uses_name(draft.code, "nn") else "torch.nn"
-                text = draft.code.text(value)
-                if fault.target is not None and not isinstance(value, ast.Call):
-                    text += f".to({draft.code.text(target)}.device)"
-                draft.replace(value, f"{module}.Parameter({text})")
-
-    words = Message("assign a parameter")
+    code = f"module.{name} = nn.Parameter(tensor)"
     return Found(
         fault,
         Message("`{name}` of `{owner}` is a parameter and got a plain tensor", name=name, owner=owner),
         why=Message("a module accepts only `nn.Parameter` or None for a registered parameter"),
-        fixes=(mended(fault.site, words, change), Fix(words, f"module.{name} = nn.Parameter(tensor)")),
+        fixes=[mended(fault.site, Message("assign a parameter"), _assign_parameter, fault, instead=code)],
         notes=(
             Message(
                 "to keep the parameter object that an optimizer holds, copy into it: `module.{name}.data.copy_(tensor)`",
@@ -74,6 +64,16 @@ def _plain_tensor(fault: Fault) -> Found:
             ),
         ),
     )
+
+
+def _assign_parameter(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(attr=attribute) as target], value=value) if attribute == fault.call:
+            module = "nn" if uses_name(draft.code, "nn") else "torch.nn"
+            text = draft.code.text(value)
+            if fault.target is not None and not isinstance(value, ast.Call):
+                text += f".to({draft.code.text(target)}.device)"
+            draft.replace(value, f"{module}.Parameter({text})")
 
 
 def _first_unregistered(fault: Fault, moved: set[Site | None]) -> tuple[Operand, Held] | None:
@@ -244,7 +244,7 @@ def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fi
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
         words = Message("move it where it is created")
-        yield mended(stray.birth, words, lambda draft, statement: _moved_when_made(draft, statement, fault))
+        yield mended(stray.birth, words, _moved_when_made, fault)
         is_dict = held.name.startswith((f"{attribute}['", f'{attribute}["'))
         if is_dict and is_taken(held):
             yield Fix(Message("register them in an nn.ModuleDict under other keys; these are names of its attributes"))
@@ -255,7 +255,7 @@ def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fi
         words = Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute)
         yield Fix(words, f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)")
     else:
-        yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), "", "choice")
+        yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), confidence="choice")
 
 
 def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

@@ -87,21 +87,20 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
     if dtype and (dtype not in _LOW or has_other_result):  # casting back would lose what was computed
         if dtype in _LOW or not dtype.startswith(("float", "complex")):
             yield without_cast(fault, Message("leave it in the dtype that it had"))
-            yield mended(fault.site, Message("compute in float32"),
-                         lambda draft, statement: _widen_all(draft, statement, fault))  # fmt: skip
+            yield mended(fault.site, Message("compute in float32"), _widen_all, fault)
         return
     if dtype:
-        yield mended(fault.site, Message("compute in float32 and cast back"),
-                     lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
+        words = Message("compute in float32 and cast back")
+        yield mended(fault.site, words, _wrap_call, fault, subject, ".float()", "dtype")
     if str(fault.target) == "cpu":
         return
-    yield mended(fault.site, Message("run it on the CPU, and move the result back"),
-                 lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
+    words = Message("run it on the CPU, and move the result back")
+    yield mended(fault.site, words, _wrap_call, fault, subject, ".cpu()", "device")
     yield Fix(
         Message("run it on the CPU, and move the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
     )
     if fault.call in _ALTERNATIVES:
-        yield Fix(_ALTERNATIVES[fault.call], "", "choice")
+        yield Fix(_ALTERNATIVES[fault.call], confidence="choice")
 
 
 def _widen_all(draft: Draft, statement: ast.stmt, fault: Fault) -> None:

@@ -12,20 +12,21 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
+from devwidget.records.device import DeviceId
 from devwidget.records.fault_details import Compared, HookBypassed
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called
+from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.copies import copy_moved, is_moved_away, move_back
 from devwidget.rules.edits.devices import device_for
-from devwidget.rules.edits.draft import Draft, fix, mended
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import calls_in, code_at, keyword_of
+from devwidget.rules.edits.source_file import keyword_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
@@ -160,22 +161,20 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
     fault, stray = case.fault, case.stray
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         if isinstance(fault.detail, HookBypassed):  # a hook would move the weights back
-            yield Fix(Message("call the module itself: its hooks move its weights"), "", "choice")
+            yield Fix(Message("call the module itself: its hooks move its weights"), confidence="choice")
             return
         yield from _list_moves_of_module(case, stray.held)
         return
     if stray.argument == "generator":
-        yield _generator(fault, stray)
+        words = Message("create the generator on the device of the random numbers")
+        generator = f"torch.Generator(device={str(fault.target)!r})"
+        yield mended(stray.birth, words, _place_generator, stray, fault.target)
         if not stray.expression:
-            yield _loader(fault)
-        yield Fix(
-            Message("create the generator on the device of the random numbers"),
-            f"torch.Generator(device={str(fault.target)!r})",
-            "sure",
-        )
+            yield mended(fault.site, words, _give_loader, generator)
+        yield Fix(words, generator)
         return
     if fault.call == "pin_memory":
-        yield _unpinned(fault)
+        yield mended(fault.site, Message("remove pin_memory"), _unpin)
         yield Fix(Message("remove it where the tensors are on a GPU: only CPU memory can be pinned"))
         return
     if stray.held is not None and stray.held.moves_along:
@@ -232,19 +231,14 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
             return
 
 
-def _unpinned(fault: Fault) -> Fix | None:
+def _unpin(draft: Draft, statement: ast.stmt) -> None:
     """Remove `.pin_memory()` from the failing line; for a loader, set the one `pin_memory=True` of the file to False."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement):
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "pin_memory":
-                draft.replace(call, draft.code.text(call.func.value))
-                return
-        asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
-        if len(asked) == 1:
-            draft.replace(asked[0].value, "False")
-
-    return mended(fault.site, Message("remove pin_memory"), change)
+    for call in calls_named(draft.code.parts(statement), "pin_memory"):
+        draft.drop_method(call)
+        return
+    asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
+    if len(asked) == 1:
+        draft.replace(asked[0].value, "False")
 
 
 def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
@@ -256,25 +250,14 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
     yield Fix(words, f"{owner}.to({str(case.fault.target)!r})")
 
 
-def _generator(fault: Fault, stray: Operand) -> Fix | None:
+def _place_generator(draft: Draft, statement: ast.stmt, stray: Operand, target: DeviceId | None) -> None:
     """Add the device of the random numbers to the `torch.Generator()` call."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement):
-            if name_of_called(call) == "Generator":
-                draft.keyword(call, "device", device_for(stray.birth, fault.target))
-
-    return mended(stray.birth, Message("create the generator on the device of the random numbers"), change, "sure")
+    for call in calls_named(draft.code.parts(statement), "Generator"):
+        draft.keyword(call, "device", device_for(stray.birth, target))
 
 
-def _loader(fault: Fault) -> Fix | None:
+def _give_loader(draft: Draft, _: ast.stmt, generator: str) -> None:
     """Pass a generator to the loader: one that shuffles creates its own on the CPU, whatever the default device is."""
-    at = code_at(fault.site, fault.expression)
-    if at is None:
-        return None
-    loaders = [call for call in calls_in(at[0].tree) if name_of_called(call) == "DataLoader"]
-    if len(loaders) != 1 or keyword_of(loaders[0], "generator") is not None:
-        return None
-    draft = Draft(at[0])
-    draft.keyword(loaders[0], "generator", f"torch.Generator(device={str(fault.target)!r})")
-    return fix(Message("create the generator on the device of the random numbers"), draft)
+    match list(calls_named(ast.walk(draft.code.tree), "DataLoader")):
+        case [loader] if keyword_of(loader, "generator") is None:
+            draft.keyword(loader, "generator", generator)

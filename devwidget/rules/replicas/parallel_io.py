@@ -114,44 +114,42 @@ def _name_unjoined(detail: NotJoined) -> Message:
 
 _MOST_NAMES = 4
 """Names of outputs in a headline, at most."""
+_STATE_IN_FORWARD = Message("create the state in forward, with the batch size of the replica's chunk")
 _NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` must change together")
 
 
 def _reduced(fault: Fault, backward: Site | None) -> Iterator[Fix | None]:
     """Take the mean of the gathered losses, where a function of the file returns them or a line calls backward."""
     words = Message("reduce the gathered losses before backward")
-    handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
-    yield handed_on or mended(backward, words, _reduce_backward, "sure")
-    yield Fix(words, "loss = loss.mean()", "sure")
-    yield Fix(Message("return one value per sample, or loss.unsqueeze(0)"), "", "choice")
+    handed_on = mended(fault.site, words, _reduce_handed_on)
+    yield handed_on or mended(backward, words, _reduce_backward, instead="loss = loss.mean()")
+    yield Fix(Message("return one value per sample, or loss.unsqueeze(0)"), confidence="choice")
 
 
 def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[Fix | None]:
     if fault.operands and math.prod(fault.operands[0].shape) == 1:
-        yield Fix(Message("pass it as a Python number, which every replica gets, or expand it to the batch"), "", "likely")
+        yield Fix(Message("pass it as a Python number, which every replica gets, or expand it to the batch"))
         return
     yield _batch_first(fault, birth, batch)
-    yield Fix(Message("create the state in forward, with the batch size of the replica's chunk"), "", "likely")
-    yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), "", "choice")
+    yield Fix(_STATE_IN_FORWARD)
+    yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), confidence="choice")
 
 
 def _cut_it(fault: Fault, name: str) -> Iterator[Fix | None]:
     if fault.operands:
-        yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"), "", "likely")
+        yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"))
     else:
-        yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})", "likely")
+        yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})")
 
 
 def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
     if fault.operands:
-        yield mended(fault.site, Message("create it in forward, for the replica's part"),
-                     lambda draft, statement: _zeros_here(draft, statement, fault, detail))  # fmt: skip
-        yield Fix(Message("create the state in forward, with the batch size of the replica's chunk"), "", "likely")
-        yield Fix(Message("pass it to `forward` with the batch first, so that it is split"), "", "choice")
+        yield mended(fault.site, Message("create it in forward, for the replica's part"), _zeros_here, fault, detail)
+        yield Fix(_STATE_IN_FORWARD)
+        yield Fix(Message("pass it to `forward` with the batch first, so that it is split"), confidence="choice")
         return
     words, size = Message("take the batch size from an input"), f"{detail.given or 'x'}.size(0)"
-    yield mended(fault.site, words, lambda draft, statement: _replace_attribute(draft, statement, detail, size))
-    yield Fix(words, size, "likely")
+    yield mended(fault.site, words, _replace_attribute, detail, size, instead=size)
 
 
 def _zeros_here(draft: Draft, statement: ast.stmt, fault: Fault, detail: KeptWhole) -> None:
@@ -181,22 +179,20 @@ def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, tex
 def _joinable(fault: Fault, detail: NotJoined) -> Iterator[Fix | None]:
     match detail.problem:
         case "class" if detail.first not in ("int", "float", "bool"):
-            yield Fix(
-                Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"), "", "likely"
-            )
+            yield Fix(Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"))
         case "class":
             words = Message("return a tensor with one entry per replica")
             if detail.given:
-                yield mended(fault.site, words, lambda draft, statement: _as_tensors(draft, statement, detail))
-            yield Fix(words, f"torch.tensor([value], device={detail.given or 'x'}.device)", "likely")
-            yield Fix(Message("compute it outside of `forward`"), "", "choice")
+                yield mended(fault.site, words, _as_tensors, detail)
+            yield Fix(words, f"torch.tensor([value], device={detail.given or 'x'}.device)")
+            yield Fix(Message("compute it outside of `forward`"), confidence="choice")
         case "length":
-            yield Fix(Message("return one tensor, padded to a fixed length"), "", "likely")
-            yield Fix(Message("use a batch size that the number of GPUs divides"), "", "choice")
+            yield Fix(Message("return one tensor, padded to a fixed length"))
+            yield Fix(Message("use a batch size that the number of GPUs divides"), confidence="choice")
         case "keys":
-            yield Fix(Message("return the same keys in each replica"), "", "likely")
+            yield Fix(Message("return the same keys in each replica"))
         case "shape":
-            yield Fix(Message("pad it to the same size in each replica, or reduce it in `forward`"), "", "likely")
+            yield Fix(Message("pad it to the same size in each replica, or reduce it in `forward`"))
 
 
 def _as_tensors(draft: Draft, statement: ast.stmt, detail: NotJoined) -> None:
@@ -245,9 +241,8 @@ def _values_at(node: ast.AST | None, key: ast.expr | None) -> Iterator[ast.expr]
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
-    words = Message("use no more GPUs than there are samples")
-    yield mended(fault.birth, words, lambda draft, statement: _fewer(draft, statement, samples), "likely")
-    yield Fix(Message("use a batch size of at least the number of GPUs, or drop_last=True in the loader"), "", "likely")
+    yield mended(fault.birth, Message("use no more GPUs than there are samples"), _fewer, samples)
+    yield Fix(Message("use a batch size of at least the number of GPUs, or drop_last=True in the loader"))
 
 
 def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
@@ -272,7 +267,7 @@ def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
     draft = Draft(code)
     draft.append(value, f".transpose(0, {axis}).contiguous()")
     draft.insert_above(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
-    return fix(Message("pass it with the batch first, and transpose it back in forward"), draft, "likely")
+    return fix(Message("pass it with the batch first, and transpose it back in forward"), draft)
 
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:
@@ -283,7 +278,7 @@ def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape:
     return (same or used[1:] or [""])[0]
 
 
-def _reduce_handed_on(draft: Draft) -> None:
+def _reduce_handed_on(draft: Draft, _: ast.stmt) -> None:
     """`loss_fn=lambda loss, _: loss` becomes `loss_fn=lambda loss, _: loss.mean()`, and `loss.backward()` takes the mean."""
     for node in ast.walk(draft.code.tree):
         if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Name) and _is_loss_function(draft.code, node):
@@ -337,7 +332,7 @@ def _idle(call: DataParallelCall, samples: int, reached: int) -> Found:
             idle=in_row(map(str, call.device_ids[reached:])),
         ),
         why=Message("torch splits the batch into chunks of {part}", part=-(-samples // count)),
-        fixes=[Fix(Message("use a batch size that the number of GPUs divides"), "", "likely")],
+        fixes=[Fix(Message("use a batch size that the number of GPUs divides"))],
         cause=f"idle {call.wrapper}",
         severity="info",
     )
@@ -360,12 +355,8 @@ def _gathered(trace: Trace, call: DataParallelCall, replicas: list[Replica]) -> 
         ),
         why=Message("DataParallel gathers the outputs of all replicas on one GPU, where the loss is computed"),
         fixes=[
-            Fix(
-                Message("compute the loss in `forward` and return it, so that only the losses are gathered"),
-                _WITH_LOSS,
-                "likely",
-            ),
-            Fix(Message("use DistributedDataParallel, which gathers no outputs"), "", "choice"),
+            Fix(Message("compute the loss in `forward` and return it, so that only the losses are gathered"), _WITH_LOSS),
+            Fix(Message("use DistributedDataParallel, which gathers no outputs"), confidence="choice"),
         ],
         cause=f"gathered {call.wrapper}",
         severity="info",

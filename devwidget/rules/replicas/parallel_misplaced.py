@@ -15,7 +15,7 @@ from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.copies import copy_moved, is_moved_away
@@ -78,45 +78,33 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     first = found[0].index if len(found) == 1 else None
     if wrapped.split:
         words = Message("use the model without DataParallel: its layers are on several GPUs")
-        yield mended(fault.birth, words, _unwrapped, "likely")
-        yield Fix(words, "", "likely")
+        yield mended(fault.birth, words, _unwrapped, instead="")
         if wrapped.split == "map":
             return
     elif len(found) > 1:
-        yield mended(
-            fault.birth,
-            Message("create it on the device of the rest of the model"),
-            lambda d, s: _place_where_made(d, s, target),
-        )
+        yield mended(fault.birth, Message("create it on the device of the rest of the model"), _place_where_made, target)
+    move = f"{model}.to({target!r})"
     if found == (CPU,):
-        yield mended(fault.birth, Message("remove the wrapper, to run the model on the CPU"), _unwrapped, "choice")
-        yield mended(
-            fault.birth,
-            Message("move the model before wrapping it, to run it on GPUs"),
-            lambda d, s: _move_before_wrapping(d, s, target),
-            "choice",
-        )
-        yield Fix(Message("move the model before wrapping it, to run it on GPUs"), f"{model}.to({target!r})", "choice")
+        words = Message("remove the wrapper, to run the model on the CPU")
+        yield mended(fault.birth, words, _unwrapped, confidence="choice")
+        words = Message("move the model before wrapping it, to run it on GPUs")
+        yield mended(fault.birth, words, _move_before_wrapping, target, confidence="choice", instead=move)
         return
     if first is not None:
-        words = Message("put the model's GPU first in the list")
-        yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, first), "likely")
+        yield mended(fault.birth, Message("put the model's GPU first in the list"), _first_id, first)
     words = Message("move the model to `device_ids[0]`")
     confidence: Confidence = "choice" if wrapped.split else "likely"
-    moved = mended(fault.birth, words, lambda d, s: _move_before_wrapping(d, s, target), confidence)
-    yield moved or Fix(words, f"{model}.to({target!r})", confidence)
+    yield mended(fault.birth, words, _move_before_wrapping, target, confidence=confidence, instead=move)
     if first is not None:
         ids = ",".join(map(str, wrapped.device_ids))
-        yield Fix(
-            Message("hide the other GPUs: CUDA_VISIBLE_DEVICES={ids} renumbers these to 0, 1, ...", ids=ids), "", "choice"
-        )
+        words = Message("hide the other GPUs: CUDA_VISIBLE_DEVICES={ids} renumbers these to 0, 1, ...", ids=ids)
+        yield Fix(words, confidence="choice")
 
 
 def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:
     """Create the one tensor that was added later on the device of the model."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and name_of_called(node) in FACTORIES:
-            draft.keyword(node, "device", repr(target))
+    for node in calls_named(draft.code.parts(statement), *FACTORIES):
+        draft.keyword(node, "device", repr(target))
 
 
 def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:

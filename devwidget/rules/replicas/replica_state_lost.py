@@ -79,15 +79,11 @@ def _calls_original(fault: Fault, detail: CallsOriginal) -> Found:
 
 
 def _bound_to_the_replica(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(
-        fault.birth,
-        Message("store the function without its module, and pass it the replica"),
-        lambda draft, statement: _unbound(draft, statement, name),
-    )
+    yield mended(fault.birth, Message("store the function without its module, and pass it the replica"), _unbound, name)
     if name == "forward":
-        yield Fix(Message("put the wrapped model into a module that calls it, and leave its `forward`"), "", "likely")
+        yield Fix(Message("put the wrapped model into a module that calls it, and leave its `forward`"))
     else:
-        yield Fix(Message("look it up by name in `forward`, where `self` is the replica"), "getattr(self, name)", "likely")
+        yield Fix(Message("look it up by name in `forward`, where `self` is the replica"), "getattr(self, name)")
 
 
 def _unbound(draft: Draft, statement: ast.stmt, name: str) -> None:
@@ -141,17 +137,11 @@ def _pass_replica(draft: Draft, node: ast.Attribute) -> None:
 
 
 def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, Message("keep it in a buffer and update the buffer in place; the one on the first device is kept"),
-                 lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
+    words = Message("keep it in a buffer and update the buffer in place; the one on the first device is kept")
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
-    yield Fix(
-        Message("keep it in a buffer and update the buffer in place; the one on the first device is kept"), buffer, "likely"
-    )
-    yield Fix(
-        Message("return it from forward, update it in the training loop, or use DistributedDataParallel"),
-        "",
-        "choice",
-    )
+    yield mended(fault.site, words, _in_buffer, name, instead=buffer)
+    words = Message("return it from forward, update it in the training loop, or use DistributedDataParallel")
+    yield Fix(words, confidence="choice")
 
 
 def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
@@ -209,10 +199,10 @@ def _clamp(draft: Draft, node: ast.AST, name: str) -> None:
 
 
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
-    yield mended(fault.site, Message("access a parameter by name"), lambda draft, statement: _by_name(draft, statement, name))
-    yield Fix(Message("take the device from an input (x.device), or create the tensor with x.new_zeros(...)"), "", "likely")
+    yield mended(fault.site, Message("access a parameter by name"), _by_name, name)
+    yield Fix(Message("take the device from an input (x.device), or create the tensor with x.new_zeros(...)"))
     yield Fix(Message("take it from a parameter by name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
-    yield Fix(Message("use DistributedDataParallel, which does not create replicas in forward"), "", "choice")
+    yield Fix(Message("use DistributedDataParallel, which does not create replicas in forward"), confidence="choice")
 
 
 def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:

@@ -16,7 +16,7 @@ from devwidget.records.fault_details import MissingParameters, MissingReason, Ot
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.case import Case
@@ -60,8 +60,7 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
 def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """Move the state on the line before the failing one, or load the checkpoint to the right device."""
     if _is_in_init(stray):
-        words = Message("build the optimizer after moving the model")
-        yield mended(stray.birth, words, lambda draft, _: _where_built(draft, fault, held.owner_class))
+        yield mended(stray.birth, _AFTER_MOVING, _where_built, fault, held.owner_class)
     at_hand = fault.nearby.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("move the state to its parameters before the step")
@@ -69,8 +68,7 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
     if "device" not in stray.birth_call:
         yield create_there(Case(fault, stray, literal=False))
     if stray.expression:
-        yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
-        yield Fix(words)
+        yield mended(fault.site, words, Draft.insert_above, code, instead="")
     yield Fix(
         Message("load the checkpoint onto the device of the parameters"),
         f"torch.load(path, map_location={str(fault.target)!r})",
@@ -132,9 +130,7 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
 
 def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
     built, made = fault.birth, schedule.built
-    words, edit = Message("build the scheduler after the optimizer"), None
-    if built is not None and made is not None and built.file == made.file and built.line < made.line:
-        edit = mended(built, words, lambda draft, statement: _move_below(draft, statement, made))
+    words = Message("build the scheduler after the optimizer")
     notes = [] if made is None else [Message("the optimizer was created at {place}: {text}", place=made, text=made.text)]
     return Found(
         fault.site,
@@ -146,7 +142,7 @@ def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
         ),
         why=Message("a scheduler changes only the optimizer that it was built with"),
         birth=built,
-        fixes=[edit, Fix(words, built.text if built is not None else "", "likely")],
+        fixes=[mended(built, words, _move_below, built, made, instead=built.text if built is not None else "")],
         operands=(),
         notes=notes,
         explains=(fault.number,),
@@ -154,6 +150,7 @@ def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
     )
 
 
+_AFTER_MOVING = Message("build the optimizer after moving the model")
 _YOUNGER = Message("the parameters were created after the optimizer, which updates only the parameters it was built with")
 _WHY_IT_LACKS = {
     "frozen": Message(
@@ -206,15 +203,14 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     words = Message("move the state to its parameters")
     if optimizer not in _EAGER:
         yield mended(fault.birth, words, _restored_there)
-    yield mended(fault.birth, words, lambda draft, statement: _state_there(draft, statement, fault))
+    yield mended(fault.birth, words, _state_there, fault)
     if optimizer in _LAZY:
-        yield mended(fault.birth, words, lambda draft, statement: _along_with_the_model(draft, statement, optimizer))
+        yield mended(fault.birth, words, _along_with_the_model, optimizer)
         yield mended(fault.site, Message("move the state to its parameters before the step"), _before_the_step)
         return
-    words = Message("build the optimizer after moving the model")
-    yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
-    yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, optimizer), "sure")
-    yield Fix(words, f"{fault.model_name or 'model'}.to({str(fault.target)!r})", "sure")
+    yield mended(fault.birth, _AFTER_MOVING, _after_the_move, fault)
+    move = f"{fault.model_name or 'model'}.to({str(fault.target)!r})"
+    yield mended(fault.site, _AFTER_MOVING, _where_built, fault, optimizer, instead=move)
 
 
 def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
@@ -223,8 +219,7 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
         return
     if reason == "loss":
         words = Message("pass it the parameters of the loss too")
-        missing = fault.operands[0].expression
-        yield mended(fault.birth, words, lambda draft, statement: _with_the_loss(draft, statement, missing), "sure")
+        yield mended(fault.birth, words, _with_the_loss, fault.operands[0].expression)
         yield Fix(Message("add a parameter group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
     model = fault.model_name or "model"
@@ -234,8 +229,7 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
         when = Message("after the last change of the model")
     else:
         when = Message("after adding the last layer")
-    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
-    yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
+    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, instead="")
     yield Fix(
         Message("add a parameter group"),
         f"optimizer.add_param_group({{'params': {model}.parameters()}})",
@@ -245,13 +239,12 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
 
 def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
     """Move the optimizer's line below the model's line, or run its cell again."""
-    built, made = fault.birth, _model_line(fault)
+    built = fault.birth
     words = Message("build the optimizer after the model")
-    if built is not None and made is not None and built.file == made.file and built.line < made.line:
-        yield mended(built, words, lambda draft, statement: _move_below(draft, statement, made), "sure")
+    yield mended(built, words, _move_below, built, _model_line(fault))
     if built is not None and cell_label(built.file):
         words = Message("run the optimizer's cell again after the model's cell")
-    yield Fix(words, built.text if built is not None else "", "sure")
+    yield Fix(words, built.text if built is not None else "")
 
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
@@ -268,13 +261,9 @@ def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
 def _name_of_built(scope: ast.AST, kind: str) -> str:
     """`head` of `head = ArcFace(8, 2).to(device)`; "" if no line builds one."""
     for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and any(_is_call_of(part, kind) for part in ast.walk(node.value)):
+        if isinstance(node, ast.Assign) and any(calls_named(ast.walk(node.value), kind)):
             return ast.unparse(node.targets[0])
     return ""
-
-
-def _is_call_of(node: ast.AST, kind: str) -> bool:
-    return isinstance(node, ast.Call) and name_of_called(node) == kind
 
 
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
@@ -286,7 +275,7 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
             return
 
 
-def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
+def _where_built(draft: Draft, _: ast.stmt, fault: Fault, kind: str) -> None:
     """Like `_after_the_move`, for state created in the class of an optimizer that one line of the file builds."""
     built = _assignments_of(draft.code.tree, kind)
     if len(built) == 1:
@@ -294,7 +283,7 @@ def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
 
 
 def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
-    return [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and _is_call_of(node.value, kind)]
+    return [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and any(calls_named([node.value], kind))]
 
 
 def _is_optimizers(statement: ast.stmt) -> bool:
@@ -365,8 +354,8 @@ def _is_closure(code: Code, argument: ast.expr) -> bool:
 
 def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Pass the device of the parameter to the factories on the state's line."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and name_of_called(node) in FACTORIES and not _is_step(draft, node):
+    for node in calls_named(draft.code.parts(statement), *FACTORIES):
+        if not _is_step(draft, node):
             shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
             if shaped:
                 device = f"{draft.code.text(shaped[0])}.device"
@@ -386,10 +375,10 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
     return False
 
 
-def _move_below(draft: Draft, statement: ast.stmt, made: Site) -> None:
-    """Like `_move_below_last_need`, if that is below the line that creates the model."""
+def _move_below(draft: Draft, statement: ast.stmt, built: Site, made: Site | None) -> None:
+    """Like `_move_below_last_need`, if a line of this file comes in between: the one that `made` what is needed."""
     user = _find_user(draft.code, statement)
-    if user is not None and user.lineno > made.line:
+    if made is not None and made.file == built.file and user is not None and built.line < made.line < user.lineno:
         _move_below_last_need(draft, statement)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from devwidget.records.fault_details import WrongPrefix
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
@@ -56,20 +57,13 @@ def _list_fixes(fault: Fault, wrong: WrongPrefix) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(wrong.key) > len(wrong.right):
         off = _taken_off(wrong)
-        yield mended(fault.site, Message("remove the prefix"), lambda d, s: _without_prefix(d, s, off), "sure")
         code = f"{name} = {{{off}: value for key, value in {name}.items()}}"
-        yield Fix(Message("remove the prefix"), code, "sure")
+        yield mended(fault.site, Message("remove the prefix"), _without_prefix, off, instead=code)
         if wrong.key.startswith("module."):
-            yield mended(fault.birth, Message("save the wrapped model"), _saved_inside, "choice")
+            yield mended(fault.birth, Message("save the wrapped model"), _use_inside, "state_dict", confidence="choice")
     else:
-        yield mended(fault.site, Message("load into the wrapped model"), _loaded_inside, "sure")
-        yield Fix(Message("load into the wrapped model"), f"model.module.load_state_dict({name})", "choice")
-
-
-def _calls(draft: Draft, statement: ast.stmt, method: str) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method:
-            yield node, node.func
+        words, code = Message("load into the wrapped model"), f"model.module.load_state_dict({name})"
+        yield mended(fault.site, words, _use_inside, "load_state_dict", instead=code)
 
 
 def _taken_off(wrong: WrongPrefix) -> str:
@@ -81,17 +75,14 @@ def _taken_off(wrong: WrongPrefix) -> str:
 
 
 def _without_prefix(draft: Draft, statement: ast.stmt, off: str) -> None:
-    for call, _ in _calls(draft, statement, "load_state_dict"):
+    for call in calls_named(draft.code.parts(statement), "load_state_dict"):
         if call.args:
             given = draft.code.text(call.args[0])
             draft.replace(call.args[0], f"{{{off}: value for key, value in {given}.items()}}")
 
 
-def _loaded_inside(draft: Draft, statement: ast.stmt) -> None:
-    for _, method in _calls(draft, statement, "load_state_dict"):
-        draft.append(method.value, ".module")
-
-
-def _saved_inside(draft: Draft, statement: ast.stmt) -> None:
-    for _, method in _calls(draft, statement, "state_dict"):
-        draft.append(method.value, ".module")
+def _use_inside(draft: Draft, statement: ast.stmt, method: str) -> None:
+    """`model.state_dict()` becomes `model.module.state_dict()`."""
+    for call in calls_named(draft.code.parts(statement), method):
+        if isinstance(call.func, ast.Attribute):
+            draft.append(call.func.value, ".module")

@@ -15,7 +15,7 @@ from devwidget.records.fault_details import AutocastRegion, HalfGradients, Unsaf
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.dtype_edits import (
     LOW,
@@ -82,7 +82,10 @@ def _constant(fault: Fault, stray: Operand) -> Found:
         Message("`{call}` got a number that {dtype} cannot represent", call=fault.call, dtype=stray.dtype),
         why=Message("the largest half-precision number is 65504; masks written for float32 use larger numbers"),
         birth=stray.birth or fault.site,
-        fixes=(_constant_fix(fault, limits), Fix(Message("use the limit of the dtype, or float('-inf')"), f"{limits}.min")),
+        fixes=(
+            mended(fault.site, Message("use the limit of the dtype"), _use_limit, fault.expression, limits),
+            Fix(Message("use the limit of the dtype, or float('-inf')"), f"{limits}.min"),
+        ),
         operands=[stray],
     )
 
@@ -116,11 +119,7 @@ def _list_index_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
 
 
 def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
-    return mended(
-        stray.birth,
-        Message("make it {wanted}", wanted=wanted),
-        lambda draft, statement: _cast_where_made(draft, statement, stray, wanted, cast),
-    )
+    return mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_where_made, stray, wanted, cast)
 
 
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
@@ -247,16 +246,11 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield _fix_where_made(stray, wanted, cast)
     elif stray.held is not None and stray.held.how == "buffer":
-        yield mended(
-            stray.birth,
-            Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _cast_registration(draft, statement, cast),
-        )
-    yield cast_where_used(
-        fault, [o for o in fault.operands if o.stray], cast, Message("cast it to {wanted} where it is used", wanted=wanted)
-    )
+        yield mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_registration, cast)
+    words = Message("cast it to {wanted} where it is used", wanted=wanted)
+    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, words)
     name = stray.expression or stray.source
-    yield Fix(Message("cast it to {wanted} where it is used", wanted=wanted), f"{name}{cast}" if name else "")
+    yield Fix(words, f"{name}{cast}" if name else "")
 
 
 def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
@@ -276,7 +270,7 @@ def _is_cast_after(draft: Draft, call: ast.Call) -> bool:
 
 def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
     """Whether the new dtype reaches only the failing op; many ops do not support half precision."""
-    made = [each for each in draft.code.calls(statement) if name_of_called(each) in FACTORIES]
+    made = list(calls_named(draft.code.parts(statement), *FACTORIES))
     if wanted in ("float32", "float64"):
         return len(made) == 1
     whole = isinstance(statement, ast.Assign) and statement.value is call
@@ -285,19 +279,17 @@ def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, w
 
 def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:
     """`self.register_buffer('angles', table)` gets another dtype."""
-    for call in draft.code.calls(statement):
-        if name_of_called(call) == "register_buffer" and len(call.args) > 1:
+    for call in calls_named(draft.code.parts(statement), "register_buffer"):
+        if len(call.args) > 1:
             draft.append(call.args[1], cast)
 
 
-def _constant_fix(fault: Fault, limits: str) -> Fix | None:
-    """Replace the number on the failing line by the limit of the dtype."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement, fault.expression):
-            for argument in call.args:
-                if isinstance(argument, ast.UnaryOp | ast.Constant):
-                    low = isinstance(argument, ast.UnaryOp) and isinstance(argument.op, ast.USub)
-                    draft.replace(argument, f"{limits}.{'min' if low else 'max'}")
-
-    return mended(fault.site, Message("use the limit of the dtype"), change, "sure")
+def _use_limit(draft: Draft, statement: ast.stmt, expression: str, limits: str) -> None:
+    """Replace the number in a call by the limit of the dtype."""
+    for call in draft.code.calls(statement, expression):
+        for argument in call.args:
+            match argument:
+                case ast.UnaryOp(op=ast.USub()):
+                    draft.replace(argument, f"{limits}.min")
+                case ast.Constant():
+                    draft.replace(argument, f"{limits}.max")

@@ -16,7 +16,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called
+from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
 from devwidget.rules.found import Found
@@ -59,14 +59,11 @@ def _finding(copies: list[UserMove], size: int) -> Found:
     first = copies[0]
     loading = first.loading
     assert loading is not None
-    headline = Message("{bytes} bytes of a batch are copied to {target} from unpinned memory", bytes=size, target=first.target)
+    facts = {"bytes": size, "target": first.target, "count": f"{size / _BYTES_PER_MILLISECOND:.1f}"}
+    headline = Message("{bytes} bytes of a batch are copied to {target} from unpinned memory", **facts)
     if loading.is_pinned:
-        headline = Message("copying {bytes} bytes of a batch to {target} blocks the host", bytes=size, target=first.target)
-    took = Message(
-        "the copy takes at least {count} ms per step at 25 GB/s (PCIe 4.0)",
-        count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
-    )
-    notes = [took]
+        headline = Message("copying {bytes} bytes of a batch to {target} blocks the host", **facts)
+    notes = [Message("the copy takes at least {count} ms per step at 25 GB/s (PCIe 4.0)", **facts)]
     if loading.loader is not None:
         notes.append(Message("the loader is created at {place}", place=loading.loader))
     fixes = (_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))
@@ -97,8 +94,8 @@ def _unblocked(copies: list[UserMove]) -> Fix | None:
 
 
 def _pin(draft: Draft, statement: ast.stmt) -> None:
-    for call in draft.code.parts(statement):
-        if isinstance(call, ast.Call) and name_of_called(call) == "DataLoader" and not _sets_pinning(call):
+    for call in calls_named(draft.code.parts(statement), "DataLoader"):
+        if not _sets_pinning(call):
             draft.keyword(call, "pin_memory", "True")
 
 
@@ -107,6 +104,5 @@ def _sets_pinning(call: ast.Call) -> bool:
 
 
 def _copy_asynchronously(draft: Draft, statement: ast.stmt) -> None:
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS - {"cpu"}:
-            draft.keyword(node, "non_blocking", "True")
+    for call in calls_named(draft.code.parts(statement), *PLACING_METHODS - {"cpu"}):
+        draft.keyword(call, "non_blocking", "True")

@@ -194,8 +194,8 @@ def _condition(statement: str) -> str:
 def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     if wait.call == _COUNTER:
         loop = 'for state in optimizer.state.values():\n    state["step"] = state["step"].cpu()'
-        yield Fix(Message("move the counters to the CPU after the state is loaded"), loop, "likely")
-        yield Fix(Message("set `capturable=True`, which computes with the counters on the GPU"), "", "choice")
+        yield Fix(Message("move the counters to the CPU after the state is loaded"), loop)
+        yield Fix(Message("set `capturable=True`, which computes with the counters on the GPU"), confidence="choice")
     if wait.library:
         return
     if _is_often(wait):
@@ -203,19 +203,17 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     else:
         over = ""
     if wait.call in _COPIES:
-        yield Fix(Message("copy all of them at once"), f"{over}.cpu()" if over else "", "likely")
+        yield Fix(Message("copy all of them at once"), f"{over}.cpu()" if over else "")
     elif over:
-        yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
+        yield Fix(Message("read all values at once"), f"{over}.tolist()")
     elif wait.call in _LISTS:
-        yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"), "", "likely")
+        yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"))
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
-        yield Fix(Message("select on the GPU with index_select, index_copy_ or torch.where"), "", "likely")
-        yield Fix(Message("keep the index or the count in Python from the start"), "", "choice")
+        yield Fix(Message("select on the GPU with index_select, index_copy_ or torch.where"))
+        yield Fix(Message("keep the index or the count in Python from the start"), confidence="choice")
     elif wait.call in _SIZES:
         yield Fix(
-            Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()"),
-            "",
-            "likely",
+            Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()")
         )
     elif not wait.in_step or _is_for_people(uses):
         yield from _list_later_reads(wait, uses)
@@ -236,32 +234,30 @@ def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Fixes for a value that can be read later."""
     if "keeps" in uses:
         words = Message("keep sums and lists on the GPU with `.detach()` instead of `.item()`, and read them once per epoch")
-        yield Fix(words, "", "likely")
+        yield Fix(words)
     elif "prints" in uses:
-        yield Fix(Message("print or log it every few steps"), "", "likely")
+        yield Fix(Message("print or log it every few steps"))
     elif "branches" in uses or wait.call == "__bool__":
-        yield Fix(Message("check it every few steps, or use torch.where"), "", "likely")
-    yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), "", "choice")
+        yield Fix(Message("check it every few steps, or use torch.where"))
+    yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), confidence="choice")
 
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     """Fixes for a value that the step computes with."""
     yield mended(wait.site, Message("fill without the `if`: an empty mask changes nothing"), _fill_always)
-    yield mended(wait.site, Message("use torch.where"), lambda draft, statement: _where(draft, statement, wait))
+    yield mended(wait.site, Message("use torch.where"), _where, wait)
     if wait.call in ("numpy", "__array__"):
         yield Fix(
             Message(
                 "stay on the GPU: most numpy functions have a torch equivalent (torch.hann_window for np.hanning); "
                 "register constants as buffers"
-            ),
-            "",
-            "likely",
+            )
         )
     elif wait.call == "__bool__":
-        yield Fix(Message("use torch.where or a mask, without an `if` on a tensor"), "", "likely")
+        yield Fix(Message("use torch.where or a mask, without an `if` on a tensor"))
     else:
-        yield Fix(Message("use torch.where, a mask or a fixed number of steps, without .item()"), "", "likely")
-    yield Fix(Message("keep a .detach() of it, and read the value once after the step"), "", "choice")
+        yield Fix(Message("use torch.where, a mask or a fixed number of steps, without .item()"))
+    yield Fix(Message("keep a .detach() of it, and read the value once after the step"), confidence="choice")
 
 
 def _fill_always(draft: Draft, statement: ast.stmt) -> None:

@@ -69,7 +69,7 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
 def _every_time(crossing: UserMove, held: Held) -> Found:
     owner: str = Message("the program")
     once = Message("move it once")
-    fixes = [_moved_once(crossing, held)]
+    fixes = [mended(held.assigned, Message("move it once"), _move_once, crossing)]
     if held.module is not None:
         owner = f"`{held.module}`" if held.module else Message("the model")
         once = Message("register it as a buffer, so that it moves only once, with the model")
@@ -85,9 +85,6 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
     )
 
 
-def _moved_once(crossing: UserMove, held: Held) -> Fix | None:
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        if isinstance(statement, ast.Assign):
-            draft.append(statement.value, f".to({str(crossing.target)!r})")
-
-    return mended(held.assigned, Message("move it once"), change)
+def _move_once(draft: Draft, statement: ast.stmt, crossing: UserMove) -> None:
+    if isinstance(statement, ast.Assign):
+        draft.append(statement.value, f".to({str(crossing.target)!r})")

@@ -15,7 +15,7 @@ from devwidget.records.device import CPU, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace, UserMove
-from devwidget.rules.edits.draft import Draft, fix
+from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.moves_left_out import leave_out
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
@@ -74,26 +74,20 @@ def _make_finding(chain: list[UserMove]) -> Found:
         Message("one forward pass transfers its data {count} times between {names}, {total} bytes in total", **facts),
         birth=first.site if first.site != line else None,
         birth_moves=True,
-        fixes=(_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")),
+        fixes=(_stay(chain), made_there(first), mended(chain[-1].site, _GROUP, _group_layers, instead="")),
         no_edit=Message("no edit: no line was found that assigns layers to devices in turn"),
         cause=f"{pair[0]}, {pair[1]} at {line}",
     )
 
 
-def _grouped(chain: list[UserMove]) -> Fix | None:
+def _group_layers(draft: Draft, _: ast.stmt) -> None:
     """`f"cuda:{i % 2}" for i in range(depth)` becomes `f"cuda:{i * 2 // depth}" for i in range(depth)`."""
-    at = code_at(chain[-1].site)
-    if at is None:
-        return None
-    code, _ = at
-    draft = Draft(code)
-    for node in ast.walk(code.tree):
+    for node in ast.walk(draft.code.tree):
         match node:
-            case ast.BinOp(left=ast.Name(id=index), op=ast.Mod(), right=many) if _chooses_device(code, node):
-                depth = _count_turns(code, node, index)
+            case ast.BinOp(left=ast.Name(id=index), op=ast.Mod(), right=many) if _chooses_device(draft.code, node):
+                depth = _count_turns(draft.code, node, index)
                 if depth:
                     draft.replace(node, f"{index} * {ast.unparse(many)} // {depth}")
-    return fix(_GROUP, draft, "likely")
 
 
 def _chooses_device(code: Code, remainder: ast.BinOp) -> bool:
@@ -133,5 +127,5 @@ def _stay(chain: list[UserMove]) -> Fix | None:
             draft = drafts.setdefault(code.file, Draft(code))
             leave_out(draft, statement, crossing.target)
     if len(drafts) == 1:
-        return fix(Message("stay on the GPU"), drafts.popitem()[1], "likely")
+        return fix(Message("stay on the GPU"), drafts.popitem()[1])
     return None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import name_of_called
+from devwidget.records.syntax import calls_named
 from devwidget.records.trace import LoaderTime, Trace
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
@@ -92,14 +92,13 @@ def _list_notes(time: LoaderTime) -> Iterator[Message]:
 
 def _list_fixes(time: LoaderTime) -> Iterator[Fix | None]:
     if time.workers:
-        yield Fix(Message("use more workers than {count}, or do less for each sample", count=time.workers), "", "likely")
+        yield Fix(Message("use more workers than {count}, or do less for each sample", count=time.workers))
     elif not time.uses_gpu:  # a process that is forked cannot use the GPU of its parent
         words = Message("make the batches in worker processes, while the model computes")
-        yield mended(time.loader, words, _add_workers) or Fix(words, f"DataLoader(..., num_workers={_WORKERS})", "likely")
-    yield Fix(Message("compute once, before training, what is the same for a sample in every epoch"), "", "choice")
+        yield mended(time.loader, words, _add_workers, instead=f"DataLoader(..., num_workers={_WORKERS})")
+    yield Fix(Message("compute once, before training, what is the same for a sample in every epoch"), confidence="choice")
 
 
 def _add_workers(draft: Draft, statement: ast.stmt) -> None:
-    for call in draft.code.parts(statement):
-        if isinstance(call, ast.Call) and name_of_called(call) == "DataLoader":
-            draft.keyword(call, "num_workers", str(_WORKERS))
+    for call in calls_named(draft.code.parts(statement), "DataLoader"):
+        draft.keyword(call, "num_workers", str(_WORKERS))

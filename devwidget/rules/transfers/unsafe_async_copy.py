@@ -9,9 +9,8 @@ Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
@@ -43,7 +42,7 @@ def _make_finding(crossing: UserMove, used: Site) -> Found:
         birth_moves=True,
         fixes=(
             mended(crossing.site, Message("make the copy blocking"), _blocking),
-            mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
+            mended(used, before, _wait_above, wait, confidence="choice", instead=wait),
         ),
     )
 
@@ -54,9 +53,6 @@ def _blocking(draft: Draft, statement: ast.stmt) -> None:
             draft.replace(node.value, "False")
 
 
-def _waiting(wait: str) -> Callable[[Draft, ast.stmt], None]:
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        if not getattr(statement, "body", None):
-            draft.insert_above(statement, wait)
-
-    return change
+def _wait_above(draft: Draft, statement: ast.stmt, wait: str) -> None:
+    if not getattr(statement, "body", None):
+        draft.insert_above(statement, wait)
