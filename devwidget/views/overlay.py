@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import SEVERITIES
 from devwidget.records.trace import Fault, Trace
 from devwidget.views.hops import group_hops, with_forward_lines
 from devwidget.views.placement import PlacementTable, nearest_row
+from devwidget.views.sums import total
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RowMark:
     """What happened at one row, or below it.
 
@@ -38,6 +40,10 @@ class RowHop:
     bytes: int
 
 
+RowHops = dict[int, dict[int, RowHop]]
+"""Row -> the lines of `group_hops(trace.moves)` that crossed while it ran, with what of them is the row's own."""
+
+
 @dataclass(slots=True)
 class Overlay:
     """Marks and device flows by row; rows without any are left out.
@@ -46,13 +52,13 @@ class Overlay:
         marks: row -> RowMark.
         flows: row -> (devices in, devices out).
         rows_of_findings: for each finding its row, -1 outside the model.
-        hops: row -> the lines of `group_hops(trace.moves)` that crossed while it ran, with what of them is the row's own.
+        hops: crossings by row.
     """
 
     marks: dict[int, RowMark] = field(default_factory=dict)
     flows: dict[int, tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]] = field(default_factory=dict)
     rows_of_findings: list[int] = field(default_factory=list)
-    hops: dict[int, dict[int, RowHop]] = field(default_factory=dict)
+    hops: RowHops = field(default_factory=dict)
 
 
 def make_overlay(placement: PlacementTable, trace: Trace | None) -> Overlay:
@@ -62,12 +68,7 @@ def make_overlay(placement: PlacementTable, trace: Trace | None) -> Overlay:
         return result
     index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
     result.hops, faults = _hops_by_row(index, trace), _findings_by_row(index, trace, result)
-    for row in sorted({*result.hops, *faults, *_find_ancestors(placement, [*result.hops, *faults])}):
-        result.marks[row] = RowMark()
-    for row, own in result.hops.items():
-        _spread_hops(result, placement, row, sum(hop.count for hop in own.values()))
-    for row, numbers in faults.items():
-        _spread_findings(result, placement, row, tuple(numbers), trace)
+    result.marks = _mark_rows(placement, trace, result.hops, faults)
     for event in trace.modules:
         row = index.get(event.path, -1)
         if row >= 0:
@@ -82,10 +83,10 @@ def worse_severity(one: str, other: str) -> str:
     return min(one, other, key=order.index)
 
 
-def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
+def _hops_by_row(index: dict[str, int], trace: Trace) -> RowHops:
     """Row -> line -> its crossings, each counted once: in the module whose line it is."""
     lines = {number: line for line, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
-    found: dict[int, dict[int, RowHop]] = {}
+    found: RowHops = {}
     for move in with_forward_lines(trace.moves):
         if move.module is not None:
             own = found.setdefault(nearest_row(index, move.module), {})
@@ -116,36 +117,29 @@ def _stray_paths(fault: Fault) -> Iterator[str]:
             yield f"{operand.held.module}.{operand.held.name}".lstrip(".")
 
 
-def _find_ancestors(placement: PlacementTable, rows: list[int]) -> set[int]:
-    found: set[int] = set()
-    for row in rows:
-        parent = placement.parents[row]
-        while parent >= 0 and parent not in found:
-            found.add(parent)
-            parent = placement.parents[parent]
-    return found
-
-
-def _spread_hops(result: Overlay, placement: PlacementTable, row: int, count: int) -> None:
-    mark = result.marks[row]
-    result.marks[row] = replace(mark, hops=mark.hops + count)
-    while row >= 0:
-        mark = result.marks[row]
-        result.marks[row] = replace(mark, hops_below=mark.hops_below + count)
+def _rows_above(placement: PlacementTable, row: int) -> Iterator[int]:
+    """Yield the parents of a row, up to the root."""
+    while placement.parents[row] >= 0:
         row = placement.parents[row]
+        yield row
 
 
-def _spread_findings(result: Overlay, placement: PlacementTable, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
-    worst = ""
-    for number in numbers:
-        worst = worse_severity(worst, trace.findings[number].severity)
-    result.marks[row] = replace(result.marks[row], findings=numbers, severity=worst)
-    row = placement.parents[row]
-    while row >= 0:
-        mark = result.marks[row]
-        below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
-        result.marks[row] = replace(mark, findings_below=below, severity_below=worse_severity(mark.severity_below, worst))
-        row = placement.parents[row]
+def _mark_rows(placement: PlacementTable, trace: Trace, hops: RowHops, findings: dict[int, list[int]]) -> dict[int, RowMark]:
+    marks: dict[int, RowMark] = {}
+    for row, own in hops.items():
+        count = total(own.values(), "count")
+        marks.setdefault(row, RowMark()).hops = count
+        for each in (row, *_rows_above(placement, row)):
+            marks.setdefault(each, RowMark()).hops_below += count
+    for row, numbers in findings.items():
+        worst = functools.reduce(worse_severity, [trace.findings[number].severity for number in numbers])
+        mark = marks.setdefault(row, RowMark())
+        mark.findings, mark.severity = tuple(numbers), worst
+        for each in _rows_above(placement, row):
+            mark = marks.setdefault(each, RowMark())
+            mark.findings_below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
+            mark.severity_below = worse_severity(mark.severity_below, worst)
+    return dict(sorted(marks.items()))
 
 
 def _join_devices(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:

@@ -21,22 +21,21 @@ MOST_BANDS = 24
 """A loop of many steps changes its phase too often for bands to be read."""
 TELL_APART = 1 / 20_000
 """Arrows of one kind that are nearer than this share of the trace are one, however near one looks."""
-_Part = tuple[DeviceId | None, float, float]
 _STEP: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One module's first call, or the part of one without submodules on one device, from its first operator there to its last.
+    """One module's first call.
 
     Attributes:
         path, class_name: which module.
-        lane: where its operators ran; the device of its results where none of them computed anything; None for a container
-            whose parts ran on several devices.
-        start, stop: places in the trace where the call, or the part, began and ended.
+        lane: where its operators ran; the device of its results where none of them computed anything; None where it or its
+            parts ran on several devices.
+        start, stop: places in the trace where the call began and ended.
         level: nesting among the boxes of its lane, 0 outermost.
         failed: whether a call raised.
-        seconds, calls: as in ModuleEvent; a part of a call has no seconds.
+        seconds, calls: as in ModuleEvent.
         replica: number of the DataParallel replica, -1 for the module itself.
         is_gradient: whether it is backward that ran then, for this module.
     """
@@ -161,41 +160,32 @@ def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> list[Box]:
     """The boxes of the events, none of them on top of another yet."""
     seen = _Operators(ops)
     parents = _find_parents(events)
-    homes: dict[int, set[DeviceId]] = {at: set() for at in parents.values()}  # of containers, the devices of what they contain
-    parts: dict[int, list[_Part]] = {}
+    contained: dict[int, set[DeviceId]] = {}
+    boxes = []
     for at in reversed(range(len(events))):  # what is inside comes after it
         event = events[at]
-        if at in homes:
-            homes[at] |= seen.list_own_accelerators(event)
-            found = homes[at]
-            parts[at] = [(_only_one(found), float(event.number), _stop_of(event))]
-        else:
-            parts[at], found = seen.list_parts(event)
+        devices = contained.get(at, set()) | seen.list_own_accelerators(event) or {seen.find_last(event)}
+        boxes.append(_make_box(event, devices))
         if at in parents:
-            homes[parents[at]] |= found
-    return [_make_box(event, part) for at, event in enumerate(events) for part in parts[at]]
+            contained.setdefault(parents[at], set()).update(devices)
+    return boxes[::-1]
 
 
-def _make_box(event: ModuleEvent, part: _Part) -> Box:
-    lane, start, stop = part
-    seconds = 0.0
-    if (start, stop) == (event.number, _stop_of(event)):
-        seconds = event.seconds
-    return Box(event.path, event.class_name, lane, start, stop, 0, event.failed, seconds, event.calls, event.replica)
+def _make_box(event: ModuleEvent, devices: set[DeviceId]) -> Box:
+    lane = next(iter(devices)) if len(devices) == 1 else None
+    start, stop = float(event.number), _stop_of(event)
+    return Box(event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds, event.calls, event.replica)
 
 
 class _Operators:
-    """Where the operators of a trace computed, in order; copies between devices apart."""
+    """Where the operators of a trace computed, in order."""
 
     def __init__(self, ops: Iterable[OpEvent]) -> None:
         self._computed: list[tuple[int, str | None, DeviceId]] = []
-        self._copies: list[int] = []
         for op in sorted(ops, key=lambda op: op.number):
             lane = _computed_on(op)
             if lane is not None:
                 self._computed.append((op.number, op.module, lane))
-            elif op.inputs:
-                self._copies.append(op.number)
         self._places = [number for number, _, _ in self._computed]
 
     def _list_inside(self, event: ModuleEvent) -> list[tuple[int, str | None, DeviceId]]:
@@ -206,29 +196,11 @@ class _Operators:
         """The accelerators on which a module itself computed, and no part of it."""
         return {lane for _, module, lane in self._list_inside(event) if module == event.path and lane.is_accelerator}
 
-    def list_parts(self, event: ModuleEvent) -> tuple[list[_Part], set[DeviceId]]:
-        """The devices of a call, each from where another one paused to where its data is copied on; where it ended."""
-        ran = self._list_inside(event)
-        if not ran:  # as in a replica, too, which run side by side
-            whole = (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
-            return [(whole, float(event.number), _stop_of(event))], {whole}
-        parts: list[_Part] = []
-        for lane, own in group_by(range(len(ran)), lambda at: ran[at][2]).items():
-            first, last = own[0], own[-1]
-            start, stop = float(event.number), _stop_of(event)
-            if first > 0:
-                start = float(ran[first - 1][0] + 1)
-            if last + 1 < len(ran):
-                stop = self._next_copy(ran[last][0], ran[last + 1][0])
-            parts.append((lane, start, stop))
-        return parts, {ran[-1][2]}
-
-    def _next_copy(self, last: int, following: int) -> float:
-        """The first copy after a place, if it comes before the following operator."""
-        after = bisect_right(self._copies, last)
-        if after < len(self._copies):
-            return float(min(self._copies[after], following))
-        return float(following)
+    def find_last(self, event: ModuleEvent) -> DeviceId:
+        """Where a call last computed; the device of its results where that is unknown, as in a replica."""
+        for _, _, lane in self._list_inside(event)[-1:]:
+            return lane
+        return (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
 
 
 def _find_gradients(trace: Trace, forward: list[Box]) -> Iterator[Box]:
@@ -294,12 +266,6 @@ def _find_parents(events: list[ModuleEvent]) -> dict[int, int]:
                 parents[at] = outer
                 break
     return parents
-
-
-def _only_one(lanes: set[DeviceId]) -> DeviceId | None:
-    if len(lanes) == 1:
-        return next(iter(lanes))
-    return None
 
 
 def _stack_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:

@@ -106,9 +106,9 @@ def _find_modules(lanes: Timeline) -> dict[str, str]:
 
 
 def _count_words(lanes: Timeline) -> str:
-    calls = {(box.path, box.replica) for box in lanes.boxes if not box.is_gradient}  # each has a box on each of its devices
+    calls = sum(not box.is_gradient for box in lanes.boxes)
     hops = count_words(total(lanes.arrows, "count"), "hop")
-    return row_words((count_words(len(calls), "module call"), hops, count_words(len(lanes.lanes), "device")))
+    return row_words((count_words(calls, "module call"), hops, count_words(len(lanes.lanes), "device")))
 
 
 def _box_words(box: Box) -> str:

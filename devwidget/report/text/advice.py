@@ -10,6 +10,7 @@ from devwidget.records.memory import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.views.parallel import ParallelCall
+from devwidget.views.sums import values_once
 
 WORTH_A_WORD = 1024**2
 """Bytes from which a copy is worth advice: 1 MiB takes some 0.1 ms over PCIe, as long as starting ten kernels."""
@@ -76,27 +77,23 @@ class _Full:
     """A device that had no room.
 
     Attributes:
+        trace: the recording.
+        curve: memory of the device in it.
         refused: what did not fit.
         live: what was in use then.
-        room: bytes that this process can have there.
-        samples: of the batch, 0 unknown.
-        replicas: which share it.
-        devices: how many there are.
-        card: how much each has, for `plan`.
-        batches: calls of the model before.
         names: of the parts of the step.
     """
 
+    trace: Trace
+    curve: MemoryCurve
     refused: Refusal
     live: MemoryPoint
-    device: str
-    room: int
-    samples: int
-    replicas: int
-    devices: int
-    card: str
-    batches: int
     names: StepNames
+
+    @property
+    def room(self) -> int:
+        """Bytes that this process can have there."""
+        return self.curve.total - self.curve.end.others
 
     @property
     def fixed(self) -> int:
@@ -119,9 +116,10 @@ class _Full:
     @property
     def fitting_samples(self) -> int:
         """Samples of the largest batch that fits, as many for each replica."""
-        size = int(self.fitting * self.samples)
-        if size > self.replicas:
-            return size - size % self.replicas
+        size = int(self.fitting * self.trace.samples)
+        replicas = len(values_once(self.trace.replicas, "number")) or 1
+        if size > replicas:
+            return size - size % replicas
         return size
 
     @property
@@ -134,19 +132,13 @@ def memory_advice(trace: Trace, names: StepNames = _NAMES) -> tuple[Advice, ...]
     """All that applies to the allocation that was farthest from fitting: replicas may all have found no room."""
     full = []
     for curve in trace.memory:
-        full += [_describe_full(curve, refused, trace, names) for refused in curve.refused if refused.live is not None]
+        for refused in curve.refused:
+            if refused.live is not None:
+                full.append(_Full(trace, curve, refused, refused.live, names))
     if not full or any(finding.kind == "kept-memory" for finding in trace.findings):  # which has the cause and its edit
         return ()
     worst = min(full, key=lambda each: each.fitting)
     return tuple(each for look in _FULL_LOOKS for each in look(worst))
-
-
-def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace, names: StepNames) -> _Full:
-    assert refused.live is not None
-    cut = len({replica.number for replica in trace.replicas}) or 1
-    batches = max((event.calls for event in trace.modules if event.path == "" and event.replica < 0), default=1)
-    room, card = curve.total - curve.end.others, format_bytes(curve.total).replace(" ", "")
-    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card, batches, names)
 
 
 def _left_gradients(full: _Full) -> Iterator[Advice]:
@@ -163,30 +155,27 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
 def _smaller_batch(full: _Full) -> Iterator[Advice]:
     if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
         return
-    facts = {"took": format_bytes(full.growing), "asked": format_bytes(full.refused.bytes)}
     takes = say(
-        "The batch and the tensors computed from it took {took}; the failed allocation requested {asked} more.", **facts
+        "The batch and the tensors computed from it took {took}; the failed allocation requested {asked} more.",
+        took=format_bytes(full.growing),
+        asked=format_bytes(full.refused.bytes),
     )
-    if full.batches > 1:
-        takes = say(
-            "Batches and the tensors computed from them took {took}; the failed allocation requested {asked} more.", **facts
-        )
-    if (full.fitting_samples if full.samples else full.fitting) <= 0:
+    samples = full.trace.samples
+    if (full.fitting_samples if samples else full.fitting) <= 0:
         none = say("No batch is small enough: {size} do not depend on the batch size.", size=format_bytes(full.fixed))
         yield Advice("batch", say("{first} {second}", first=takes, second=none))
         return
     most = f"{100 * full.fitting:.0f} %"
-    if full.samples:
-        most = say(
-            "{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(full.samples, "sample")
-        )
+    if samples:
+        most = say("{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(samples, "sample"))
     smaller = say(
         "If this grows with the batch, {most} get past this line; later lines take more. To find the largest batch that"
         " fits, without running it:",
         most=most,
     )
     text = say("{first} {second}", first=takes, second=smaller)
-    yield Advice("batch", text, f"print({full.names.plan_call(full.devices, full.card)}.largest_batch())")
+    card = format_bytes(full.curve.total).replace(" ", "")
+    yield Advice("batch", text, f"print({full.names.plan_call(len(full.trace.memory), card)}.largest_batch())")
 
 
 def _use_checkpoints(full: _Full) -> Iterator[Advice]:
@@ -207,7 +196,7 @@ def _other_tensors(full: _Full) -> Iterator[Advice]:
             "{size} on {device} were allocated before and do not belong to this model. They are freed once nothing"
             " references them: no variable, list, output of a cell (`Out`), graph or traceback.",
             size=format_bytes(foreign),
-            device=full.device,
+            device=full.curve.device,
         )
         yield Advice("foreign", text)
 
