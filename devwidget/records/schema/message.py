@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
@@ -88,15 +88,6 @@ def in_row(parts: Iterable[str], between: str = ", ") -> str:
     for part in others:
         said = Message(ROWS[between], first=said, second=part)
     return said
-
-
-def out_of_row(text: str) -> Iterator[str]:
-    """Yield the parts of `in_row`; for any other text, the text itself."""
-    if isinstance(text, Message) and text.template in ROWS.values():
-        yield from out_of_row(text.facts["first"])
-        yield from out_of_row(text.facts["second"])
-    else:
-        yield text
 
 
 def _make_message(template: str, facts: dict[str, Any]) -> Message:

@@ -6,7 +6,7 @@ import math
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -50,6 +50,8 @@ _KEY: dict[Kind, Message] = {
 }
 
 
+_BOLD = 7.9
+"""Pixels of a bold letter of 13 pixels."""
 _HALF = 0.62
 """Half the width of an arrowhead, as a share of its size."""
 Laid = dict[str, Any]
@@ -75,32 +77,6 @@ def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> M
 def picture_words(picture: Picture) -> str:
     """Text for a screen reader."""
     return row_words((column_title(column, picture.blocks) for column in picture.columns), "; ")
-
-
-@dataclass(frozen=True, slots=True)
-class _KeyEntry:
-    """What a kind of ribbon means, or a part of a wall; pixels from the left, and which line."""
-
-    words: str
-    kind: Kind | None = None
-    part: str = ""
-    x: float = 0.0
-    line: int = 0
-
-    @property
-    def hue(self) -> str:
-        """Of a part of a wall."""
-        return CATEGORY_HUES[self.part]
-
-    @property
-    def start(self) -> float:
-        """Pixels up to the words."""
-        return 30.0 if self.kind is not None else _WALL + 5
-
-    @property
-    def wide(self) -> float:
-        """Pixels up to the next one."""
-        return self.start + 16 + columns_of(self.words) * SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +120,29 @@ class _Drawing:
         return max(self.page.tops[-1] + _FOOT, 150.0)
 
     @property
-    def key(self) -> list[_KeyEntry]:
-        """Draw the legend of the ribbons and walls, walls on separate lines."""
+    def key(self) -> list[Laid]:
+        """The legend of the ribbons, and below it that of the walls."""
         kinds = values_once(self.picture.ways, "kind")
-        ribbons = [_KeyEntry(said(words), kind=kind) for kind, words in _KEY.items() if kind in kinds]
         parts = set[str]()
         for column in filter(_has_wall, self.picture.columns):
             parts.update(part for part, size in column.parts if size >= _SEEN * column.capacity)
-        walls = [_KeyEntry(part_name(part), part=part) for part in CATEGORY_HUES if part in parts]
-        placed: list[_KeyEntry] = []
+        ribbons = [{"words": said(words), "kind": kind, "start": 30.0} for kind, words in _KEY.items() if kind in kinds]
+        walls = [
+            {"words": part_name(part), "kind": None, "hue": hue, "start": _WALL + 5}
+            for part, hue in CATEGORY_HUES.items()
+            if part in parts
+        ]
+        placed: list[Laid] = []
+        line = 0
         for entries in filter(None, (ribbons, walls)):
-            x, line = 1.0, placed[-1].line + 1 if placed else 0
+            x = 1.0
             for entry in entries:
-                if x > 1 and x + entry.wide > self.width:
+                wide = entry["start"] + 16 + columns_of(entry["words"]) * SMALL
+                if x > 1 and x + wide > self.width:
                     x, line = 1.0, line + 1
-                placed.append(replace(entry, x=x, line=line))
-                x += entry.wide
+                placed.append(entry | {"x": x, "line": line})
+                x += wide
+            line += 1
         return placed
 
     @property
@@ -167,7 +150,7 @@ class _Drawing:
         """Below the key."""
         if not self.key:
             return self.height
-        return self.height + 22 + 17 * self.key[-1].line
+        return self.height + 22 + 17 * self.key[-1]["line"]
 
     def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
@@ -193,7 +176,7 @@ class _Drawing:
             ways=list(map(self._lay_way, order)),
             blocks=list(map(self._lay_block, self.picture.blocks, self.boxes)),
             labels=list(self._lay_labels(order)),
-            lay_key=lambda entry, y: _lay_ribbon(((entry.x, y), (entry.x + 24, y)), None, entry.kind, 2.5),
+            lay_key=lambda x, y, kind: _lay_ribbon(((x, y), (x + 24, y)), None, kind, 2.5),
             BOX=_BOX,
             WALL=_WALL,
             **COLOURS,
@@ -203,9 +186,13 @@ class _Drawing:
         bottom = self.height - 1
         x = left + _inset(column.device, wide)
         room = wide - (x - left)
+        name = str(column.device)
+        if len(name) * _BOLD > room - 14 and column.device.index is not None:
+            name = f":{column.device.index}"
         letters = max(1, int((wide - _WALL - 8) / SMALL))
         return {
             "device": str(column.device),
+            "name": name,
             "title": column_title(column, self.picture.blocks),
             "left": left,
             "wide": wide,
@@ -218,7 +205,6 @@ class _Drawing:
             "is_idle": column.is_idle,
             "idle_lines": [cut_line(line, letters) for line in idle_words()],
             "middle": left + _WALL + (wide - _WALL) / 2,
-            **_lay_device(column.device, room),
             **self._lay_wall(column, bottom),
         }
 
@@ -331,16 +317,6 @@ def _longest_that_fits(forms: Sequence[str], room: float) -> str:
 
 def _is_taken(taken: list[tuple[float, float, float]], start: float, end: float, level: float) -> bool:
     return any(level == other and start < last and first < end for first, last, other in taken)
-
-
-def _lay_device(device: DeviceId, room: float) -> Laid:
-    """Draw the name next to its dot: smaller where there is little space, and only its number where there is less."""
-    name, wide = str(device), columns_of(str(device))
-    if wide * 8.2 <= room - 14:
-        return {"name": name, "name_at": 13, "name_size": "13"}
-    if wide * 7.5 > room - 14 and device.index is not None:
-        name = f":{device.index}"
-    return {"name": name, "name_at": 11, "name_size": "12"}
 
 
 def _has_wall(column: DeviceColumn) -> bool:

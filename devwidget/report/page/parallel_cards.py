@@ -10,7 +10,7 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.parallel import Replica
-from devwidget.records.schema.message import Message, out_of_row
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.report.style.units import count_words, format_bytes, some_bytes, some_seconds
 from devwidget.report.style.words import row_words
@@ -60,8 +60,6 @@ def _replica_card(call: ParallelCall, replica: Replica) -> Card:
 
 
 MOST_ROWS = 200
-MOST_DRAWN = 16
-"""Maximum number of drawn ranks. More shards are only listed in words."""
 
 
 def spread_cards(snapshot: Snapshot) -> list[Card]:
@@ -100,19 +98,8 @@ _TITLES = {
 
 
 def _share_row(share: Share) -> list[str]:
-    note = row_words(_draw_shard(part) + said(part) for part in out_of_row(share.note))
-    return [said(share.name) or say("the model itself"), str(share.parts), _bytes_here(share), format_bytes(share.whole), note]
-
-
-def _draw_shard(part: str) -> str:
-    """Return `▯▮▯▯ ` for `shard 1 of 4`: the shard of this process among all shards."""
-    shard = re.match(r"shard (\d+) of (\d+)", part)
-    if shard is None:
-        return ""
-    here, ranks = map(int, shard.groups())
-    if here < ranks <= MOST_DRAWN:
-        return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} "
-    return ""
+    name = said(share.name) or say("the model itself")
+    return [name, str(share.parts), _bytes_here(share), format_bytes(share.whole), said(share.note)]
 
 
 def _bytes_here(*shares: Share) -> str:
