@@ -82,9 +82,10 @@ def _device_columns(snapshot: Snapshot) -> Columns:
     return attribute_columns(snapshot.memory, "device", "name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak")
 
 
-def _records_columns(records: str, *names: str) -> Callable[[Any], Columns]:
+def _with_sites(records: str, *names: str) -> Callable[[Any], Columns]:
     """Attributes of the records that are themselves an attribute, and where each of them was."""
-    return lambda record: attribute_columns(getattr(record, records), *names) | site_columns(getattr(record, records))
+    make = columns_of_each(records, *names)
+    return lambda record: make(record) | site_columns(getattr(record, records))
 
 
 _BYTE_COLUMNS = {
@@ -241,18 +242,18 @@ frame(
 frame(
     Trace,
     {
-        "moves": _records_columns(
+        "moves": _with_sites(
             *("moves", "number", "source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase"),
             "seconds",
         ),
-        "ops": _records_columns("ops", "number", "name", "module", "phase", "inputs", "output", "count"),
+        "ops": _with_sites("ops", "number", "name", "module", "phase", "inputs", "output", "count"),
         "modules": _called_columns,
         "lines": _line_columns,
         "memory": _memory_columns,
         "findings": lambda trace: finding_columns(trace.findings),
         "replicas": _replica_columns,
         "collectives": _collective_columns,
-        "waits": _records_columns(
+        "waits": _with_sites(
             *("waits", "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called")
         ),
     },

@@ -76,14 +76,6 @@ def find_unmet_needs(trace: Trace) -> frozenset[Need]:
     return frozenset(need for need, (_, met) in _MET.items() if not met(trace))
 
 
-def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
-    """Return `no backward pass and no optimizer step in this trace`; "" if nothing needed is missing."""
-    names = [_MET[need][0] for need in needs if need in lacking]
-    if names:
-        return Message("{missing} in this trace", missing=listed(names))
-    return ""
-
-
 FOLDERS = ("placement", "transfers", "training", "replicas")
 
 
@@ -187,10 +179,11 @@ def _ordered(found: list[Finding], rules: tuple[Rule, ...]) -> tuple[Finding, ..
 @functools.cache
 def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
     """Why a rule cannot decide; None if it can. Cached, because many traces lack the same."""
-    reason = describe_missing(needs, unmet_needs)
-    if reason:
-        return Message("{kind}: {reason}", kind=kind, reason=reason)
-    return None
+    names = [_MET[need][0] for need in needs if need in unmet_needs]
+    if not names:
+        return None
+    reason = Message("{missing} in this trace", missing=listed(names))
+    return Message("{kind}: {reason}", kind=kind, reason=reason)
 
 
 def _without_losers(found: list[Finding], rules: tuple[Rule, ...]) -> list[Finding]:

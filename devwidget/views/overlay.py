@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
@@ -132,7 +131,9 @@ def _mark_rows(placement: PlacementTable, trace: Trace, hops: RowHops, findings:
         for each in (row, *_rows_above(placement, row)):
             marks.setdefault(each, RowMark()).hops_below += count
     for row, numbers in findings.items():
-        worst = functools.reduce(worse_severity, [trace.findings[number].severity for number in numbers])
+        worst = ""
+        for number in numbers:
+            worst = worse_severity(worst, trace.findings[number].severity)
         mark = marks.setdefault(row, RowMark())
         mark.findings, mark.severity = tuple(numbers), worst
         for each in _rows_above(placement, row):

@@ -27,8 +27,6 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
 from devwidget.records.schema.record import dumps as dumps
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-
 
 def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None = None) -> bytes:
     """Return the content of a file, up to its length when it was opened, without blocking.
@@ -42,25 +40,15 @@ def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None =
         UnreadableError: if it is not a regular file, or is larger.
         OSError: if it cannot be opened.
     """
-    _check_size(os.stat(path), path, most)  # to open a device may do something, and to open a socket fails with a riddle
-    opened = os.open(path, _FLAGS)
-    try:
-        size = _check_size(os.fstat(opened), path, most)
-    except BaseException:
-        os.close(opened)
-        raise
-    with os.fdopen(opened, "rb") as file:
-        return file.read(size if first is None else min(size, first))
-
-
-def _check_size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
-    name = pathlib.Path(path).name or str(path)
-    if not stat.S_ISREG(found.st_mode):
+    file = pathlib.Path(path)
+    name, found = file.name or str(path), file.stat()
+    if not stat.S_ISREG(found.st_mode):  # to open a pipe would block, and to open a device may do something
         raise UnreadableError(Message("{name} is not a regular file", name=name))
     if found.st_size > most:
         size = f"{found.st_size:,}"
         raise UnreadableError(Message("{name} has {size} bytes, more than any saved record", name=name, size=size))
-    return found.st_size
+    with file.open("rb") as opened:
+        return opened.read(found.st_size if first is None else first)
 
 
 T = TypeVar("T")

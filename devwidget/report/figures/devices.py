@@ -126,8 +126,11 @@ class _Drawing:
         parts = set[str]()
         for column in filter(_has_wall, self.picture.columns):
             parts.update(part for part, size in column.parts if size >= _SEEN * column.capacity)
-        ribbons = [{"words": said(words), "kind": kind, "start": 30.0} for kind, words in _KEY.items() if kind in kinds]
-        walls = [
+        ribbons: list[Laid] = []
+        for kind, words in _KEY.items():
+            if kind in kinds:
+                ribbons.append({"words": said(words), "kind": kind, "start": 30.0})
+        walls: list[Laid] = [
             {"words": part_name(part), "kind": None, "hue": hue, "start": _WALL + 5}
             for part, hue in CATEGORY_HUES.items()
             if part in parts
@@ -148,9 +151,10 @@ class _Drawing:
     @property
     def tall(self) -> float:
         """Below the key."""
-        if not self.key:
-            return self.height
-        return self.height + 22 + 17 * self.key[-1]["line"]
+        lines = 0
+        for entry in self.key:
+            lines = entry["line"] + 1
+        return self.height + (5 + 17 * lines if lines else 0)
 
     def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""

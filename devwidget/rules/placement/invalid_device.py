@@ -111,23 +111,16 @@ def _why(fault: Fault) -> Message:
         return Message("a device string must begin with a device type that torch knows")
     if _has_kind(fault):
         return Message("ordinals count the visible devices from 0")
+    facts = {"kind": kind.type.upper(), "variable": kind.visible_variable}
     if isinstance(fault.detail, NotVisible):
-        return _why_not_visible(kind, fault.detail)
-    if kind.visible_variable:
+        if fault.detail.hidden_by:
+            return Message("`{setting}` in the environment hides every device", setting=fault.detail.hidden_by)
+    elif kind.visible_variable:
         return Message(
             "torch supports {kind} but finds no device: the machine has none, its driver is missing, or {variable} hides it",
-            kind=kind.type.upper(),
-            variable=kind.visible_variable,
+            **facts,
         )
-    return Message("torch supports {kind} but finds no device", kind=kind.type.upper())
-
-
-def _why_not_visible(kind: AcceleratorKind, detail: NotVisible) -> Message:
-    if detail.hidden_by:
-        return Message("`{setting}` in the environment hides every device", setting=detail.hidden_by)
-    return Message(
-        "torch supports {kind} but finds no device: the machine has none, or its driver is missing", kind=kind.type.upper()
-    )
+    return Message("torch supports {kind} but finds no device: the machine has none, or its driver is missing", **facts)
 
 
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:
