@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import autocast, errors, labels
 from devwidget.gpus.labels import TEMPORARY, device_of
-from devwidget.gpus.patching import Patches, overrides, replaces
+from devwidget.gpus.patching import Patches, hand_over, overrides, replaces
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     VariableFunctions,
@@ -39,31 +38,38 @@ LOW = (torch.float16, torch.bfloat16)
 
 def install_composite_checks(patches: Patches) -> None:
     """Put in place what C++ and Python call by several names, or without `__torch_function__`."""
-    replaced = {"dropout": _fuse_dropout(VariableFunctions.dropout)}
-    replaced |= {name: _check_recurrent(getattr(VariableFunctions, name)) for name in RECURRENT}
-    replaced |= {name: _check_equal(getattr(VariableFunctions, name), text) for name, text in SAME_DEVICE.items()}
-    for name, wrapped in replaced.items():
+    replaced: dict[str, Callable[..., Any]] = {"dropout": _fuse_dropout}
+    replaced |= dict.fromkeys(RECURRENT, _run_recurrent)
+    replaced |= dict.fromkeys(SAME_DEVICE, _check_equal)
+    for name, function in replaced.items():
+        wrapped = _wrap(torch, name, function, getattr(VariableFunctions, name))
         if not isinstance(getattr(torch, name), types.FunctionType):  # else torch's Python function calls the one in _VF
             patches.set(torch, name, wrapped)
             wrapped = getattr(torch, name)
         patches.set(functions, name, wrapped)
     attention = locate_name("attention")
-    patches.set(*attention, _check_attention(getattr(*attention)))
+    patches.set(*attention, _wrap(*attention, _run_attention, getattr(*attention)))
     patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*attention))
 
 
-def _check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
-        if has_torch_function(tensors):
-            return handle_torch_function(getattr(torch, original.__name__), tensors, *args, **kwargs)
-        for tensor in tensors[1:]:
-            if labels.label_of(tensor) != labels.label_of(tensors[0]):
-                raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
-        return original(*args, **kwargs)
+def _wrap(owner: Any, name: str, function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function in place of the `original`; classes of tensors know it as that of the owner."""
+    run = hand_over(owner, name, function)
 
-    return checked
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return run(original, *args, **kwargs)
+
+    return wrapped
+
+
+def _check_equal(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
+    for tensor in tensors[1:]:
+        if labels.label_of(tensor) != labels.label_of(tensors[0]):
+            text = SAME_DEVICE[original.__name__]
+            raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
+    return original(*args, **kwargs)
 
 
 def _list_tensors(value: Any) -> list[torch.Tensor]:
@@ -89,53 +95,37 @@ def _ctc_loss(
     return original(log_probs, *moved, *args, **kw)
 
 
-def _fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
+def _fuse_dropout(original: Callable[..., Any], input: Any, p: float, train: bool) -> Any:
     """Dropout as one kernel, which keeps a boolean for each element; the CPU's keeps a number, and gives the same results.
 
     Source: `is_fused_kernel_acceptable` in `Dropout.cpp`.
     """
-
-    @functools.wraps(original)
-    def dropout(input: Any, p: float, train: bool) -> Any:
-        if has_torch_function((input,)):
-            return handle_torch_function(torch.dropout, (input,), input, p, train)
-        if train and 0 < p < 1 and labels.label_of(input) >= 0 and input.numel():
-            return torch.native_dropout(input, p, train)[0]
-        return original(input, p, train)
-
-    return dropout
+    if train and 0 < p < 1 and labels.label_of(input) >= 0 and input.numel():
+        return torch.native_dropout(input, p, train)[0]
+    return original(input, p, train)
 
 
-def _check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
+def _run_attention(original: Callable[..., Any], query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
-
-    @functools.wraps(original)
-    def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function((query, key, value)):
-            # As which tensor classes know it.
-            public = getattr(*locate_name("attention"))
-            return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
-        here = [labels.label_of(tensor) for tensor in (query, key, value)]
-        if len(set(here)) > 1 and TEMPORARY not in here:
-            raise RuntimeError(
-                "Expected query, key, and value to have the same device type, but got "
-                f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
-            )
-        is_on_gpu = here[0] >= 0
-        mask = args[0] if args else kwargs.pop("attn_mask", None)
-        if is_on_gpu:
-            _check_mask(query, mask)
-            query, key, value, mask = autocast.lower_tensors((query, key, value, mask))
-        args = mask, *args[1:]
-        result = simulation.values.run_attention(query, key, value, *args, **kwargs)
-        if result is None and is_on_gpu and simulation.compute:
-            result = _attend_with_dropout(original, query, key, value, *args, **kwargs)
-        if result is not None:
-            return result
-        with _choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
-            return original(query, key, value, *args, **kwargs)
-
-    return scaled_dot_product_attention
+    here = [labels.label_of(tensor) for tensor in (query, key, value)]
+    if len(set(here)) > 1 and TEMPORARY not in here:
+        raise RuntimeError(
+            "Expected query, key, and value to have the same device type, but got "
+            f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
+        )
+    is_on_gpu = here[0] >= 0
+    mask = args[0] if args else kwargs.pop("attn_mask", None)
+    if is_on_gpu:
+        _check_mask(query, mask)
+        query, key, value, mask = autocast.lower_tensors((query, key, value, mask))
+    args = mask, *args[1:]
+    result = simulation.values.run_attention(query, key, value, *args, **kwargs)
+    if result is None and is_on_gpu and simulation.compute:
+        result = _attend_with_dropout(original, query, key, value, *args, **kwargs)
+    if result is not None:
+        return result
+    with _choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
+        return original(query, key, value, *args, **kwargs)
 
 
 def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
@@ -227,31 +217,24 @@ CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TRAINING_ONLY = "cudnn RNN backward can only be called in training mode"
 
 
-def _check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
+def _run_recurrent(original: Callable[..., Any], given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
-
-    @functools.wraps(original)
-    def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function((given,)):
-            return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
-        # With the sizes of packed batches in front: then the weights, which are a list, come one later.
-        packed = isinstance(args[0], torch.Tensor) and isinstance(args[2], (tuple, list))
-        sizes, (hidden, weights, *rest) = args[:packed], args[packed:]
-        for kind, tensors in (("hidden", hidden), ("parameter", weights)):
-            _check_same_as_input(given, tensors, kind)
-        if labels.label_of(given) < 0:
-            return original(given, *args, **kwargs)
-        # Source: `use_cudnn` in `RNN.cpp`, `cudnn_is_acceptable` in `TensorProperties.cpp`.
-        by_cudnn = torch.backends.cudnn.enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
-        with _casts_of_autocast(by_cudnn) as cast:
-            given, hidden, weights = cast(given), cast(hidden), cast(weights)
-            read_sizes = map(simulation.values.read_values, sizes)
-            results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
-        if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]):
-            _refuse_gradients(results)
-        return results
-
-    return run_checked
+    # With the sizes of packed batches in front: then the weights, which are a list, come one later.
+    packed = isinstance(args[0], torch.Tensor) and isinstance(args[2], (tuple, list))
+    sizes, (hidden, weights, *rest) = args[:packed], args[packed:]
+    for kind, tensors in (("hidden", hidden), ("parameter", weights)):
+        _check_same_as_input(given, tensors, kind)
+    if labels.label_of(given) < 0:
+        return original(given, *args, **kwargs)
+    # Source: `use_cudnn` in `RNN.cpp`, `cudnn_is_acceptable` in `TensorProperties.cpp`.
+    by_cudnn = torch.backends.cudnn.enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
+    with _casts_of_autocast(by_cudnn) as cast:
+        given, hidden, weights = cast(given), cast(hidden), cast(weights)
+        read_sizes = map(simulation.values.read_values, sizes)
+        results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
+    if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]):
+        _refuse_gradients(results)
+    return results
 
 
 def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
@@ -366,18 +349,22 @@ def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: 
     return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
 
 
-_OF_ONE_AXIS = "fft ifft rfft irfft hfft ihfft".split()
-_OF_AXES = "fft2 ifft2 rfft2 irfft2 hfft2 ihfft2 fftn ifftn rfftn irfftn hfftn ihfftn".split()
+_TRANSFORMS: dict[str, int | tuple[int, int] | None] = {
+    **dict.fromkeys("fft ifft rfft irfft hfft ihfft".split(), -1),
+    **dict.fromkeys("fft2 ifft2 rfft2 irfft2 hfft2 ihfft2".split(), (-2, -1)),
+    **dict.fromkeys("fftn ifftn rfftn irfftn hfftn ihfftn".split()),
+}
+"""Fourier transforms, and along which axes they are where nothing is said; None for all."""
 
 
-@overrides(torch.fft, *_OF_ONE_AXIS, *_OF_AXES)
+@overrides(torch.fft, *_TRANSFORMS)
 def _transform(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Fourier transforms in half precision, which the CPU does not have; cuFFT has them where each size is a power of two.
 
     Source: `CuFFTConfig` in `CuFFTPlanCache.h`, `promote_type_fft` in `SpectralOps.cpp`.
     """
     name = original.__name__.removeprefix("fft_")
-    length = "n" if name in _OF_ONE_AXIS else "s"
+    length = "n" if _TRANSFORMS[name] == -1 else "s"
     given = dict(zip(("input", length, "dim"), args, strict=False)) | kwargs
     tensor = given.get("input")
     if not isinstance(tensor, torch.Tensor) or tensor.dtype not in _WIDER or labels.label_of(tensor) < 0:
@@ -400,7 +387,7 @@ _NARROWER = {wide: narrow for narrow, wide in _WIDER.items()}
 
 def _signal_sizes(name: str, given: dict[str, Any], lengths: Any, tensor: torch.Tensor, result: torch.Tensor) -> list[int]:
     """The length of the signal along each axis; of a real signal, which is half as long in its other form, the real one."""
-    axes = given.get("dim", _default_axes(name))
+    axes = given.get("dim", _TRANSFORMS[name])
     if axes is None and lengths is not None:
         axes = range(-len(lengths), 0)
     elif axes is None:
@@ -411,11 +398,3 @@ def _signal_sizes(name: str, given: dict[str, Any], lengths: Any, tensor: torch.
         last = lengths[-1] if isinstance(lengths, (list, tuple)) else lengths
         sizes[-1] = tensor.shape[axes[-1]] if last is None else last
     return sizes
-
-
-def _default_axes(name: str) -> int | tuple[int, int] | None:
-    if name in _OF_ONE_AXIS:
-        return -1
-    if name.endswith("2"):
-        return -2, -1
-    return None

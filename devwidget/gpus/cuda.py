@@ -57,10 +57,7 @@ class VirtualStream(torch.Stream):
             return torch.cuda.Stream(device, priority, **kwargs)  # type: ignore[no-untyped-call]
         index = kwargs.get("device_index")
         if index is None:
-            if device is None:
-                index = machine.current_index()
-            else:
-                index = tensors.label_of_device(device)
+            index = tensors.label_of_device("cuda" if device is None else device)
         if index < 0:
             raise ValueError(f"Expected a cuda device, but got: {device}")
         stream_id = kwargs.get("stream_id")
@@ -210,7 +207,7 @@ class VirtualGenerator(HostGenerator):
     def __init__(self, device: Any = None) -> None:
         # Its number is not looked up: that would count as the first use of a GPU.
         self._device = torch.device(device)
-        labels.remember_generator(self)
+        labels.VIRTUAL_GENERATORS[self._cdata] = self  # type: ignore[attr-defined]
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -223,16 +220,6 @@ class VirtualGenerator(HostGenerator):
 def _set_rng_state(original: Callable[..., None], new_state: torch.Tensor) -> None:
     _refuse_gpu_state(new_state)
     original(new_state)
-
-
-_refuse_offset = refusing(
-    Message("virtual GPUs have no random number offset"),
-    why=Message("they draw from the CPU's random stream, so that numbers equal the CPU's"),
-    instead="torch.cuda.get_rng_state() and set_rng_state()",
-)
-for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
-    if hasattr(RealGenerator, _name):
-        setattr(VirtualGenerator, _name, _refuse_offset)
 
 
 class DefaultGenerator(VirtualGenerator):
@@ -254,36 +241,10 @@ class DefaultGenerator(VirtualGenerator):
     get_state: Any = staticmethod(lambda: torch.default_generator.get_state())
 
 
-class _GeneratorType(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, RealGenerator)
-
-
-class Generator(metaclass=_GeneratorType):
-    """Stands for `torch.Generator`: a real one for the CPU, a virtual one for a GPU."""
-
-    def __new__(cls, device: Any = "cpu") -> Any:
-        """A generator for a device."""
-        if not simulation.is_running:
-            return RealGenerator(device)
-        if torch.device(device).type == "cuda":
-            return VirtualGenerator(device)
-        return HostGenerator(device)
-
-
-def install_generators(patches: Patches) -> None:
-    """Replace `torch.Generator`, and what moves the random states of a mesh."""
-    patches.set(torch, "Generator", Generator)
-    patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
-
-
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
     owner = getattr(module, SHARDED_RANDOM_TRACKER, None)
-    if owner is not None:
-        enabled = vars(owner).get("distribute_region_enabled")
-    else:
-        enabled = None
+    enabled = getattr(owner, "distribute_region_enabled", None)
     if isinstance(enabled, property):
         patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))
 
@@ -333,8 +294,11 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.cuda.streams, "Stream", VirtualStream)
     patches.set(torch.cuda.streams, "Event", VirtualEvent)
-    patches.set(torch, "Stream", _stream)
-    patches.set(torch, "Event", _event)
+    patches.set(torch, "Stream", _make_by_device(torch.Stream, VirtualStream))
+    patches.set(torch, "Event", _make_by_device(torch.Event, VirtualEvent))
+    patches.set(torch, "Generator", _stand_in("Generator", _make_generator, RealGenerator))
+    patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
+    _install_refusals(patches)
 
 
 _Activity = torch.profiler.ProfilerActivity
@@ -364,19 +328,27 @@ class _Kind(type):
         return isinstance(instance, cls.kinds)
 
 
-def _stand_in(real: type, virtual: type) -> type:
-    """Return a replacement for `torch.Stream` or `torch.Event`: it makes a virtual one if the device is a GPU."""
+def _stand_in(name: str, make: Callable[..., Any], *kinds: type) -> type:
+    """Return a replacement for a class of torch: its objects are made by a function, and are of several kinds."""
+    return _Kind(name, (), {"kinds": kinds, "__new__": make})
 
+
+def _make_generator(cls: type, device: Any = "cpu") -> Any:
+    if not simulation.is_running:
+        return RealGenerator(device)
+    if torch.device(device).type == "cuda":
+        return VirtualGenerator(device)
+    return HostGenerator(device)
+
+
+def _make_by_device(real: type, virtual: type) -> type:
     def make(cls: type, device: Any = None, **kwargs: Any) -> Any:
         is_other = isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda"
         if is_other or not simulation.is_running:
             return real(device, **kwargs)
         return virtual(device=device, **kwargs)
 
-    return _Kind(real.__name__, (), {"kinds": (real, virtual), "__new__": make})
-
-
-_stream, _event = _stand_in(torch.Stream, VirtualStream), _stand_in(torch.Event, VirtualEvent)
+    return _stand_in(real.__name__, make, real, virtual)
 
 
 _refuse_sync_debugging = refusing(
@@ -432,8 +404,7 @@ INTO_GIVEN = "_broadcast_out", "_scatter_out", "_gather_out"
 """What `torch.cuda.comm` calls where it is given tensors to fill."""
 
 
-def install_refusals(patches: Patches) -> None:
-    """Put a refusal where torch would say that a name is missing."""
+def _install_refusals(patches: Patches) -> None:
     patches.set(C, "__getattr__", _find_absent)
     for owner, name in ((torch.cuda.memory, "MemPool"), (torch.cuda.streams, "ExternalStream")):
         if hasattr(owner, name):  # not every torch has both
@@ -466,6 +437,11 @@ def _refusing_name(name: str) -> Callable[..., Any]:
         why=Message("it needs the memory, the kernels or the libraries of a real GPU"),
         instead=Message("run the program without it, or on a real GPU"),
     )
+
+
+for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_state"):
+    if hasattr(RealGenerator, _name):  # all of them draw from the CPU's stream, which has no offset
+        setattr(VirtualGenerator, _name, _refusing_name(_name))
 
 
 @replaces(torch.autograd.profiler.profile, "__init__")

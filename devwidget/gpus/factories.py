@@ -83,7 +83,7 @@ def _make_sparse(original: Original, *args: Any, **kwargs: Any) -> Any:
     if isinstance(values, torch.Tensor):
         if device is None:
             _check_parts(original.__name__, kwargs.get("indices", args[0] if args else None), values)
-            device = labels.device_for_label(labels.own_label(values))
+            device = labels.device_of(values)
         args, kwargs = _make_indices(original.__name__, args, kwargs)
     if device is None:
         return original(*args, **kwargs)
@@ -113,7 +113,7 @@ def _place_with_first(original: Original, tensor_list: Any, *, device: Any = Non
     """It goes where the first of its tensors is, and reads that in C++."""
     first = next(iter(tensor_list), None)
     if device is None and isinstance(first, torch.Tensor):
-        device = labels.device_for_label(labels.own_label(first))
+        device = labels.device_of(first)
     return original(tensor_list, device=tensors.as_device(device), **kwargs)
 
 
@@ -175,11 +175,7 @@ def _from_dlpack(original: Original, ext_tensor: Any, **kwargs: Any) -> Any:
 
 @overrides(_Tensor, "new_tensor")
 def _new_tensor(original: Original, self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-    device = kwargs.pop("device", None)
-    if device is None:
-        label = max(labels.label_of(self), CPU)
-    else:
-        label = tensors.label_of_device(device)
+    label = _label_for(self, kwargs.pop("device", None))
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     values = simulation.values

@@ -144,7 +144,8 @@ def check_generator(generator: torch.Generator | None, target: Target) -> None:
     if generator is None or not isinstance(target, int) or target == labels.META:
         return
     expected = "cuda" if target >= 0 else "cpu"
-    found = labels.generator_kind(generator)
+    is_virtual = generator._cdata in labels.VIRTUAL_GENERATORS  # type: ignore[attr-defined]
+    found = "cuda" if is_virtual else generator.device.type
     if found != expected:
         # Source: `check_generator` in `ATen/core/Generator.h`.
         raise RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")

@@ -114,11 +114,8 @@ def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
     with hide_from_modes(), DisableTorchFunction():
         if functorch.is_functorch_wrapped_tensor(tensor):
             return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
-        if tensor.layout == torch.strided or tensor.is_mkldnn:
-            return None
-        if tensor.layout == torch.sparse_coo:
-            return tensor._values()
-        return tensor.values()
+        parts = _storage_parts(tensor)
+        return parts[-1] if parts else None
 
 
 def put_label(tensor: torch.Tensor, label: int) -> None:
@@ -240,6 +237,13 @@ def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def pin_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in page-locked memory. Source: `pin_memory` in `Memory.cpp`."""
+    if label_of(tensor) >= 0:
+        raise errors.cannot_pin(tensor.dtype)
+    return mark_pinned(tensor.clone())
+
+
 def is_pinned(tensor: torch.Tensor) -> bool:
     """Whether the memory of a tensor is page-locked."""
     if tensor.layout != torch.strided:
@@ -248,18 +252,8 @@ def is_pinned(tensor: torch.Tensor) -> bool:
         return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)
 
 
-_virtual_generators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+VIRTUAL_GENERATORS: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
-
-
-def remember_generator(generator: Any) -> None:
-    """This generator says that it belongs to a GPU."""
-    _virtual_generators[int(generator._cdata)] = generator
-
-
-def generator_kind(generator: torch.Generator) -> str:
-    """The device type of a generator as the user knows it."""
-    return "cuda" if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]
 
 
 def device_for_label(label: int) -> torch.device:

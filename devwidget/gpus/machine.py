@@ -211,14 +211,12 @@ def _record_memory_history(
     enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False, *others: object
 ) -> None:
     ledger, history = simulation.ledger, simulation.memory_history
-    with ledger.lock:
-        ledger.settle_freed()
-        ledger.listeners = tuple(each for each in ledger.listeners if each is not history)
-        if enabled is None or clear_history:
-            history.clear()
-        if enabled == "all":  # "state" keeps no events
-            history.start(context, max_entries, lambda index: ledger.accounts[index].free)
-            ledger.listeners += (history,)
+    ledger.remove_listener(history)
+    if enabled is None or clear_history:
+        history.clear()
+    if enabled == "all":  # "state" keeps no events
+        history.start(context, max_entries, lambda index: ledger.accounts[index].free)
+        ledger.add_listener(history)
 
 
 def _set_memory_metadata(metadata: str) -> None:
@@ -273,7 +271,7 @@ def watch_allocations(listener: Listener, on_guess: Callable[[], None]) -> tuple
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
     ledger = simulation.ledger
-    ledger.listeners += (listener,)
+    ledger.add_listener(listener)
     simulation.on_guess = on_guess
     for account in ledger.accounts:
         account.is_endless = True
@@ -315,16 +313,13 @@ class VirtualMemory:
 
     def listen(self, listener: Listener) -> Collection[MemoryBlock]:
         """Tell `listener` from now on; returns the blocks that are in use already."""
-        with self._ledger.lock:
-            self._ledger.settle_freed()
-            self._ledger.listeners += (listener,)
+        with self._ledger.lock:  # nothing is allocated between the two
+            self._ledger.add_listener(listener)
             return tuple(self._ledger.blocks)
 
     def leave(self, listener: Listener) -> None:
         """Tell `listener` no more."""
-        with self._ledger.lock:
-            self._ledger.settle_freed()
-            self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
+        self._ledger.remove_listener(listener)
 
     def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
         """Follow these blocks; return what lists those in use."""

@@ -82,13 +82,11 @@ def _wrap_numbers(schema: OpSchema, args: tuple[Any, ...]) -> tuple[Any, ...]:
         )
 
 
-def _run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_without_storage(call: Call) -> Any:
     """A view of a sparse tensor, or a change of it: the result has new parts, where the old ones are."""
-    if isinstance(args[0], NUMBERS):
-        with hide_from_modes():
-            args = (torch.tensor(args[0]), *args[1:])
+    args = _wrap_numbers(call.schema, call.args)
     label = labels.label_of(args[0])
-    return _label_results(simulation.values.call_operator(func, args, kwargs), label)
+    return _label_results(simulation.values.call_operator(call.func, args, call.kwargs), label)
 
 
 def find_target(call: Call) -> Any:
@@ -286,10 +284,7 @@ def _run_pin(call: Call) -> Any:
 
     The thread of a `DataLoader` pins batches while another may import a part of torch, which puts all patches aside.
     """
-    given = call["self"]
-    if labels.label_of(given) >= 0:
-        raise errors.cannot_pin(given.dtype)
-    return labels.mark_pinned(given.clone())
+    return labels.pin_copy(call["self"])
 
 
 def _run_resize(call: Call) -> Any:
@@ -513,7 +508,7 @@ class VirtualMode(DispatchMode):
             if schema.views_first and args:
                 label = _label_if_strided(args[0])
                 if label is None:
-                    return _run_without_storage(func, args, kwargs)
+                    return _run_without_storage(Call(schema, func, args, kwargs))
                 asked = key_threads.place.asked
                 if asked is not None and asked[0] is args and label >= 0:
                     asked[1] = DEVICES[label]  # a view is where its base is
@@ -542,23 +537,18 @@ def deactivate_mode(mode: Any) -> None:
     if not isinstance(mode, VirtualMode):
         return  # it has been at rest since a simulation before that one
     mode.switch_below(False)
-    at_rest: Any = mode
+    mode.kind = type(mode)  # type: ignore[attr-defined]
     # Only its own thread could take the mode off its stack, so here it becomes one that does nothing.
-    at_rest.kind, at_rest.__class__ = type(mode), _AtRest
+    mode.__class__ = _AtRest  # type: ignore[assignment]
 
 
 def reactivate_mode(mode: Any) -> None:
     """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
-    if isinstance(mode, _AtRest) and mode.kind is _kind_of_mode():
-        woken: Any = mode
-        woken.__class__ = mode.kind
-        woken.switch_below(True)
+    if isinstance(mode, _AtRest) and mode.kind is kind_of_mode():
+        mode.__class__ = mode.kind  # type: ignore[assignment]
+        mode.switch_below(True)  # type: ignore[attr-defined]
 
 
-def new_mode() -> Any:
-    """The mode of the running simulation, for one thread."""
-    return _kind_of_mode()()
-
-
-def _kind_of_mode() -> type[VirtualMode]:
+def kind_of_mode() -> type[VirtualMode]:
+    """The mode of the running simulation, of which each thread has one."""
     return simulation.values.mode or VirtualMode

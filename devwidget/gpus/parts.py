@@ -15,7 +15,7 @@ import torch
 from devwidget import extras
 from devwidget.gpus.card_models import CardModel
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.state import Account, Values
+from devwidget.gpus.state import Account, Simulation, Values
 from devwidget.gpus.virtual_machine import VirtualMachine
 
 Install = Callable[[Patches, VirtualMachine], None]
@@ -47,28 +47,20 @@ class Parts:
 PARTS = Parts()
 
 
-def load_parts(machine: VirtualMachine) -> None:
+def open_state(machine: VirtualMachine) -> Simulation:
     """Import the parts of this installation, which fill their places; refuse a machine for which one is missing."""
     extras.load_all("gpus")
-    if machine.card is not None and PARTS.open_card is None:
-        raise extras.lacks_extra("simulate(card=...)")
-    if not machine.compute and PARTS.unknown_values is None:
-        raise extras.lacks_extra("simulate(compute=False)")
-
-
-def find_values(machine: VirtualMachine) -> Values:
-    """What is done about values on these GPUs."""
-    if machine.compute or PARTS.unknown_values is None:
-        return Values()
-    return PARTS.unknown_values
-
-
-def find_account_opener(machine: VirtualMachine) -> Callable[[int], Account]:
-    """What opens the account of one of these GPUs, by its bytes."""
+    state = Simulation(is_running=True, capacities=machine.memory_bytes, compute=machine.compute)
     card, open_card = machine.card, PARTS.open_card
-    if card is None or open_card is None:
-        return Account
-    return lambda capacity: open_card(card)
+    if card is not None:
+        if open_card is None:
+            raise extras.lacks_extra("simulate(card=...)")
+        state.open_account = lambda capacity: open_card(card)
+    if not machine.compute:
+        if PARTS.unknown_values is None:
+            raise extras.lacks_extra("simulate(compute=False)")
+        state.values = PARTS.unknown_values
+    return state
 
 
 def install_parts(patches: Patches, machine: VirtualMachine) -> None:

@@ -55,13 +55,15 @@ def overrides(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callabl
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:
-            replaces(owner, name)(_hand_over(owner, name, function))
+            replaces(owner, name)(hand_over(owner, name, function))
         return function
 
     return register
 
 
-def _hand_over(owner: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def hand_over(owner: Any, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, unless a class of the tensors that it is given takes over what `owner` has by that name."""
+
     @functools.wraps(function)
     def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         tensors = (*args, *kwargs.values())

@@ -19,7 +19,7 @@ from devwidget.capture.undo import Undo
 from devwidget.gpus import autocast, comm, composites, cuda, factories, gradients, machine, operators, scripting, tensors
 from devwidget.gpus.labels import LABELS
 from devwidget.gpus.operators import VirtualMode
-from devwidget.gpus.parts import find_account_opener, find_values, install_parts, load_parts
+from devwidget.gpus.parts import install_parts, open_state
 from devwidget.gpus.patching import Patches, install_import_watch, install_replacements, replaces
 from devwidget.gpus.state import Simulation, simulation
 from devwidget.gpus.torch_internals import locate_name
@@ -61,7 +61,7 @@ def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
     if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
         undo.add_step(_running.pop, thread, None)
         # Modes are kept per thread.
-        _running[thread] = undo.enter_context(operators.new_mode())
+        _running[thread] = undo.enter_context(operators.kind_of_mode()())
 
 
 def _wait_for_threads() -> None:
@@ -104,12 +104,10 @@ INSTALLS = (
     install_replacements,
     tensors.install_properties,
     cuda.install_functions,
-    cuda.install_refusals,
     comm.install_comm,
     composites.install_composite_checks,
     lambda patches: patches.undo.add_step(gradients.release_hooks),
     lambda patches: patches.undo.add_step(autocast.unregister_kernels),
-    cuda.install_generators,
     factories.install_legacy_types,
     _install_thread_modes,
     _install_folding,
@@ -129,26 +127,17 @@ class Session:
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        cluster = self._cluster
         registry.sweep()
-        load_parts(cluster)
+        state = open_state(self._cluster)
         self._undo.add_step(_set_state, Simulation())
-        _set_state(
-            Simulation(
-                is_running=True,
-                capacities=cluster.memory_bytes,
-                open_account=find_account_opener(cluster),
-                compute=cluster.compute,
-                values=find_values(cluster),
-            )
-        )
+        _set_state(state)
         patches = Patches(self._undo)
         for install in INSTALLS:
             install(patches)
-        install_parts(patches, cluster)
+        install_parts(patches, self._cluster)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
-        self._undo.enter_context(operators.new_mode())
+        self._undo.enter_context(operators.kind_of_mode()())
         self._undo.add_step(_wait_for_threads)
 
     def is_in_use(self) -> bool:

@@ -218,6 +218,18 @@ class Ledger:
                 listener.taken(block, held)
             return block
 
+    def add_listener(self, listener: Listener) -> None:
+        """Tell `listener` of each allocation from now on."""
+        with self.lock:
+            self.settle_freed()
+            self.listeners += (listener,)
+
+    def remove_listener(self, listener: Listener) -> None:
+        """Tell `listener` no more, if it was told."""
+        with self.lock:
+            self.settle_freed()
+            self.listeners = tuple(each for each in self.listeners if each is not listener)
+
     def drop_workspaces(self) -> None:
         """Take the workspaces of all GPUs back."""
         for account in self.accounts:

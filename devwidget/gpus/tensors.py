@@ -54,7 +54,7 @@ def _parse_to(original: Original, *args: Any, **kwargs: Any) -> Any:
     other: Any = args[0] if args else kwargs.get("tensor")
     if isinstance(other, torch.Tensor):
         rest = {name: value for name, value in kwargs.items() if name != "tensor"}
-        return original(labels.device_for_label(labels.own_label(other)), other.dtype, *args[1:], **rest)
+        return original(labels.device_of(other), other.dtype, *args[1:], **rest)
     if "device" in kwargs:
         kwargs["device"] = as_device(kwargs["device"])
     return original(*map(as_device, args[:1]), *args[1:], **kwargs)
@@ -79,13 +79,8 @@ def _to(original: Original, self: torch.Tensor, *args: Any, **kwargs: Any) -> An
     if len(args) > most:  # `copy` came by position
         args, copy = args[:most], args[most]
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
-    if device is not None:
-        return _convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
-    if memory_format is None:
-        options = {}
-    else:
-        options = {"memory_format": memory_format}
-    return original(self, dtype or self.dtype, non_blocking, copy, **options)
+    label = labels.own_label(self) if device is None else label_of_device(device)
+    return _convert_to(original, self, label, dtype, non_blocking, copy, memory_format)
 
 
 def _convert_like(original: Original, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> Any:
@@ -330,12 +325,7 @@ def _set_grad(self: torch.Tensor, value: Any) -> None:
 
 @overrides(_Tensor, "pin_memory")
 def _pin_memory(original: Original, self: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """Source: `pin_memory` in `Memory.cpp`."""
-    if labels.label_of(self) >= 0:
-        raise errors.cannot_pin(self.dtype)
-    if labels.is_pinned(self):
-        return self
-    return labels.mark_pinned(self.clone())
+    return self if labels.is_pinned(self) else labels.pin_copy(self)
 
 
 replaces(_Tensor, "is_pinned")(lambda original, self, device=None: labels.is_pinned(self))
@@ -417,7 +407,7 @@ replaces(_Storage, "is_shared")(lambda original, self: LABELS.get(self._cdata, C
 
 @replaces(_Storage, "cuda")
 def _storage_cuda(original: Original, self: _Storage, device: Any = None, non_blocking: bool = False) -> Any:
-    return self.to(device="cuda" if device is None else DEVICES[label_of_device(device)])
+    return self.to(device="cuda" if device is None else device)
 
 
 @replaces(_Storage, "pin_memory")

@@ -31,16 +31,12 @@ NEEDED = {
     "ScriptMethod": "torch._C.ScriptMethod",
     "StorageBase": "torch._C.StorageBase",
     "VariableFunctions": "torch._C._VariableFunctions",
-    "accelerator_kind": "torch._C._accelerator_getAccelerator",
-    "accelerator_stream": "torch._C._accelerator_getStream",
     "attention": "torch._C._nn.scaled_dot_product_attention",
     "ctc_loss_backward": "torch.ops.aten._ctc_loss_backward.default",
-    "cuda_device_count": "torch.cuda._cached_device_count",
     "cuda_lazy_call": "torch.cuda._lazy_call",
     "cuda_lazy_init": "torch.cuda._lazy_init",
     "custom_operators": "torch._library.custom_ops.OPDEFS",
     "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads
-    "exchange_device": "torch.cuda._exchange_device",
     "fake_answers": "torch._subclasses.fake_tensor._DISPATCH_META_HANDLERS",
     "find_builtin": "torch.jit._builtins._find_builtin",
     "flash_attention": "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu",
@@ -51,7 +47,6 @@ NEEDED = {
     "graph_task": "torch._C._current_graph_task_id",
     "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
     "init_gpu_context": "torch._subclasses.fake_tensor.init_gpu_context",
-    "maybe_exchange_device": "torch.cuda._maybe_exchange_device",
     "nvtx": "torch.cuda.nvtx._nvtx",
     "pack_padded_sequence": "torch.ops.aten._pack_padded_sequence.default",
     "parallel_streams": "torch.nn.parallel._functions._streams",
@@ -87,7 +82,8 @@ EXPECTED = """
 torch.cuda._is_in_bad_fork torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge
 torch.nn.parameter.UninitializedTensorMixin torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available
 torch.backends.cudnn.is_acceptable torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subclass
-torch.Tensor._make_wrapper_subclass
+torch.Tensor._make_wrapper_subclass torch._C._accelerator_getAccelerator torch._C._accelerator_getStream
+torch.cuda._cached_device_count torch.cuda._exchange_device torch.cuda._maybe_exchange_device
 """
 """Names that are replaced in place: public names that came late or are little known, and methods of tensors."""
 
