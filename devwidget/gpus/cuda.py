@@ -19,7 +19,7 @@ from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.gpus import labels, machine, tensors
 from devwidget.gpus.labels import DEVICES
 from devwidget.gpus.machine import ARCHITECTURE, VERSION, CudaProperties
-from devwidget.gpus.patching import Patches, refusing, replaces
+from devwidget.gpus.patching import Patches, refusing, replaces, stand_in
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     SHARDED_RANDOM,
@@ -296,7 +296,7 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.cuda.streams, "Event", VirtualEvent)
     patches.set(torch, "Stream", _make_by_device(torch.Stream, VirtualStream))
     patches.set(torch, "Event", _make_by_device(torch.Event, VirtualEvent))
-    patches.set(torch, "Generator", _stand_in("Generator", _make_generator, RealGenerator))
+    patches.set(torch, "Generator", stand_in(_make_generator, RealGenerator))
     patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
     _install_refusals(patches)
 
@@ -321,18 +321,6 @@ class _Markers:
         return lambda *args: -2  # as NVTX says that nobody listens
 
 
-class _Kind(type):
-    kinds: tuple[type, ...]
-
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.kinds)
-
-
-def _stand_in(name: str, make: Callable[..., Any], *kinds: type) -> type:
-    """Return a replacement for a class of torch: its objects are made by a function, and are of several kinds."""
-    return _Kind(name, (), {"kinds": kinds, "__new__": make})
-
-
 def _make_generator(cls: type, device: Any = "cpu") -> Any:
     if not simulation.is_running:
         return RealGenerator(device)
@@ -348,7 +336,7 @@ def _make_by_device(real: type, virtual: type) -> type:
             return real(device, **kwargs)
         return virtual(device=device, **kwargs)
 
-    return _stand_in(real.__name__, make, real, virtual)
+    return stand_in(make, real, virtual)
 
 
 _refuse_sync_debugging = refusing(

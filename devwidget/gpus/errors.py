@@ -6,7 +6,7 @@ import re
 
 import torch
 
-from devwidget.gpus.state import Ledger
+from devwidget.gpus.state import simulation
 from devwidget.records.errors import message
 
 
@@ -102,9 +102,9 @@ _LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex12
 _LEGACY |= {torch.complex32: "ComplexHalf"}
 
 
-def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
+def out_of_memory(index: int, requested: int) -> RuntimeError:
     """No room left on a GPU."""
-    account = ledger.account_of(index)
+    account = simulation.ledger.account_of(index)
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
              "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip

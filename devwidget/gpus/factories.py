@@ -317,22 +317,10 @@ def install_fake_devices(patches: Patches) -> None:
     patches.set(*locate_name("fake_answers"), handlers | {_DEVICE: lambda args: _hide_gpu(original(args))})
     if not simulation.compute:
         # Theirs are on meta, which torch's own code for them asks for: not of tensors of a program, which are all on meta here.
-        patches.set(fake, "__new__", staticmethod(_see_real_devices(fake.__new__)))
-        patches.wrap(FakeTensorMode, "__torch_dispatch__", _see_real_devices)
+        patches.set(fake, "__new__", staticmethod(labels.seeing_real_devices()(fake.__new__)))
+        patches.wrap(FakeTensorMode, "__torch_dispatch__", labels.seeing_real_devices())
     # It would make a tensor on a GPU, which takes memory.
     patches.set(*locate_name("init_gpu_context"), lambda device: None)
-
-
-def _see_real_devices(original: Original) -> Original:
-    @functools.wraps(original)
-    def run_inside(*args: Any, **kwargs: Any) -> Any:
-        labels.inside.depth += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            labels.inside.depth -= 1
-
-    return run_inside
 
 
 def _hide_from_cpp(original: Original) -> Original:

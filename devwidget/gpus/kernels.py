@@ -102,16 +102,9 @@ def _pass_by_workspace(index: int, result: int) -> None:
         return
     taken: list[MemoryBlock] = []
     try:
-        taken.extend(_take_bytes(index, size) for size in (result, LT_WORKSPACE))
+        taken.extend(labels.take_bytes(index, size) for size in (result, LT_WORKSPACE))
     finally:
         ledger.freed.extend(taken)
-
-
-def _take_bytes(index: int, size: int) -> MemoryBlock:
-    block = simulation.ledger.take_bytes(index, size)
-    if block is None:
-        raise errors.out_of_memory(index, size, simulation.ledger)
-    return block
 
 
 def _check_norm_types(call: Call) -> None:
@@ -159,7 +152,7 @@ def _take_workspace(index: int) -> None:
     account = simulation.ledger.accounts[index]
     handle = "backward" if graph_task() >= 0 else threading.get_ident()
     if account.workspace and handle not in account.workspaces:
-        account.workspaces[handle] = _take_bytes(index, account.workspace)
+        account.workspaces[handle] = labels.take_bytes(index, account.workspace)
 
 
 GUARDS: dict[str, Guard] = {
@@ -249,7 +242,7 @@ _NO_MEMORY = re.compile(r"you tried to allocate (\d+) bytes")
 def run_substitute(call: Call, error: RuntimeError) -> Any:
     """The result of an operator for which the CPU has no kernel; any other error is raised in the words of the GPU."""
     if (asked := _NO_MEMORY.search(message(error))) and call.is_on_gpu():
-        raise errors.out_of_memory(call.target, int(asked[1]), simulation.ledger) from None
+        raise errors.out_of_memory(call.target, int(asked[1])) from None
     kernel: Callable[..., Any] = call.func
     if _is_kernel_missing(error):
         if call.schema.name not in PARTS.kernels:

@@ -7,9 +7,10 @@ every mode sees."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -46,6 +47,16 @@ class _Inside(threading.local):
 
 
 inside = _Inside()
+
+
+@contextlib.contextmanager
+def seeing_real_devices() -> Iterator[None]:
+    """As operators that are written in Python must."""
+    inside.depth += 1
+    try:
+        yield
+    finally:
+        inside.depth -= 1
 
 
 # An attribute and no weak reference: torch keeps the Python object of a storage as long as C++ holds the storage, also while
@@ -196,17 +207,20 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         # Already gone with the allocation, unless that is held elsewhere.
         LABELS.pop(address, None)
         return
-    block = None
-    if label >= 0:
-        ledger = simulation.ledger
-        block = ledger.take_bytes(label, storage.nbytes())
-        if block is None:
-            raise errors.out_of_memory(label, storage.nbytes(), ledger)
+    block = take_bytes(label, storage.nbytes()) if label >= 0 else None
     if address in LABELS:
         # Whenever the old one dies, the entry is no longer its own.
         storage._devwidget.address = 0  # type: ignore[attr-defined]
     storage._devwidget = LabelledStorage(address, block)  # type: ignore[attr-defined]
     LABELS[address] = label
+
+
+def take_bytes(index: int, size: int) -> MemoryBlock:
+    """A block on a GPU; raises `OutOfMemoryError` if that has no room."""
+    block = simulation.ledger.take_bytes(index, size)
+    if block is None:
+        raise errors.out_of_memory(index, size)
+    return block
 
 
 def measure_storage(storage: torch.UntypedStorage) -> None:

@@ -219,10 +219,6 @@ def _record_memory_history(
         ledger.add_listener(history)
 
 
-def _set_memory_metadata(metadata: str) -> None:
-    simulation.memory_history.metadata = metadata
-
-
 def _memory_fraction(index: int) -> float:
     account = _checked_account(index)
     return account.limit / account.capacity
@@ -240,7 +236,7 @@ MEMORY_FUNCTIONS: dict[str, Any] = {
     "memorySnapshot": _memory_snapshot,
     "record_memory_history": _record_memory_history,
     "record_memory_history_legacy": lambda *args: None,
-    "setMemoryMetadata": _set_memory_metadata,
+    "setMemoryMetadata": lambda metadata: setattr(simulation.memory_history, "metadata", metadata),
     "getMemoryMetadata": lambda: simulation.memory_history.metadata,
     "emptyCache": _empty_cache,
     "clearCublasWorkspaces": lambda: simulation.ledger.drop_workspaces(),

@@ -323,9 +323,9 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
 def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
     """Refuse a tensor that is too large for a GPU before the CPU has to find room for it."""
     if count > LARGE:
-        ledger, requested = simulation.ledger, count * (dtype or torch.get_default_dtype()).itemsize
-        if not ledger.could_take(label, requested):
-            raise errors.out_of_memory(label, requested, ledger)
+        account, requested = simulation.ledger.account_of(label), count * (dtype or torch.get_default_dtype()).itemsize
+        if account.held + requested > account.limit - account.context and not account.is_endless:
+            labels.take_bytes(label, requested)  # which tells the listeners, and raises
 
 
 def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -421,11 +421,8 @@ def _is_gpu(given: Any) -> bool:
 
 def run_on_cpu(call: Call) -> Any:
     """Run an operator whose code, where it is Python, is to see the real devices."""
-    labels.inside.depth += 1
-    try:
+    with labels.seeing_real_devices():
         return run_operator(call)
-    finally:
-        labels.inside.depth -= 1
 
 
 QUANTIZED_LAYERS = ("quantized_lstm", "quantized_gru")
@@ -550,5 +547,5 @@ def reactivate_mode(mode: Any) -> None:
 
 
 def kind_of_mode() -> type[VirtualMode]:
-    """The mode of the running simulation, of which each thread has one."""
+    """The class of the modes of the running simulation; each thread has one of them."""
     return simulation.values.mode or VirtualMode

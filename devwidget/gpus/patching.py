@@ -74,6 +74,28 @@ def hand_over(owner: Any, name: str, function: Callable[..., Any]) -> Callable[.
     return run
 
 
+class _StandIn(type):
+    kinds: tuple[type, ...]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.kinds)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return other is cls or issubclass(other, cls.kinds)
+
+    # torch's tables and its code generators compare with the type that they hold.
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is cls.kinds[0]
+
+    def __hash__(cls) -> int:
+        return hash(cls.kinds[0])
+
+
+def stand_in(make: Callable[..., Any], *kinds: type) -> type:
+    """Return a replacement for the first of these classes: `make` returns its objects, which are of all of them."""
+    return _StandIn(kinds[0].__name__, (), {"kinds": kinds, "__new__": make, "__module__": "torch"})
+
+
 def install_replacements(patches: Patches) -> None:
     """Put in what the files of this folder have registered."""
     device_constructors()  # cached by torch: called before anything is replaced

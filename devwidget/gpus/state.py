@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -39,7 +39,6 @@ class Account:
 
     Attributes:
         capacity: bytes that the GPU has, `limit` those that the program may use.
-        has_segments: whether blocks have places in segments, which are reserved as a whole.
         context: of the capacity, bytes that no tensor can have.
         is_endless: what does not fit is reported to the listeners, and allocated nevertheless.
         workspace: bytes that cuBLAS takes for each of its handles; every thread has one.
@@ -47,8 +46,6 @@ class Account:
         held: bytes in blocks that are in use now; `peak` is the most since the last reset.
         reserved: bytes taken from the GPU and not given back by `empty_cache`.
     """
-
-    has_segments: ClassVar[bool] = False
 
     capacity: int
     context: int = 0
@@ -81,8 +78,8 @@ class Account:
 
     @property
     def peak_in_segments(self) -> int:
-        """The most that was reserved in segments; 0 where there are none."""
-        return self.peak_reserved if self.has_segments else 0
+        """The most that was reserved in segments, as a whole; 0 where there are none."""
+        return 0
 
     def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
         """A block for so many bytes, on a stream; None if they do not fit."""
@@ -177,24 +174,13 @@ class Ledger:
                 for listener in self.listeners:
                     listener.freed(block)
 
-    def could_take(self, index: int, requested: int) -> bool:
-        """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take_bytes`."""
-        account = self.account_of(index)
-        fits = account.held + in_blocks(requested, UNIT) <= account.limit - account.context
-        return account.is_endless or fits or bool(self.take_bytes(index, requested))
-
     def take_bytes(self, index: int, requested: int) -> MemoryBlock | None:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, after the listeners have heard of it."""
         with self.lock:
             if self.freed:
                 self.settle_freed()
             account = self.accounts[index]
-            # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
-            size = -(-requested // UNIT) * UNIT
-            if not account.has_segments and account.held + size <= account.limit:
-                block: MemoryBlock | None = MemoryBlock(index, size)
-            else:
-                block = account.place_block(index, requested, self.current_stream(index))
+            block = account.place_block(index, requested, self.current_stream(index))
             if block is None:
                 for listener in self.listeners:
                     listener.refused(index, in_blocks(requested, UNIT), account.held)
@@ -225,7 +211,7 @@ class Ledger:
             self.listeners += (listener,)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Tell `listener` no more, if it was told."""
+        """Tell `listener` no more."""
         with self.lock:
             self.settle_freed()
             self.listeners = tuple(each for each in self.listeners if each is not listener)

@@ -12,7 +12,7 @@ from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, gradients, labels, machine
 from devwidget.gpus.labels import CPU, CPU_DEVICE, DEVICES, LABELS, META, META_DEVICE, TEMPORARY, inside, storage_id
-from devwidget.gpus.patching import Patches, overrides, refusing, replaces
+from devwidget.gpus.patching import Patches, overrides, refusing, replaces, stand_in
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import StorageBase, TensorBase, functorch, locate_name, parse_to
 from devwidget.records.schema.message import Message
@@ -122,37 +122,15 @@ def _cpu(original: Original, self: torch.Tensor, memory_format: Any = torch.pres
 RealDevice = torch.device
 
 
-class _DeviceType(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, RealDevice)
-
-    def __subclasscheck__(cls, other: type) -> bool:
-        return other is cls or issubclass(other, RealDevice)
-
-    # torch's tables and its code generators compare with the type that they hold.
-    def __eq__(cls, other: object) -> bool:
-        return other is cls or other is RealDevice
-
-    def __hash__(cls) -> int:
-        return hash(RealDevice)
-
-
-class device(metaclass=_DeviceType):
-    """Makes real `torch.device` objects; an integer alone names a GPU."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """A device."""
-        given: Any = args[0] if args else kwargs.get("device", kwargs.get("index"))
-        is_number = isinstance(given, int) and not isinstance(given, bool)
-        if not simulation.is_running or len(args) + len(kwargs) != 1 or not is_number:
-            return RealDevice(*args, **kwargs)
-        if given < 0:
-            raise RuntimeError("Device index must not be negative")
-        return DEVICES[given]
-
-
-device.__module__ = "torch"
-device.__qualname__ = device.__name__ = "device"
+def _make_device(cls: type, *args: Any, **kwargs: Any) -> Any:
+    """A real `torch.device`; an integer alone names a GPU."""
+    given: Any = args[0] if args else kwargs.get("device", kwargs.get("index"))
+    is_number = isinstance(given, int) and not isinstance(given, bool)
+    if not simulation.is_running or len(args) + len(kwargs) != 1 or not is_number:
+        return RealDevice(*args, **kwargs)
+    if given < 0:
+        raise RuntimeError("Device index must not be negative")
+    return DEVICES[given]
 
 
 @overrides(_Tensor, "numpy")
@@ -272,7 +250,7 @@ _read_grad: Callable[[torch.Tensor], Any] = _grad.__get__
 
 def install_properties(patches: Patches) -> None:
     """Replace what is not a function: properties of tensors and storages, how storages are made, and `torch.device`."""
-    patches.set(torch, "device", device)
+    patches.set(torch, "device", stand_in(_make_device, RealDevice))
     patches.set(_Tensor, "device", property(get_device_property))
     patches.set(_Tensor, "is_cpu", property(lambda self: get_device_property(self).type == "cpu"))
     patches.set(_Tensor, "is_cuda", property(lambda self: labels.label_of(self) >= 0 and not inside.depth))

@@ -18,8 +18,6 @@ _UNITS |= {prefix + "ib": 1024**power for power, prefix in enumerate("kmgt", 1)}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?b?)\s*", re.IGNORECASE)
 UNLIMITED = 1 << 60
 """Bytes that no program asks for."""
-LONGEST = 40
-"""Characters of a size, which a float holds for certain."""
 MOST_GPUS = 128
 """torch keeps a device index in a signed byte."""
 
@@ -105,7 +103,7 @@ def parse_bytes(size: object) -> int:
     found: float | None = None
     if isinstance(size, int) and not isinstance(size, bool):
         found = size
-    elif isinstance(size, str) and len(size) < LONGEST and (match := _SIZE.fullmatch(size)):
+    elif isinstance(size, str) and (match := _SIZE.fullmatch(size)):
         factor = _UNITS.get(match[2].lower())
         found = None if factor is None else float(match[1]) * factor
     if found is None or not SMALLEST <= found <= UNLIMITED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
@@ -46,9 +46,12 @@ class CardAccount(Account):
         allocator: keeps it.
     """
 
-    has_segments: ClassVar[bool] = True
-
     allocator: CachingAllocator
+
+    @property
+    def peak_in_segments(self) -> int:
+        """The most that was reserved in segments."""
+        return self.peak_reserved
 
     def limit_to(self, fraction: float) -> None:
         """Let the program use a part of the capacity alone."""
@@ -121,20 +124,17 @@ class CardAccount(Account):
         tables: dict[str, Any] = {}
         for name, table in figures.tables.items():
             tables[name] = {pool: asdict(figure) for pool, figure in table.items()}
-        nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
         unsplit = self.allocator.settings.unsplit
-        return tables | {
+        tables |= {
             "active": tables["allocation"],
             "active_bytes": tables["allocated_bytes"],
-            "oversize_allocations": nothing,
-            "oversize_segments": nothing,
             "num_alloc_retries": figures.retries,
             "num_ooms": figures.ooms,
-            "num_sync_all_streams": 0,
             "num_device_alloc": figures.taken,
             "num_device_free": figures.returned,
             "max_split_size": -1 if unsplit == NEVER else unsplit,
         }
+        return Account.describe_statistics(self) | tables
 
 
 def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]:
