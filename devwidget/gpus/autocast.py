@@ -116,10 +116,8 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
                 if name.endswith("softmax.int"):
-                    fused = _run_fused(name.removesuffix(".int"), *args, **kwargs)
-                else:
-                    fused = None
-                return operator(*args, **kwargs) if fused is None else fused
+                    return _run_softmax(operator, name.removesuffix(".int"), *args, **kwargs)
+                return operator(*args, **kwargs)
             cast = choose_dtype(policy((*args, *kwargs.values())))
             args = tuple(cast_tensors(cast, value) for value in args)
             return operator(*args, **{key: cast_tensors(cast, value) for key, value in kwargs.items()})
@@ -205,14 +203,12 @@ def _soften(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not args or not kwargs.keys() <= {"dim", "dtype"}:
         return original(*args, **kwargs)
-    fused = _run_fused(original.__name__.removeprefix("special_"), *args, **kwargs)
-    return original(*args, **kwargs) if fused is None else fused
+    return _run_softmax(original, original.__name__.removeprefix("special_"), *args, **kwargs)
 
 
-def _run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None) -> Any:
-    """The result where GPUs have one kernel for it, else None."""
-    if dtype is not torch.float32 or type(dim) is not int or getattr(tensor, "dtype", None) is not torch.float16:
-        return None
-    if labels.label_of(tensor) >= 0:
+def _run_softmax(original: Callable[..., Any], name: str, tensor: Any, dim: Any = None, dtype: Any = None) -> Any:
+    """By the one kernel that GPUs have for it, else by the `original`."""
+    is_half = dtype is torch.float32 and type(dim) is int and getattr(tensor, "dtype", None) is torch.float16
+    if is_half and labels.label_of(tensor) >= 0:
         return _KERNELS[name](tensor, dim, True)
-    return None
+    return original(tensor, dim, dtype=dtype)

@@ -171,9 +171,8 @@ class Call:
         return self._operands
 
     def _read(self, name: str) -> list[Operand]:
-        value, is_output = self[name], name in self.schema.written
-        values = value if isinstance(value, (list, tuple)) else (value,)
-        return [Operand(name, each, labels.label_of(each), is_output) for each in values if isinstance(each, torch.Tensor)]
+        is_output = name in self.schema.written
+        return [Operand(name, each, labels.label_of(each), is_output) for each in labels.list_tensors(self[name])]
 
     def settled(self) -> list[Operand]:
         """The operands that have a device of their own."""

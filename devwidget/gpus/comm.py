@@ -35,11 +35,8 @@ def _copy_to(tensor: torch.Tensor, index: int) -> torch.Tensor:
 
 def _broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
     """Copies of all tensors on each device; the first device keeps the tensors themselves."""
-    for tensor in tensors:
-        if labels.label_of(tensor) != devices[0]:
-            raise RuntimeError(
-                f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
-            )
+    if any(labels.label_of(tensor) != devices[0] for tensor in tensors):
+        raise RuntimeError(f"all tensors must be on devices[0]: {devices[0]}")
     return [[tensor if i == 0 else _copy_to(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
 
 
@@ -51,8 +48,6 @@ def _scatter(
     tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
 ) -> list[torch.Tensor]:
     """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
-    if not devices:
-        raise RuntimeError("Expected at least one device to scatter to")
     if chunk_sizes is not None and len(chunk_sizes) != len(devices):
         raise RuntimeError(
             f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
@@ -84,20 +79,12 @@ def _gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor
 
 def _joined_shape(tensors: Tensors, dim: int) -> list[int]:
     """Source: `gather_out` in `comm.cpp`."""
-    if not tensors:
-        raise RuntimeError("Expected at least one tensor to gather from")
+    shape = list(tensors[0].shape)
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
             device = labels.device_of(tensor)
             raise RuntimeError(
                 f"Expected all input tensors to be CUDA tensors, but tensor at index {place} has device '{device}'"
-            )
-    shape = list(tensors[0].shape)
-    for place, tensor in enumerate(tensors):
-        if tensor.dim() != len(shape):
-            raise RuntimeError(
-                f"Expected all input tensors to have the same number of dimensions, but tensor at index {place}"
-                f"has {tensor.dim()} dimensions, (expected {len(shape)})"
             )
         shape[dim] = tensor.size(dim)
         if list(tensor.shape) != shape:

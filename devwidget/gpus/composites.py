@@ -64,17 +64,12 @@ def _wrap(owner: Any, name: str, function: Callable[..., Any], original: Callabl
 
 
 def _check_equal(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
+    tensors = [tensor for value in (*args, *kwargs.values()) for tensor in labels.list_tensors(value)]
     for tensor in tensors[1:]:
         if labels.label_of(tensor) != labels.label_of(tensors[0]):
             text = SAME_DEVICE[original.__name__]
             raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
     return original(*args, **kwargs)
-
-
-def _list_tensors(value: Any) -> list[torch.Tensor]:
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
 
 
 @overrides(torch, "ctc_loss")
@@ -144,26 +139,23 @@ def _choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
     so that attention is made of other operators, which have second derivatives. Source: `sdp_utils.cpp`.
     """
     backends: Any = torch.backends.cuda
-    if backends.math_sdp_enabled():
-        # The switch is one for all threads: only who turns it off turns it on, or a replica would leave it off for good.
-        is_put_off = query.dtype == torch.float64 and backends.flash_sdp_enabled()
-        if is_put_off:
-            backends.enable_flash_sdp(False)
-        try:
-            yield
-        finally:
-            if is_put_off:
-                backends.enable_flash_sdp(True)
+    if not backends.math_sdp_enabled():
+        takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
+        has_low = query.dtype in LOW and takes_low
+        if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
+            raise RuntimeError("No available kernel. Aborting execution.")
+        switch, meanwhile = backends.enable_math_sdp, True
+    elif query.dtype == torch.float64 and backends.flash_sdp_enabled():
+        switch, meanwhile = backends.enable_flash_sdp, False
+    else:
+        yield
         return
-    takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
-    has_low = query.dtype in LOW and takes_low
-    if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
-        raise RuntimeError("No available kernel. Aborting execution.")
-    backends.enable_math_sdp(True)
+    # The switch is one for all threads: only who turns it off turns it on, or a replica would leave it off for good.
+    switch(meanwhile)
     try:
         yield
     finally:
-        backends.enable_math_sdp(False)
+        switch(not meanwhile)
 
 
 @replaces(*locate_name("group_tensors"))
@@ -214,7 +206,6 @@ def _max_pool1d(original: Callable[..., torch.Tensor], input: torch.Tensor, *arg
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-TRAINING_ONLY = "cudnn RNN backward can only be called in training mode"
 
 
 def _run_recurrent(original: Callable[..., Any], given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -232,14 +223,16 @@ def _run_recurrent(original: Callable[..., Any], given: torch.Tensor, *args: Any
         given, hidden, weights = cast(given), cast(hidden), cast(weights)
         read_sizes = map(simulation.values.read_values, sizes)
         results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
-    if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]):
-        _refuse_gradients(results)
+    if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]) and functorch.peek_interpreter_stack() is None:
+        for result in results:
+            if result.grad_fn is not None:
+                result.grad_fn.register_prehook(_refuse_backward)
     return results
 
 
 def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
     own = labels.label_of(given)
-    for other in _list_tensors(others):
+    for other in labels.list_tensors(others):
         if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
             raise RuntimeError(
                 f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
@@ -261,14 +254,8 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 
 
-def _refuse_gradients(results: tuple[torch.Tensor, ...]) -> None:
-    for result in results if functorch.peek_interpreter_stack() is None else ():
-        if result.grad_fn is not None:
-            result.grad_fn.register_prehook(_refuse_backward)
-
-
 def _refuse_backward(gradients: tuple[torch.Tensor | None, ...]) -> None:
-    raise RuntimeError(TRAINING_ONLY)
+    raise RuntimeError("cudnn RNN backward can only be called in training mode")
 
 
 # Attention with dropout, as fused kernels run it: they keep what went in and a seed, and never all scores.

@@ -131,11 +131,7 @@ def _label_for(data: Any, device: Any) -> int:
 
 def _as_tensor(data: torch.Tensor, device: Any, args: Any, kwargs: Any) -> torch.Tensor:
     dtype = kwargs.get("dtype") or (args[0] if args else None) or data.dtype
-    if device is None:
-        place = {}
-    else:
-        place = {"device": tensors.as_device(device)}
-    result: torch.Tensor = data.to(**place, dtype=dtype, copy=bool(kwargs.get("copy")))
+    result: torch.Tensor = data.to(tensors.as_device(device), dtype, copy=bool(kwargs.get("copy")))
     requires_grad = kwargs.get("requires_grad")
     if requires_grad is None:
         return result
@@ -275,13 +271,7 @@ DEVICE_AT = 7
 """Place of `device` among the arguments. Source: `THPVariable_make_wrapper_subclass` in `python_variable.cpp`."""
 
 
-def install_subclass_makers(patches: Patches) -> None:
-    """Replace the functions with which Python makes such tensors."""
-    for name, maker in {"_make_wrapper_subclass": _make_wrapper, "_make_subclass": _make_subclass}.items():
-        original = getattr(_Tensor, name)
-        patches.set(_Tensor, name, staticmethod(functools.wraps(original)(functools.partial(maker, original))))
-
-
+@replaces(_Tensor, "_make_wrapper_subclass")
 def _make_wrapper(original: Original, *args: Any, **kwargs: Any) -> Any:
     """A wrapper of tensors of its own: it shows the device that it names, and takes no memory."""
     given = kwargs.get("device", args[DEVICE_AT] if len(args) > DEVICE_AT else None)
@@ -296,6 +286,7 @@ def _make_wrapper(original: Original, *args: Any, **kwargs: Any) -> Any:
     return result
 
 
+@replaces(_Tensor, "_make_subclass")
 def _make_subclass(original: Original, *args: Any, **kwargs: Any) -> Any:
     """Fake tensors choose the kernels of a device by `device_for_backend_keys`."""
     device = kwargs.get("device_for_backend_keys")

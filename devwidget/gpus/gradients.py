@@ -87,9 +87,13 @@ def _check_hook(original: Callable[..., Any], self: torch.Tensor, hook: Callable
     @functools.wraps(hook)
     def checked(gradient: torch.Tensor) -> Any:
         result = hook(gradient)
-        if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
-            raise _changed_type_error(gradient, result, hook)
-        return result
+        if isinstance(result, torch.Tensor):
+            was, got = (type_text(each.dtype, labels.label_of(each) >= 0) for each in (gradient, result))
+            if was != got:
+                name = getattr(hook, "__name__", type(hook).__name__)
+                raise RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
+        # The engine finds another GPU later.
+        return _check_gradient(result, labels.label_of(gradient), 0, "Function TensorHook returned an ")
 
     handle = original(self, checked)
     if read_attribute(self, "is_leaf"):  # which may outlive the simulation
@@ -105,18 +109,6 @@ def release_hooks() -> None:
             hook: Any = checked.__wrapped__  # type: ignore[attr-defined]
             hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
     _outliving.clear()
-
-
-def _changed_type_error(gradient: torch.Tensor, result: torch.Tensor, hook: Callable[..., Any]) -> RuntimeError:
-    was = type_text(gradient.dtype, labels.label_of(gradient) >= 0)
-    got = type_text(result.dtype, labels.label_of(result) >= 0)
-    name = getattr(hook, "__name__", type(hook).__name__)
-    if was == got:  # on two GPUs: the engine finds the device later
-        return RuntimeError(
-            f"Function TensorHook returned an invalid gradient at index 0 - expected device "
-            f"{labels.device_of(gradient)} but got {labels.device_of(result)}"
-        )
-    return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
 
 
 def settle_gradient(gradient: torch.Tensor, owner: torch.Tensor) -> None:

@@ -38,7 +38,7 @@ def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) ->
             further(call)
         given = call.args[0] if call.args else None
         if isinstance(given, torch.Tensor) and given.dtype in dtypes and call.is_on_gpu():
-            others = [each.dtype for each in call.args if isinstance(each, torch.Tensor)]
+            others = [each.dtype for each in labels.list_tensors(call.args)]
             # Else promoted.
             if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):
                 raise errors.no_dtype(call.schema.name, given.dtype)
@@ -110,8 +110,8 @@ def _pass_by_workspace(index: int, result: int) -> None:
 def _check_norm_types(call: Call) -> None:
     """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`."""
     given = call.args[0]
-    for other in call.args[1:]:
-        if call.is_on_gpu() and isinstance(other, torch.Tensor) and other.dtype != given.dtype:
+    for other in labels.list_tensors(call.args[1:]):
+        if call.is_on_gpu() and other.dtype != given.dtype:
             wanted, found = (errors.type_name(tensor.dtype) for tensor in (given, other))
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 

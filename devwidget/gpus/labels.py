@@ -95,6 +95,12 @@ def label_of(tensor: torch.Tensor) -> int:
         return TEMPORARY
 
 
+def list_tensors(value: object) -> list[torch.Tensor]:
+    """A tensor, or those of a list."""
+    values = value if isinstance(value, (list, tuple)) else (value,)
+    return [each for each in values if isinstance(each, torch.Tensor)]
+
+
 def is_plain(tensor: object) -> bool:
     """Whether it is a tensor and no subclass of the user's, whose metaclass is not asked."""
     kind = type(tensor)
@@ -234,7 +240,9 @@ def measure_storage(storage: torch.UntypedStorage) -> None:
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device that the user sees."""
     label = label_of(tensor)
-    if label < 0 and simulation.compute:
+    if label >= 0:
+        return DEVICES[label]
+    if simulation.compute:
         return real_device(tensor)
     return device_for_label(label)
 
@@ -324,20 +332,3 @@ def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch
         return to_copy(tensor, device=device_for_label(label), **options)  # type: ignore[no-any-return]
     finally:
         inside.moved_subclasses -= 1
-
-
-def own_label(tensor: torch.Tensor) -> int:
-    """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
-    label = label_of(tensor)
-    if label < 0 and simulation.compute and tensor.is_meta:
-        return META
-    if label == TEMPORARY:
-        return CPU
-    return label
-
-
-def visible_device(real: torch.device, label: int) -> torch.device:
-    """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    if simulation.compute or label == META:
-        return real
-    return CPU_DEVICE

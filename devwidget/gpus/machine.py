@@ -274,14 +274,9 @@ def watch_allocations(listener: Listener, on_guess: Callable[[], None]) -> tuple
     return ledger.accounts
 
 
-def settle_accounts() -> None:
-    """Bring the accounts of the running simulation up to date."""
-    simulation.ledger.settle_freed()
-
-
 def list_blocks() -> set[MemoryBlock]:
     """List the blocks that are in use in the running simulation."""
-    settle_accounts()
+    simulation.ledger.settle_freed()
     return simulation.ledger.blocks
 
 

@@ -264,27 +264,14 @@ def _run_move(call: Call) -> Any:
     if label is None:
         label = source
     if not simulation.compute and META in (source, label):
-        return _move_to_meta(call, source, label, kwargs)
+        if label != META:
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        given = simulation.values.strip_values(given)
+        return _label_result(call.func(given, *call.args[1:], **kwargs, device=META_DEVICE), label, {})
     if label >= 0 and simulation.compute and labels.is_plain(given) and source != label:
         _ask_for_room(given.numel(), kwargs.get("dtype") or given.dtype, label)
     result = simulation.values.call_operator(call.func, call.args, kwargs)
     return _label_result(result, label, {})
-
-
-def _move_to_meta(call: Call, source: int, label: int, kwargs: dict[str, Any]) -> Any:
-    """A copy on meta, where tensors have no values anyway."""
-    if label != META:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    given = simulation.values.strip_values(call.args[0])
-    return _label_result(call.func(given, *call.args[1:], **kwargs, device=META_DEVICE), label, {})
-
-
-def _run_pin(call: Call) -> Any:
-    """`_pin_memory`, under a `Tensor.pin_memory` that is torch's own.
-
-    The thread of a `DataLoader` pins batches while another may import a part of torch, which puts all patches aside.
-    """
-    return labels.pin_copy(call["self"])
 
 
 def _run_resize(call: Call) -> Any:
@@ -350,7 +337,7 @@ def _label_result(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
 def schema_of(func: OpOverload) -> OpSchema:
     """Read the schema of an operator and choose its rule."""
     schema = OpSchema(func)
-    if func.namespace == "aten" and _is_composite(func):
+    if func.namespace == "aten" and _is_composite("aten::" + schema.name):
         schema.take_apart, schema.passive, schema.resolve = _find_parts, False, rule_by_table(schema)
         return schema
     if func.namespace == "aten":
@@ -373,7 +360,9 @@ def schema_of(func: OpOverload) -> OpSchema:
 SPECIAL: dict[str, Special] = {
     "_to_copy": _run_move,
     "to.device": _run_move,
-    "_pin_memory": _run_pin,
+    # Under a `Tensor.pin_memory` that is torch's own: the thread of a `DataLoader` pins batches while another may import a
+    # part of torch, which puts all patches aside.
+    "_pin_memory": lambda call: labels.pin_copy(call["self"]),
     "resize_": _run_resize,
     "set_.source_Storage": _run_resize,
     "set_.source_Storage_storage_offset": _run_resize,
@@ -446,16 +435,15 @@ def _kernels_of(func: OpOverload) -> Any:
     return {} if None in kernels else kernels
 
 
-def _is_composite(func: OpOverload) -> bool:
+def _is_composite(name: str) -> bool:
     """Composites only arrive here in inference mode, where nothing above has taken them apart."""
-    name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
     # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
 def _find_parts(call: Call) -> Callable[..., Any] | None:
     """What runs the parts of a composite; None for nested tensors, which have kernels of their own."""
-    is_nested = any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in call.args)
+    is_nested = any(tensor.is_nested for tensor in labels.list_tensors(call.args))
     return None if is_nested else call.func.decompose
 
 

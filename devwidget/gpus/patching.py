@@ -161,23 +161,17 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The ordinary spec, with a loader that puts the patches aside."""
+        """The ordinary spec, with a loader that runs the module with torch as it really is."""
         # What a module of torch imports while it is itself imported finds torch as it really is already.
         if not fullname.startswith("torch.") or registry.is_suspended():
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path, self._patches)
+            run = functools.partial(self._run_module, spec.loader.exec_module)
+            spec.loader.exec_module = run  # type: ignore[method-assign]
         return spec
 
-
-class _QuietLoader(importlib.machinery.SourceFileLoader):
-    def __init__(self, fullname: str, path: str, patches: Patches) -> None:
-        super().__init__(fullname, path)
-        self._patches = patches
-
-    def exec_module(self, module: Any) -> None:
-        """Run the module with torch as it really is."""
+    def _run_module(self, run: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
         with registry.suspend_patches():
-            super().exec_module(module)
+            run(module)
         self._patches.after_import(module)

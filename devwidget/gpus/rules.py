@@ -42,8 +42,8 @@ def run_beside_meta(call: Call) -> Any:
         result = call.func(*call.args, **call.kwargs)
     except RuntimeError as error:
         raise type(error)(message(error).replace("device cpu", f"device {name_of(gpu)}")) from None
-    for tensor in result if isinstance(result, (list, tuple)) else (result,):
-        if isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+    for tensor in labels.list_tensors(result):
+        if not tensor.is_meta:
             labels.put_label(tensor, gpu)
     return result
 
@@ -162,13 +162,11 @@ def by_mask(call: Call) -> int:
     if own == TEMPORARY:
         own = mask
     if mask not in (own, TEMPORARY):
-        if own == CPU and value is not None:
-            raise RuntimeError("masked_fill_: Expected inputs to be on same device")
         raise RuntimeError(
             f"expected self and mask to be on the same device, but got mask on {name_of(mask)} and self on {name_of(own)}"
         )
     if own == CPU and value is not None and value >= 0:
-        raise RuntimeError("masked_fill_: Expected inputs to be on same device")
+        raise errors.two_devices(name_of(value), name_of(own))
     return _keep_gradients_home(call.settled(), own)
 
 
@@ -200,22 +198,20 @@ def by_convolution(call: Call) -> int:
     """Types are compared before devices. Source: `check_input_same_type_as_parameters` in `Convolution.cpp`."""
     given = call["input"]
     label = labels.label_of(given)
-    by_mkldnn = label == CPU and "Mkldnn" in str(select_convolution(*call.args))
     for name in ("weight", "bias"):
         other = call.label_of(name)
         if other is not None and other != TEMPORARY and (other >= 0) != (label >= 0):
-            raise convolution_types_error(given, call[name], name, or_mkldnn=by_mkldnn and name == "weight")
+            more = ""
+            if name == "weight" and label == CPU and "Mkldnn" in str(select_convolution(*call.args)):
+                more = " or input should be a MKLDNN tensor and weight is a dense tensor"
+            raise convolution_types_error(given, call[name], name, more)
     return by_wrapper(call, "_cudnn_convolution")
 
 
-def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool = False) -> RuntimeError:
-    """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
+def convolution_types_error(given: Any, other: Any, name: str, more: str = "") -> RuntimeError:
+    """The message of a convolution whose tensors differ in type; oneDNN says more."""
     left, right = (errors.type_text(tensor.dtype, labels.label_of(tensor) >= 0) for tensor in (given, other))
-    if or_mkldnn:
-        others = " or input should be a MKLDNN tensor and weight is a dense tensor"
-    else:
-        others = ""
-    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
+    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{more}")
 
 
 def by_refusal(call: Call, text: str, after: Rule | None = None) -> Target:

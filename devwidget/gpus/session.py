@@ -111,7 +111,6 @@ INSTALLS = (
     factories.install_legacy_types,
     _install_thread_modes,
     _install_folding,
-    factories.install_subclass_makers,
     factories.install_fake_devices,
     install_import_watch,
     scripting.install_scripting,

@@ -234,50 +234,43 @@ class Ledger:
             account.release_cache()
 
 
+def _return_first(value: Any, *others: object) -> Any:
+    return value
+
+
+def _do_nothing(*args: object, **kwargs: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Values:
     """What is done about the values of tensors: here each has its own. A part for tensors without values does otherwise.
 
     Attributes:
         mode: the class of that of each thread, in place of the ordinary one; None for that.
+        call_operator: runs an operator that has come down to a mode.
+        call_factory: runs a factory for the device that stands for all others; its last argument says if that is meta.
+        read_values: returns the tensor that has the values of another one, which may be itself.
+        read_numbers: returns nested lists with Python numbers in place of tensors whose memory cannot be read.
+        list_numbers: returns what a function in C++ can read, by the name that it has in errors.
+        check_known: refuses what needs the values of a tensor, by its name, if they are not known.
+        strip_values: returns the tensor as operators take it.
+        forget_values: takes note that something unknown was written to the tensors of a tree.
+        copy_known: has the copy of a storage, which comes second, know what that knows.
+        run_attention: returns the result of `scaled_dot_product_attention`; None for what torch does itself.
     """
 
     mode: type[Any] | None = None
-
-    call_operator: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = staticmethod(redispatch)
-    """Runs an operator that has come down to a mode."""
-
-    def call_factory(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_meta: bool) -> Any:
-        """Run a factory for the device that stands for all others; `on_meta` if the user asked for meta."""
-        return func(*args, **kwargs)
-
-    def read_values(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor that has the values of another one, which may be itself."""
-        return tensor
-
-    def read_numbers(self, data: Any) -> Any:
-        """Return nested lists with Python numbers in place of tensors whose memory cannot be read."""
-        return data
-
-    def list_numbers(self, given: Any, what: str) -> Any:
-        """Return what a function in C++ can read, which is called `what` in errors."""
-        return given
-
-    def check_known(self, tensor: torch.Tensor, what: str) -> None:
-        """Refuse `what` if it needs values that are not known."""
-
-    def strip_values(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor as operators take it."""
-        return tensor
-
-    def forget_values(self, tree: Any) -> None:
-        """Take note that something unknown was written to these tensors."""
-
-    def copy_known(self, source: torch.UntypedStorage, copy: torch.UntypedStorage) -> None:
-        """Have the copy of a storage know what the other one knows."""
-
-    def run_attention(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of `scaled_dot_product_attention`; None for what torch does itself."""
-        return None
+    call_operator: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = redispatch
+    call_factory: Callable[..., Any] = lambda func, args, kwargs, on_meta: func(*args, **kwargs)
+    read_values: Callable[[torch.Tensor], torch.Tensor] = _return_first
+    read_numbers: Callable[[Any], Any] = _return_first
+    list_numbers: Callable[[Any, str], Any] = _return_first
+    check_known: Callable[[torch.Tensor, str], None] = _do_nothing
+    strip_values: Callable[[torch.Tensor], torch.Tensor] = _return_first
+    forget_values: Callable[[Any], None] = _do_nothing
+    copy_known: Callable[[torch.UntypedStorage, torch.UntypedStorage], None] = _do_nothing
+    run_attention: Callable[..., Any] = _do_nothing
 
 
 @dataclass(slots=True)

@@ -79,14 +79,15 @@ def _to(original: Original, self: torch.Tensor, *args: Any, **kwargs: Any) -> An
     if len(args) > most:  # `copy` came by position
         args, copy = args[:most], args[most]
     device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
-    label = labels.own_label(self) if device is None else label_of_device(device)
+    label = label_of_device(labels.device_of(self) if device is None else device)
     return _convert_to(original, self, label, dtype, non_blocking, copy, memory_format)
 
 
 def _convert_like(original: Original, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> Any:
     rest = (*args[1:], *(kwargs[name] for name in ("non_blocking", "copy") if name in kwargs))
     non_blocking, copy = (*rest, False, False)[:2]
-    return _convert_to(original, self, labels.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
+    label = label_of_device(labels.device_of(other))
+    return _convert_to(original, self, label, other.dtype, non_blocking, copy, kwargs.get("memory_format"))
 
 
 def _convert_to(
@@ -94,7 +95,7 @@ def _convert_to(
 ) -> Any:
     """The tensor under a label: itself if nothing changes, else a copy."""
     options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
-    if labels.own_label(self) == label:
+    if label_of_device(labels.device_of(self)) == label:
         return original(self, dtype or self.dtype, non_blocking, copy, **options)
     options["dtype"] = dtype
     if non_blocking:
@@ -126,10 +127,8 @@ def _make_device(cls: type, *args: Any, **kwargs: Any) -> Any:
     """A real `torch.device`; an integer alone names a GPU."""
     given: Any = args[0] if args else kwargs.get("device", kwargs.get("index"))
     is_number = isinstance(given, int) and not isinstance(given, bool)
-    if not simulation.is_running or len(args) + len(kwargs) != 1 or not is_number:
+    if not simulation.is_running or len(args) + len(kwargs) != 1 or not is_number or given < 0:
         return RealDevice(*args, **kwargs)
-    if given < 0:
-        raise RuntimeError("Device index must not be negative")
     return DEVICES[given]
 
 
@@ -183,23 +182,23 @@ def _setitem(original: Original, self: torch.Tensor, key: Any, value: Any) -> An
     if has_torch_function((self, value)):
         # C++ hands the call over before it looks at anything, with `torch.Tensor.__setitem__` for the function, which is this.
         return original(self, key, value)
+    parts = key if isinstance(key, tuple) else (key,)
     if is_exactly(value, (bool, int, float, complex)):
         if functorch.peek_interpreter_stack() is not None and (label := labels.label_of(self)) >= 0:
             # `vmap` makes one for each sample of it, which is no single number any more, and would be one of the CPU.
             value = torch.tensor(value, dtype=self.dtype, device=DEVICES[label])
-        elif _is_indexed_from_elsewhere(self, key):
+        elif _is_indexed_from_elsewhere(self, parts):
             value = torch.tensor(value, dtype=self.dtype)
-    if not _is_copied(key, value):
+    if not _is_copied(parts, value):
         return original(self, key, value)
     return original(self, key, _place_like(self, value))
 
 
-def _is_copied(key: Any, value: Any) -> bool:
+def _is_copied(parts: tuple[Any, ...], value: Any) -> bool:
     """True where a value from another device is copied. What tensors index is put there by a kernel of one device.
 
     Source: `THPVariable_setitem`, and `canDispatchToMaskedFill` for a single number of the CPU.
     """
-    parts = key if isinstance(key, tuple) else (key,)
     if not any(map(_is_tensor_index, parts)):
         return True
     return isinstance(value, torch.Tensor) and value.numel() == 1 and labels.label_of(value) == CPU
@@ -212,14 +211,12 @@ def _is_tensor_index(part: Any) -> bool:
     return isinstance(part, list) or getattr(part, "ndim", 0) > 0  # a list, or an array of numpy
 
 
-def _is_indexed_from_elsewhere(tensor: torch.Tensor, key: Any) -> bool:
+def _is_indexed_from_elsewhere(tensor: torch.Tensor, parts: tuple[Any, ...]) -> bool:
     """True where C++ must not take the one device it sees for that of both: torch 2.15 then fills with `index_fill_`."""
     label = labels.label_of(tensor)
-    parts = key if isinstance(key, tuple) else (key,)
-    return any(
-        labels.label_of(part) != label if isinstance(part, torch.Tensor) else isinstance(part, list) and label >= 0
-        for part in parts
-    )
+    if label >= 0 and any(isinstance(part, list) for part in parts):
+        return True
+    return any(labels.label_of(part) != label for part in labels.list_tensors(parts))
 
 
 def _place_like(tensor: torch.Tensor, value: Any) -> Any:
@@ -261,17 +258,9 @@ def install_properties(patches: Patches) -> None:
 
 def get_device_property(self: torch.Tensor) -> torch.device:
     """The virtual device."""
-    try:
-        label = LABELS.get(storage_id(self), CPU)
-    except NotImplementedError:
-        label = labels.label_of(self)
-    if label >= 0 and not inside.depth:  # as nearly always while a recording asks for the devices of all operands
-        return DEVICES[label]
     if inside.depth:
         return labels.real_device(self)
-    if label == CPU and not labels.is_plain(self) and (label := labels.label_of(self)) >= 0:
-        return DEVICES[label]
-    return labels.visible_device(labels.real_device(self), label)
+    return labels.device_of(self)
 
 
 def _get_grad(self: torch.Tensor) -> Any:
@@ -329,7 +318,7 @@ def _call_python(original: Original, self: torch.Tensor, *args: Any) -> Any:
 # Storages: what deepcopy, pickle, `torch.save` and `torch.load` work with.
 
 
-_real_device = StorageBase.device.__get__
+_real_device: Callable[[Any], torch.device] = StorageBase.device.__get__
 _Storage = torch.UntypedStorage
 
 
@@ -345,9 +334,9 @@ def _new_storage(cls: type[_Storage], *args: Any, device: Any = None, **kwargs: 
 
 def _storage_device(self: _Storage) -> torch.device:
     label = LABELS.get(self._cdata, CPU)
-    if label >= 0:
-        return DEVICES[label]
-    return labels.visible_device(_real_device(self), label)
+    if label < 0 and simulation.compute:
+        return _real_device(self)
+    return labels.device_for_label(label)
 
 
 def _copy_storage(storage: _Storage, label: int) -> _Storage:

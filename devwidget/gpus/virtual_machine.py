@@ -42,9 +42,6 @@ class VirtualMachine:
         """The number of virtual GPUs."""
         return len(self.memory_bytes)
 
-    def __str__(self) -> str:
-        return str(self.describe())
-
     def describe(self) -> Message:
         """Describe number and size, or number and card."""
         sizes = sorted({f"{size / 2**30:.3g} GiB" for size in self.memory_bytes if size < UNLIMITED})

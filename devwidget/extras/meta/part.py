@@ -95,22 +95,6 @@ def _is_about_values(error: Exception) -> bool:
     return "meta" in text and not any(words in text for words in rightful)
 
 
-class UnknownValues(Values):
-    """Runs operators on meta, and keeps the values that are known all the same."""
-
-    mode = ModeWithoutValues
-    call_operator = staticmethod(call.call_operator)
-    call_factory = staticmethod(call.call_factory)
-    read_values = staticmethod(known_values.read_values)
-    read_numbers = staticmethod(known_values.read_numbers)
-    list_numbers = staticmethod(known_values.list_numbers)
-    check_known = staticmethod(known_values.check_known)
-    strip_values = staticmethod(known_values.strip_values)
-    forget_values = staticmethod(known_values.forget_values)
-    copy_known = staticmethod(known_values.copy_known)
-    run_attention = staticmethod(meta_kernels.run_attention)
-
-
 def install_without_values(patches: Patches, machine: VirtualMachine) -> None:
     """Have tensors without values say so, to who looks at one and to who would check their numbers."""
     if machine.compute:
@@ -133,5 +117,17 @@ def show_contents(original: Callable[..., str], self: torch.Tensor, indent: int)
     return original(known_values.read_values(self), indent)
 
 
-PARTS.unknown_values = UnknownValues()
+PARTS.unknown_values = Values(
+    mode=ModeWithoutValues,
+    call_operator=call.call_operator,
+    call_factory=call.call_factory,
+    read_values=known_values.read_values,
+    read_numbers=known_values.read_numbers,
+    list_numbers=known_values.list_numbers,
+    check_known=known_values.check_known,
+    strip_values=known_values.strip_values,
+    forget_values=known_values.forget_values,
+    copy_known=known_values.copy_known,
+    run_attention=meta_kernels.run_attention,
+)
 PARTS.installs.append(install_without_values)

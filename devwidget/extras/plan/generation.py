@@ -18,8 +18,7 @@ from devwidget.extras.plan.placement import MetaCopies, PlacedCopy, place_copy
 from devwidget.extras.plan.records.answers import CacheAt, Generation
 from devwidget.extras.plan.sizes import choose_size, find_ends
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
-from devwidget.gpus.machine import settle_accounts
-from devwidget.gpus.state import Account
+from devwidget.gpus.state import Account, simulation
 from devwidget.gpus.virtual_machine import parse_cluster
 from devwidget.records.errors import DevwidgetError, message, nearest, require_package
 from devwidget.records.schema.message import Message
@@ -251,7 +250,7 @@ def _ask_last_logits(model: nn.Module) -> dict[str, int]:
 
 def _held_bytes(accounts: tuple[Account, ...]) -> int:
     """Return the bytes on all GPUs, and start peaks again from here, without what is cached."""
-    settle_accounts()
+    simulation.ledger.settle_freed()
     for account in accounts:
         account.release_cache()
         account.reset_peaks()
@@ -260,5 +259,5 @@ def _held_bytes(accounts: tuple[Account, ...]) -> int:
 
 def _peak_bytes(accounts: tuple[Account, ...]) -> tuple[int, int]:
     """Return the most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
-    settle_accounts()
+    simulation.ledger.settle_freed()
     return max(account.peak for account in accounts), max(account.peak_in_segments for account in accounts)

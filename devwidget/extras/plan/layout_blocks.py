@@ -16,8 +16,7 @@ from devwidget.extras.plan.changes import Changed, prepare_checkpointing
 from devwidget.extras.plan.placement import place_copy
 from devwidget.extras.plan.rehearsal import rehearse_step
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu, virtual_gpu
-from devwidget.gpus.machine import settle_accounts
-from devwidget.gpus.state import Account
+from devwidget.gpus.state import Account, simulation
 from devwidget.gpus.virtual_machine import UNLIMITED, parse_cluster
 
 
@@ -178,7 +177,7 @@ class BlockWatcher:
                 ]
 
     def _held_bytes(self) -> int:
-        settle_accounts()
+        simulation.ledger.settle_freed()
         return self.account.held
 
     def _make_pre_hook(self, path: str) -> Callable[..., None]:

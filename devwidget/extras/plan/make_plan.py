@@ -20,7 +20,7 @@ from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, may_b
 from devwidget.extras.plan.rehearsal import rehearse_step, run_other_loops
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
 from devwidget.extras.plan.what_if import WhatIf
-from devwidget.gpus.machine import settle_accounts
+from devwidget.gpus.state import simulation
 from devwidget.gpus.virtual_machine import parse_cluster
 from devwidget.records.errors import DevwidgetError, nearest, require_package
 from devwidget.records.schema.message import Message
@@ -81,7 +81,7 @@ def _plan_step_with_lengths(
         weights = bytes_by_gpu(all_tensors(copied.inner))
 
         def look_back(running: RunningLoop) -> None:
-            settle_accounts()
+            simulation.ledger.settle_freed()
             for index, account in enumerate(accounts):
                 devices.append(watcher.describe_device(index, account, weights.get(index, 0)))
             # One that fails where the planned one runs, such as clipping of sparse gradients, is not told of.

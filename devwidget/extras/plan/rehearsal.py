@@ -21,8 +21,7 @@ from devwidget.extras.plan.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, Ru
 from devwidget.extras.plan.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
 from devwidget.extras.plan.records.plan import LoopPeak
 from devwidget.extras.plan.watcher import Watcher, deepest_line, virtual_gpu
-from devwidget.gpus.machine import settle_accounts
-from devwidget.gpus.state import Account
+from devwidget.gpus.state import Account, simulation
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
@@ -91,7 +90,7 @@ def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher
 
 
 def _take_peaks(accounts: tuple[Account, ...]) -> list[int]:
-    settle_accounts()
+    simulation.ledger.settle_freed()
     return [account.peak for account in accounts]
 
 

@@ -31,8 +31,8 @@ from devwidget.extras.plan.records.plan import PlanMoment
 from devwidget.extras.plan.rehearsal import remake_optimizer, run_phase
 from devwidget.extras.plan.watcher import Watcher, virtual_gpu
 from devwidget.gpus.labels import block_of_storage
-from devwidget.gpus.machine import list_blocks, settle_accounts
-from devwidget.gpus.state import Account
+from devwidget.gpus.machine import list_blocks
+from devwidget.gpus.state import Account, simulation
 from devwidget.gpus.virtual_machine import VirtualMachine
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
@@ -71,7 +71,7 @@ class RankWatcher(Watcher):
         """Begin a part of the step, which may hold most right at its start."""
         super().enter_phase(phase)
         if self.account is not None:
-            settle_accounts()
+            simulation.ledger.settle_freed()
             self.note_held(0, self.account.held)
 
     def mark_gathered(self, storage: torch.UntypedStorage) -> None:
@@ -270,7 +270,7 @@ class _WatchedRank:
         assert account is not None
         shards = tuple(_describe_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
         watcher.kept = self._list_blocks(all_tensors(self.part))
-        settle_accounts()
+        simulation.ledger.settle_freed()
         account.release_cache()
         account.reset_peaks()
         with _GatheringMode(watcher):
