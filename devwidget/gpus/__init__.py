@@ -36,6 +36,8 @@ class Simulation:
         is_inherited: whether they come from the parent process and this process has not asked for them.
     """
 
+    _is_open = property(lambda self: self._session is not None)
+
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
         self._cluster, self.is_inherited = cluster, is_inherited
         self.gpus, self.memory_bytes, self.compute = cluster.gpus, cluster.memory_bytes, cluster.compute
@@ -101,10 +103,6 @@ class Simulation:
 
     def __enter__(self) -> Simulation:
         return self.start()
-
-    @property
-    def _is_open(self) -> bool:
-        return self._session is not None
 
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:

@@ -139,10 +139,6 @@ class Call:
             return self.args[place]
         return self.kwargs.get(name)
 
-    def by_name(self) -> dict[str, Any]:
-        """All arguments by their names."""
-        return {**dict(zip(self.schema.names, self.args, strict=False)), **self.kwargs}
-
     def with_named_device(self) -> Call:
         """The same with a device that was given by its place, and what comes behind it, as keywords."""
         place = self.schema.names.index("device")

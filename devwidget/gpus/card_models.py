@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from devwidget.records.errors import SimulationError, nearest
 from devwidget.records.schema.message import Message
 
-HOPPER = 9
-"""The first major compute capability whose cuBLAS workspace is the larger one."""
-
 
 @dataclass(frozen=True, slots=True)
 class CardModel:
@@ -42,7 +39,7 @@ class CardModel:
     @property
     def workspace_bytes(self) -> int:
         """What cuBLAS keeps for each handle and stream. Source: `CUDABlas.cpp`, `parseChosenWorkspaceSize`; pytorch#95668."""
-        if self.capability[0] >= HOPPER:
+        if self.capability[0] >= 9:  # Hopper
             return 4096 * 8 * 1024
         return (4096 * 2 + 16 * 8) * 1024
 

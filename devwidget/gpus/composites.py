@@ -6,7 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -261,13 +261,6 @@ def _refuse_backward(gradients: tuple[torch.Tensor | None, ...]) -> None:
 # Attention with dropout, as fused kernels run it: they keep what went in and a seed, and never all scores.
 
 
-class _Options(NamedTuple):
-    dropout_p: float
-    is_causal: bool
-    scale: float | None
-    enable_gqa: bool
-
-
 def _attend_with_dropout(
     original: Callable[..., Any],
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -278,7 +271,7 @@ def _attend_with_dropout(
         return None
     if functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling():
         return None  # neither can see through a function of Python
-    options = _Options(dropout_p, is_causal, scale, enable_gqa)
+    options = {"dropout_p": dropout_p, "is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
     given = original, options, query, key, value, to_numbers(attn_mask, query.dtype)
     return _FusedAttention.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -288,11 +281,11 @@ class _FusedAttention(torch.autograd.Function):
     replaced, out of sight, with the result of torch's own function."""
 
     @staticmethod
-    def forward(ctx: Any, original: Any, options: _Options, query: Any, key: Any, value: Any, mask: Any) -> Any:
+    def forward(ctx: Any, original: Any, options: dict[str, Any], query: Any, key: Any, value: Any, mask: Any) -> Any:
         ctx.original, ctx.options, ctx.random = original, options, torch.default_generator.get_state()
-        out, sums = flash_attention(query, key, value, 0.0, options.is_causal, attn_mask=mask, scale=options.scale)
+        out, sums = flash_attention(query, key, value, 0.0, options["is_causal"], attn_mask=mask, scale=options["scale"])
         with hide_from_modes():
-            out.copy_(original(query, key, value, mask, **options._asdict()))
+            out.copy_(original(query, key, value, mask, **options))
         ctx.save_for_backward(query, key, value, mask, out, sums)
         return out
 
@@ -301,16 +294,15 @@ class _FusedAttention(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         query, key, value, mask, out, sums = ctx.saved_tensors
         options = ctx.options
-        gradients = flash_attention_backward(
-            gradient, query, key, value, out, sums, 0.0, options.is_causal, attn_mask=mask, scale=options.scale
-        )
+        how = {"attn_mask": mask, "scale": options["scale"]}
+        gradients = flash_attention_backward(gradient, query, key, value, out, sums, 0.0, options["is_causal"], **how)
         now = torch.default_generator.get_state()
         torch.default_generator.set_state(ctx.random)
         try:
             with hide_from_modes(), torch.enable_grad():
                 # Copies, which are on no GPU for whoever checks the gradients.
                 leaves = [tensor.detach().clone().requires_grad_() for tensor in (query, key, value)]
-                again = ctx.original(*leaves, mask, **options._asdict())
+                again = ctx.original(*leaves, mask, **options)
                 for place, found in zip(gradients, torch.autograd.grad(again, leaves, gradient.clone()), strict=True):
                     place.copy_(found)
         finally:

@@ -77,11 +77,6 @@ def type_name(dtype: torch.dtype) -> str:
     return type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
 
 
-def cannot_pin(dtype: torch.dtype) -> RuntimeError:
-    """A tensor on a GPU was to be page-locked."""
-    return RuntimeError(f"cannot pin '{type_text(dtype, True)}' only dense CPU tensors can be pinned")
-
-
 def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
     text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")

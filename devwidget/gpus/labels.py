@@ -96,7 +96,7 @@ def label_of(tensor: torch.Tensor) -> int:
 
 
 def list_tensors(value: object) -> list[torch.Tensor]:
-    """A tensor, or those of a list."""
+    """A tensor, or the tensors of a list."""
     values = value if isinstance(value, (list, tuple)) else (value,)
     return [each for each in values if isinstance(each, torch.Tensor)]
 
@@ -262,7 +262,8 @@ def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
 def pin_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy in page-locked memory. Source: `pin_memory` in `Memory.cpp`."""
     if label_of(tensor) >= 0:
-        raise errors.cannot_pin(tensor.dtype)
+        kind = errors.type_text(tensor.dtype, True)
+        raise RuntimeError(f"cannot pin '{kind}' only dense CPU tensors can be pinned")
     return mark_pinned(tensor.clone())
 
 

@@ -211,12 +211,12 @@ def _record_memory_history(
     enabled: str | None, context: str | None, stacks: str, max_entries: int, clear_history: bool = False, *others: object
 ) -> None:
     ledger, history = simulation.ledger, simulation.memory_history
-    ledger.remove_listener(history)
+    ledger.leave(history)
     if enabled is None or clear_history:
         history.clear()
     if enabled == "all":  # "state" keeps no events
         history.start(context, max_entries, lambda index: ledger.accounts[index].free)
-        ledger.add_listener(history)
+        ledger.listen(history)
 
 
 def _memory_fraction(index: int) -> float:
@@ -267,7 +267,7 @@ def watch_allocations(listener: Listener, on_guess: Callable[[], None]) -> tuple
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
     ledger = simulation.ledger
-    ledger.add_listener(listener)
+    ledger.listen(listener)
     simulation.on_guess = on_guess
     for account in ledger.accounts:
         account.is_endless = True
@@ -285,6 +285,7 @@ class VirtualMemory:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, self.count = ledger, len(ledger.accounts)
+        self.listen, self.leave = ledger.listen, ledger.leave
         self._gpus = read_memory(self.count)[: self.count]
 
     def devices(self) -> tuple[DeviceMemory, ...]:
@@ -301,16 +302,6 @@ class VirtualMemory:
     def allocated(self, index: int) -> int:
         """Bytes in use on a GPU, up to date."""
         return self._ledger.account_of(index).held
-
-    def listen(self, listener: Listener) -> Collection[MemoryBlock]:
-        """Tell `listener` from now on; returns the blocks that are in use already."""
-        with self._ledger.lock:  # nothing is allocated between the two
-            self._ledger.add_listener(listener)
-            return tuple(self._ledger.blocks)
-
-    def leave(self, listener: Listener) -> None:
-        """Tell `listener` no more."""
-        self._ledger.remove_listener(listener)
 
     def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
         """Follow these blocks; return what lists those in use."""

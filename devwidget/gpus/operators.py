@@ -203,17 +203,8 @@ def _is_laid_out_otherwise(first: torch.Tensor, result: torch.Tensor) -> bool:
     with DisableTorchFunction():
         if result.layout is not torch.strided or first.stride() == result.stride():
             return False
-        return first.shape == result.shape and first.dtype == result.dtype and _is_dense(first)
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether each place of its memory has one element (`is_non_overlapping_and_dense`)."""
-    expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
+        is_alike = first.shape == result.shape and first.dtype == result.dtype
+        return is_alike and torch.ops.aten.is_non_overlapping_and_dense.default(first)
 
 
 LARGE = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
@@ -204,13 +204,14 @@ class Ledger:
                 listener.taken(block, held)
             return block
 
-    def add_listener(self, listener: Listener) -> None:
-        """Tell `listener` of each allocation from now on."""
+    def listen(self, listener: Listener) -> Collection[MemoryBlock]:
+        """Tell `listener` of each allocation from now on; returns the blocks that are in use already."""
         with self.lock:
             self.settle_freed()
             self.listeners += (listener,)
+            return tuple(self.blocks)
 
-    def remove_listener(self, listener: Listener) -> None:
+    def leave(self, listener: Listener) -> None:
         """Tell `listener` no more."""
         with self.lock:
             self.settle_freed()

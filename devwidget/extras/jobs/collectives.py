@@ -73,7 +73,8 @@ def run_in_group(call: Call) -> Any:
     carrier = _find_carrier(call)
     if carrier is None:
         return run_foreign(call)
-    given, schema = call.by_name(), call.schema
+    schema = call.schema
+    given = {**dict(zip(schema.names, call.args, strict=False)), **call.kwargs}
     tensors = list(_iterate_tensors(given.values()))
     takes_every = _lenient.is_asked or _is_from_reducer(tensors)
     if not takes_every and all(labels.label_of(tensor) == CPU for tensor in tensors):
