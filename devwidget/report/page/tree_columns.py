@@ -80,12 +80,12 @@ def _dtypes_words(dtypes: Sequence[str]) -> str:
 
 COLUMNS = (
     Column("module", Message("module"), "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(96px, 2fr)")),
-    Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(84px, 1.5fr)")),
+    Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(106px, 1.5fr)")),
     Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
     Column("params", Message("params"), "amount", ("76px", "", ""), values=_own_parameters, shown=_count_words),
-    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "76px"), values=lambda table: table.bytes, shown=some_bytes),
-    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "92px")),
-    Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(88px, 1.5fr)")),
+    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "72px"), values=lambda table: table.bytes, shown=some_bytes),
+    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "minmax(92px, 1.8fr)")),
+    Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(62px, 1fr)")),
 )
 
 
