@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Protocol
 
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
@@ -18,7 +18,6 @@ from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.views.memory import Held
-from devwidget.views.placement import PlacementTable
 
 
 class MainThreadJobs:
@@ -212,80 +211,3 @@ class PanelActions:
     can_repeat: Callable[[TraceRequest], bool] = lambda request: False
     name: Callable[[], str] = str
     model: Callable[[], Any] = lambda: None
-
-
-class Panel(Protocol):
-    """A panel as its page's questions, the sections of extras and the notebook's cells see it.
-
-    Attributes:
-        actions: Its access to the model.
-        lock: Held while drawing, because a cell and a click may arrive at once.
-        view, live: The widgets of its page; one thread writes the second while a cell runs.
-    """
-
-    snapshot: Snapshot | None
-    trace: Trace | None
-    table: PlacementTable
-    jobs: MainThreadJobs
-    actions: PanelActions
-    lock: contextlib.AbstractContextManager[Any]
-    view: Any
-    live: Any
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether a page displays it now."""
-
-    def choose_row(self, row: int) -> None:
-        """Select the row that was chosen on the page."""
-
-    def keep(self) -> None:
-        """Keep the last trace to compare later ones with."""
-
-    def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Let a section answer a question of its page; None if no section does."""
-
-    def show_trace(self, trace: Trace) -> None:
-        """Draw a trace that was recorded elsewhere."""
-
-    def show_status(self, kind: str, text: str) -> None:
-        """Show the outcome of the last request."""
-
-    def draw_head(self) -> None:
-        """Draw the header, in which sections may replace texts."""
-
-    def show_printed(self, text: str) -> None:
-        """Show the output of the traced code."""
-
-    def run_trace(self, request: TraceRequest | None = None) -> Trace:
-        """Trace one step."""
-
-    def try_fix(self, finding: int, fix: int) -> Trace:
-        """Verify one fix of the last trace."""
-
-    def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> dict[str, Any]:
-        """Draw the model on its devices, with these blocks expanded, or all blocks."""
-
-    def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
-        """Prepare one fix of the last trace for the user's source."""
-
-    def apply_fix(self) -> None:
-        """Apply the prepared fix after the page has written its cells, and trace again where that shows it."""
-
-    def undo_fix(self) -> None:
-        """Undo the last applied fix, after the page has undone its cells."""
-
-    def follow_name(self, cell: str = "") -> bool:
-        """Follow the model's name after a cell; return whether the cell was the first to display this panel."""
-
-    def is_replaced_by(self, other: Self) -> bool:
-        """Return whether a newer panel replaces this one."""
-
-    def take_over(self, before: Self) -> None:
-        """Take over the trace and the applied fixes of the previous panel."""
-
-    def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
-        """Update after a cell: its text, whether it succeeded, its number, whether it displayed this panel."""
-
-    def sample_memory(self) -> bool:
-        """Redraw the memory bars; False to stop sampling."""

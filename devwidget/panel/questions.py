@@ -7,14 +7,17 @@ import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devwidget.language.speaking import both, say, say_count
-from devwidget.panel.actions import Panel, TraceRequest
+from devwidget.panel.actions import TraceRequest
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.page.content import detail_content
 from devwidget.report.page.exports import export_panel
 from devwidget.report.style.safe_text import safe_block
+
+if TYPE_CHECKING:
+    from devwidget.panel.panel import DeviceWidget
 
 Message = dict[str, Any]
 T = TypeVar("T")
@@ -41,7 +44,7 @@ def refusal_words(error: BaseException) -> str:
 class PanelQuestions:
     """Answer the questions of one panel. Exceptions are sent to the page."""
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: DeviceWidget) -> None:
         self._panel = panel
 
     def on_message(self, control: Any, message: Any, buffers: Any) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from devwidget.panel.actions import Panel
 from devwidget.records.site import find_shell
+
+if TYPE_CHECKING:
+    from devwidget.panel.panel import DeviceWidget
 
 SAMPLE_SECONDS = 1.0
 """Seconds between two samples, and before the first sample of a cell."""
 
 # Weak: to be kept up to date does not keep a panel, or a shell that a test or an embedding program has made, alive.
-_panels: weakref.WeakSet[Panel] = weakref.WeakSet()
+_panels: weakref.WeakSet[DeviceWidget] = weakref.WeakSet()
 _shells: weakref.WeakSet[Any] = weakref.WeakSet()
 _cell_ended: list[threading.Event] = []
 
 
-def watch_panel(panel: Panel) -> None:
+def watch_panel(panel: DeviceWidget) -> None:
     """Update a panel after each cell from now on, in IPython."""
     _panels.add(panel)
     shell = find_shell()
@@ -29,7 +31,7 @@ def watch_panel(panel: Panel) -> None:
         _shells.add(shell)
 
 
-def forget_panel(panel: Panel) -> None:
+def forget_panel(panel: DeviceWidget) -> None:
     """Stop updating a panel."""
     _panels.discard(panel)
 
@@ -67,7 +69,7 @@ def _after_cell(result: Any = None) -> None:
         panel.after_cell(raw, succeeded, number, is_new=panel in new)
 
 
-def _shown_panels() -> list[Panel]:
+def _shown_panels() -> list[DeviceWidget]:
     return [panel for panel in _panels if panel.is_shown]
 
 

@@ -7,10 +7,12 @@ of a record with `@opens_panel`. The scripts of a section add its page to `SECTI
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from devwidget import extras
-from devwidget.panel.actions import Panel
+
+if TYPE_CHECKING:
+    from devwidget.panel.panel import DeviceWidget
 
 
 class Section:
@@ -27,7 +29,7 @@ class Section:
     scripts: ClassVar[tuple[str, ...]]
     methods: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: DeviceWidget) -> None:
         self.panel = panel
 
     def send(self, content: Mapping[str, Any]) -> None:

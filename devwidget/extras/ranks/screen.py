@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anywidget
 import ipywidgets
@@ -13,7 +13,6 @@ from traitlets import Bool, Dict, Unicode
 
 from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, plain_cluster, ranks_content
 from devwidget.extras.ranks.records.cluster import Cluster, asker_of
-from devwidget.panel.actions import Panel
 from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, close_parts, speak_along
 from devwidget.panel.questions import answer_page
@@ -22,6 +21,9 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
+
+if TYPE_CHECKING:
+    from devwidget.panel.panel import DeviceWidget
 
 
 class RanksView(anywidget.AnyWidget):
@@ -104,7 +106,7 @@ class OtherRanks(Section):
     scripts = files_of_extra("ranks", "other_ranks.js")
     methods = ("show_ranks",)
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: DeviceWidget) -> None:
         super().__init__(panel)
         self._widget: RanksWidget | None = None
 

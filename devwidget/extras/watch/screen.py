@@ -10,7 +10,7 @@ from devwidget.extras.watch.page import run_head, watched_content
 from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.extras.watch.watch import Watch, find_run
 from devwidget.language.speaking import said, say
-from devwidget.panel.actions import Panel, PanelActions, TraceRequest
+from devwidget.panel.actions import PanelActions, TraceRequest
 from devwidget.panel.panel import DeviceWidget
 from devwidget.panel.questions import read_field
 from devwidget.panel.sections import ModelOpener, Section, opens_panel, section
@@ -31,7 +31,7 @@ class WatchTab(Section):
     scripts = files_of_extra("watch", "watch.js")
     methods = ("show_recorded",)
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: DeviceWidget) -> None:
         super().__init__(panel)
         self._elsewhere: WatchedRun | None = None
         self._last: WatchedRun | None = None  # of an object that the model's name was bound to

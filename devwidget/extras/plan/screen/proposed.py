@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from devwidget.extras.plan.page.proposed import proposed_content
 from devwidget.extras.plan.records.answers import Layout
-from devwidget.panel.actions import Panel
 from devwidget.panel.sections import Section, section
 from devwidget.report.page.assets import files_of_extra
+
+if TYPE_CHECKING:
+    from devwidget.panel.panel import DeviceWidget
 
 
 @section
@@ -17,7 +21,7 @@ class ProposedLayout(Section):
     scripts = files_of_extra("plan", "proposed.js")
     methods = ("propose",)
 
-    def __init__(self, panel: Panel) -> None:
+    def __init__(self, panel: DeviceWidget) -> None:
         super().__init__(panel)
         self._layout: Layout | None = None
         self._table = panel.table
