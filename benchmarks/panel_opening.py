@@ -33,7 +33,7 @@ def measured(n):
     began = time.perf_counter()
     panel = DeviceWidget(PanelActions(lambda: models[n], None, tuple, tuple))
     took = time.perf_counter() - began
-    sent = len(panel.tree.table["packed"])
+    sent = len(panel.view.table["packed"])
     return panel
 """ % (SIZES,)  # noqa: UP031  the text is full of braces
 PAINTED = """async ([cell, path]) => {

@@ -41,9 +41,10 @@ FRAMES = """async (moves) => {
 HIGHLIGHT = """async () => {
   const times = [];
   for (let turn = 0; turn < 15; turn++) {
-    const row = Math.floor((models.tree.get('table').rows * (turn + 1)) / 17);
+    const row = 1 + 10 * Math.floor((models.panel.get('table').rows * (turn + 1)) / 170);
     const began = performance.now();
-    models.tree.set('reveal', { row, at: turn });
+    models.panel.set('chosen', { path: `block${(row - 1) / 10}`, at: turn });
+    await new Promise((shown) => setTimeout(shown));
     await new Promise(requestAnimationFrame);
     await new Promise(requestAnimationFrame);
     if (document.querySelector('.dw-body [aria-selected=true]')?.dataset.row !== String(row)) return -1;

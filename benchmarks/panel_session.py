@@ -39,13 +39,11 @@ class Session:
         self.bare = BarePage(browser, self.panel.snapshot, self.panel.run_trace())
         self.metrics = self.bare.page.context.new_cdp_session(self.bare.page)
         self.metrics.send("Performance.enable")
-        for model, widget in (("panel", self.panel.view), ("tree", self.panel.tree)):
-            names = [
-                name
-                for name in widget.trait_names(sync=True)
-                if not name.startswith("_") and name not in ("layout", "tabbable")
-            ]
-            widget.observe(lambda change, model=model: self.bare.update(model, change.name, change.new), names)
+        view = self.panel.view
+        names = [
+            name for name in view.trait_names(sync=True) if not name.startswith("_") and name not in ("layout", "tabbable")
+        ]
+        view.observe(lambda change: self.bare.update("panel", change.name, change.new), names)
 
     def trace(self) -> None:
         """One trace, drawn."""

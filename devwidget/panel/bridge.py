@@ -13,7 +13,7 @@ import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
 from devwidget.panel.sections import load_sections, section_scripts
-from devwidget.report.page.assets import PANEL_STYLES, TREE, add_to_panel, join_modules, packed_plotly, static_text
+from devwidget.report.page.assets import PANEL_STYLES, add_to_panel, join_modules, packed_plotly, static_text
 
 
 class Control(anywidget.AnyWidget):
@@ -33,31 +33,21 @@ class LiveFigure(anywidget.AnyWidget):
         super().__init__(**state)
 
 
-class TreeTable(anywidget.AnyWidget):
-    """The virtualised tree table."""
-
-    _esm = join_modules(*TREE)
-    _css = static_text("base.css") + static_text("tree.css")
-    words = Dict().tag(sync=True)
-    table = Dict().tag(sync=True)
-    marks = Dict().tag(sync=True)
-    control = Unicode().tag(sync=True)
-
-
 class PanelView(anywidget.AnyWidget):
-    """The page around the tree: header, memory bars, tabs, findings, hops, figures; and a trait for each section."""
+    """The page: header, tabs, module tree, findings, hops, figures; and a trait for each section."""
 
     _css = "".join(map(static_text, PANEL_STYLES))
     words = Dict().tag(sync=True)
     # Pages count views only if this begins as a number.
     _view_count = Int(0, allow_none=True).tag(sync=True)
-    tree = Unicode().tag(sync=True)
     control = Unicode().tag(sync=True)
     live = Unicode().tag(sync=True)
     plotly = Unicode().tag(sync=True)
     head = Dict().tag(sync=True)
     inputs = Dict().tag(sync=True)
     status = Dict().tag(sync=True)
+    table = Dict().tag(sync=True)
+    marks = Dict().tag(sync=True)
     memory = Dict().tag(sync=True)
     traced = Dict().tag(sync=True)
     devices = Dict().tag(sync=True)

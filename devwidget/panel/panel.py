@@ -14,7 +14,7 @@ from traitlets import Instance, Unicode, observe, validate
 from devwidget.language.speaking import said, say
 from devwidget.panel import refresh
 from devwidget.panel.actions import GIVEN, AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
-from devwidget.panel.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
+from devwidget.panel.bridge import Control, LiveFigure, PanelView, refer_to, shared_plotly
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
 from devwidget.panel.questions import PanelQuestions, collect_printed
 from devwidget.panel.sections import Section, load_sections, section_scripts
@@ -26,7 +26,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import TREE, add_to_panel, page_words
+from devwidget.report.page.assets import add_to_panel, page_words
 from devwidget.report.page.content import (
     Content,
     applied_content,
@@ -93,9 +93,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), LiveFigure()
-        self.tree = TreeTable(control=refer_to(self.control))
         self.view = PanelView(
-            tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live),
+            control=refer_to(self.control), live=refer_to(self.live),
             plotly=refer_to(shared_plotly()), opens=opens,
         )  # fmt: skip
         self.view.itself = refer_to(self.view)
@@ -115,7 +114,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def speak(self) -> None:
         """Set all texts in the current language."""
         with self.lock:
-            self.view.words, self.tree.words = page_words(*add_to_panel(section_scripts())), page_words(*TREE)
+            self.view.words = page_words(*add_to_panel(section_scripts()))
             if self.snapshot is not None:
                 self._draw_tree(self.snapshot)
                 self._draw_memory()
@@ -550,7 +549,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view._view_count = None
         for section in self.sections:
             section.close()
-        for widget in (self.view, self.tree, self.live, self.control):
+        for widget in (self.view, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()
         self.layout.close()
@@ -617,7 +616,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = tabulate_snapshot(snapshot)
         self.draw_head()
-        self.tree.table = tree_content(snapshot, self.table)
+        self.view.table = tree_content(snapshot, self.table)
         self._draw_marks()
 
     def draw_head(self) -> None:
@@ -631,7 +630,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _draw_marks(self) -> None:
         self.marks = make_overlay(self.table, self.trace)
-        self.tree.marks = marks_content(self.table, self.marks)
+        self.view.marks = marks_content(self.table, self.marks)
         fields = self._request
         names = StepNames(
             self.actions.name() or "model",

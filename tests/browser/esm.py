@@ -13,15 +13,14 @@ from playwright.sync_api import Browser
 from devwidget.panel.sections import section_scripts
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
-from devwidget.report.page.assets import PANEL_STYLES, TREE, add_to_panel, join_modules, packed_plotly, static_text
+from devwidget.report.page.assets import PANEL_STYLES, add_to_panel, join_modules, packed_plotly, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
 _START = """
 const host = pageHost({
-  panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
-  live: { state: {} }, plotly: { state: {} }, ...others,
+  panel: { state: facts, definition: panel }, control: { state: {} }, live: { state: {} }, plotly: { state: {} }, ...others,
 });
 if (window.moduleName) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.moduleName);
 window.models = host.models;
@@ -62,20 +61,18 @@ class BarePage:
         self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
         self.page = self.watched.page
         facts = page_facts(snapshot, trace)
-        facts["panel"] |= {
+        facts |= {
             "control": "control",
             "live": "live",
             "plotly": "plotly" if plotly else "",
             "inputs": {"batch": "", "names": ["batch", "images"]},
         }
-        facts["tree"]["control"] = "control"
-        facts["panel"] |= state or {}
+        facts |= state or {}
         others = others or {}
         styles = dict.fromkeys(("page.css", *PANEL_STYLES, *(name for each in others.values() for name in each.styles)))
         style = "\n".join(map(static_text, styles))
         scripts = [
             join_modules("shim.js"),
-            as_value("tree", join_modules(*TREE)),
             as_value("panel", join_modules(*add_to_panel(section_scripts()))),
             *(as_value(name, join_modules(*each.scripts)) for name, each in others.items()),
             f"const facts = {json.dumps(facts, default=as_text)};",

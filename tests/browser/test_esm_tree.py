@@ -128,12 +128,12 @@ def test_open_rows_stay_open_when_the_model_changes(bare):
     grown = replace(
         grown, modules=(*grown.modules, ModuleFacts("extra", "Linear", 0, 1, (tensor("weight", device=GPU0, storage=9),)))
     )
-    bare.update("tree", "table", tree_table(tabulate_snapshot(grown)))
+    bare.update("panel", "table", tree_table(tabulate_snapshot(grown)))
     assert bare.paths() == ["", "encoder", "decoder", "decoder.head", "decoder.tied", "extra"]
 
 
 def test_detail_is_asked_for_when_it_did_not_travel(bare):
-    bare.update("tree", "table", tree_table(tabulate_snapshot(split_model())))
+    bare.update("panel", "table", tree_table(tabulate_snapshot(split_model())))
     bare.answer("detail", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
     row(bare, "decoder.head").click()
     expect(bare.page.locator(".dw-detail")).to_contain_text("no tensors of its own")
@@ -197,7 +197,7 @@ def test_identical_blocks_are_one_row_with_a_key_to_unfold(browser):
     bare.page.keyboard.press("+")
     bare.page.get_by_label("filter rows").fill("h.7.up")
     assert bare.paths() == ["", "h", "h.7", "h.7.up"]
-    bare.page.evaluate("() => window.models.tree.set('reveal', { path: 'h.9.down' })")
+    bare.page.evaluate("() => window.models.panel.set('chosen', { path: 'h.9.down' })")
     expect(row(bare, "h.9.down")).to_have_attribute("aria-selected", "true")
     bare.close()
 

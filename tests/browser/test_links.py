@@ -92,8 +92,8 @@ def test_an_open_drawer_follows_a_model_that_is_moved(bare):
     model = split_model()
     moved = [replace(each, tensors=tuple(replace(tensor, device=CPU) for tensor in each.tensors)) for each in model.modules]
     snapshot = replace(model, modules=tuple(moved))
-    bare.update("tree", "table", tree_content(snapshot, tabulate_snapshot(snapshot)))
+    bare.update("panel", "table", tree_content(snapshot, tabulate_snapshot(snapshot)))
     expect(drawer.locator(".dw-table .dw-chip").first).to_have_text("cpu")
     smaller = replace(model, modules=model.modules[:3])
-    bare.update("tree", "table", tree_content(smaller, tabulate_snapshot(smaller)))
+    bare.update("panel", "table", tree_content(smaller, tabulate_snapshot(smaller)))
     expect(drawer).to_be_hidden()

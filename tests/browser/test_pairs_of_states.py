@@ -19,10 +19,10 @@ from tests.views.builders import CPU, one_step, split_model
 pytestmark = pytest.mark.slow
 TABS = ("Modules", "Findings", "Trace", "Devices", "Memory")
 STATES = ("untraced", "clean", "out of memory", "a good batch after it", "fault", "failed", "compared", "refused", "moved")
-TRAITS = {
-    "tree": ("table", "marks"),
-    "panel": ("words", "head", "inputs", "gone", "memory", "traced", "devices", "compared", "printed", "status"),
-}
+TRAITS = (
+    *("table", "marks", "words", "head", "inputs", "gone", "memory"),
+    *("traced", "devices", "compared", "printed", "status"),
+)
 """What a state is made of, in the order in which Python sends it."""
 
 
@@ -59,8 +59,7 @@ def on_cpu(module):
 def records():
     found = {}
     for name, panel in panels():
-        traits = {"panel": panel.view, "tree": panel.tree}
-        found[name] = {(model, trait): getattr(traits[model], trait) for model, names in TRAITS.items() for trait in names}
+        found[name] = {trait: getattr(panel.view, trait) for trait in TRAITS}
         panel.close()
     assert set(found) == set(STATES)
     return found
@@ -77,10 +76,10 @@ class Led:
 
     def go(self, name):
         """Send what differs, as a kernel does."""
-        for (model, trait), value in self.records[name].items():
-            if self.sent.get((model, trait)) != value:
-                self.sent[model, trait] = value
-                self.bare.update(model, trait, value)
+        for trait, value in self.records[name].items():
+            if self.sent.get(trait) != value:
+                self.sent[trait] = value
+                self.bare.update("panel", trait, value)
 
     def anew(self):
         """Draw the panel from the beginning."""

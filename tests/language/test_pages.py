@@ -16,7 +16,7 @@ import devwidget
 from devwidget.panel.fix_card import CARD
 from devwidget.panel.panel import DeviceWidget
 from devwidget.panel.sections import section_scripts
-from devwidget.report.page.assets import PANEL, TREE, add_to_panel, page_words
+from devwidget.report.page.assets import PANEL, add_to_panel, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.words import CODES
 from tests.browser.handmade_panel import Fake
@@ -93,7 +93,7 @@ def test_scripts_say_nothing_but_words() -> None:
 
 
 def test_a_page_is_given_all_that_its_scripts_say(chinese: None) -> None:
-    given = {text for files in (TREE, CARD, add_to_panel(section_scripts())) for text in page_words(*files)} - set(CODES)
+    given = {text for files in (CARD, add_to_panel(section_scripts())) for text in page_words(*files)} - set(CODES)
     scripts = [(translate.SCRIPTS, "javascript")]
     found = extract_from_dir(translate.PACKAGE, scripts, translate.OPTIONS, keywords=translate.KEYWORDS)
     said = {text for _, _, texts, _, _ in found for text in ((texts,) if isinstance(texts, str) else texts)}
@@ -106,10 +106,10 @@ def test_an_english_page_carries_no_words() -> None:
 
 def test_a_chinese_page_says_its_own_words_in_chinese(chinese: None) -> None:
     facts = page_facts(split_model(), one_step())
-    assert facts["panel"]["words"]["No code ran, so nothing was checked."] == "什么都没有运行，因此没有检查。"
-    assert facts["tree"]["words"]["{count} finding"] == "{count} 个问题"
-    assert facts["panel"]["words"]["backward"] == "反向"
-    assert facts["panel"]["traced"]["peaks"]["peaks"][0]["phase"] in ("前向", "反向")
+    assert facts["words"]["No code ran, so nothing was checked."] == "什么都没有运行，因此没有检查。"
+    assert facts["words"]["{count} finding"] == "{count} 个问题"
+    assert facts["words"]["backward"] == "反向"
+    assert facts["traced"]["peaks"]["peaks"][0]["phase"] in ("前向", "反向")
 
 
 def test_a_panel_that_is_open_speaks_the_new_language() -> None:
@@ -119,10 +119,10 @@ def test_a_panel_that_is_open_speaks_the_new_language() -> None:
     devwidget.set_language("zh")
     try:
         assert panel.view.words["Trace batch"] == "追踪一个批次"
-        assert panel.tree.words["filter rows"] == "筛选行"
+        assert panel.view.words["filter rows"] == "筛选行"
         assert "个错误" in panel.view.traced["summary"] == panel.view.status["text"]
     finally:
         devwidget.set_language("en")
-    assert panel.view.words == panel.tree.words == {}
+    assert panel.view.words == {}
     assert panel.view.traced["summary"] == panel.view.status["text"] == english
     panel.close()

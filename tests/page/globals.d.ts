@@ -13,6 +13,10 @@ declare module "preact" {
   export function h(...args: any[]): any;
   export function render(content: any, place: Element): void;
 }
+declare module "preact/hooks" {
+  export function useEffect(run: () => void | (() => void), inputs: any[]): void;
+  export function useRef(): { current: any };
+}
 declare module "@preact/signals-core" {
   export function signal<Type>(value: Type): { value: any };
   export function computed<Type>(of: () => Type): { readonly value: Type };

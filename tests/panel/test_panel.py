@@ -35,7 +35,7 @@ def asked(panel, **message):
 def test_the_panel_carries_head_tree_bars_and_inputs(opened):
     panel, _ = opened
     assert panel.view.head["title"] == "Translator"
-    assert panel.tree.table["rows"] == 8
+    assert panel.view.table["rows"] == 8
     assert [trace["x"] for trace in panel.view.memory["gpus"]["data"] if trace["meta"] == "parameters"] == [[3 * MIB, 2 * MIB]]
     assert panel.view.inputs["names"] == ["batch", "images"]
 
@@ -50,7 +50,7 @@ def test_a_trace_fills_findings_marks_and_status_and_is_told_to_observers(opened
     assert panel.findings == trace.findings
     assert fake.requests == [TraceRequest(batch="batch")]
     assert [card["kind"] for card in panel.view.traced["findings"]] == ["wrong-device", "unregistered-tensor"]
-    assert panel.tree.marks["marks"]["6"][2] == [0]
+    assert panel.view.marks["marks"]["6"][2] == [0]
     assert panel.view.status["kind"] == "done"
 
 
@@ -166,12 +166,12 @@ def test_every_form_can_be_saved_and_an_unknown_one_names_them(opened):
 
 def test_refresh_redraws_only_what_changed(opened):
     panel, fake = opened
-    table = panel.tree.table
+    table = panel.view.table
     panel.refresh()
-    assert panel.tree.table is table
+    assert panel.view.table is table
     fake.record = type(fake.record)(fake.record.modules[:4], memory=fake.record.memory)
     panel.refresh()
-    assert panel.tree.table["rows"] == 5
+    assert panel.view.table["rows"] == 5
 
 
 def test_a_gone_model_is_told_and_the_last_state_stays(opened):
@@ -179,7 +179,7 @@ def test_a_gone_model_is_told_and_the_last_state_stays(opened):
     fake.gone = True
     panel.refresh()
     assert panel.view.gone is True
-    assert panel.tree.table["rows"] == 8
+    assert panel.view.table["rows"] == 8
     assert "Translator" in repr(panel)
 
 

@@ -1,6 +1,6 @@
 // What all widgets share: the traits of Python as signals, questions to Python, the end of its kernel, keys, words.
 import htm from "htm";
-import { Component, createRef, h, render } from "preact";
+import { Component, h, render } from "preact";
 import { computed, effect, signal } from "@preact/signals-core";
 import { learn, say } from "./words.js";
 
@@ -54,9 +54,6 @@ export class Page {
     this.ended = signal(false); // whether the kernel is gone
     this.status = signal({}); // { kind, text }: what Python says, or what the page says of its questions
     this.isBusy = computed(() => ["busy", "queued"].includes(this.status.value.kind));
-    /** @type {Promise<any>[]} */
-    this.inner = []; // what widgets inside this one still draw
-    this.drawn = () => {}; // called once they have
   }
 
   async open() {
@@ -151,8 +148,6 @@ export function widget(open) {
     };
     draw();
     page.on("change:words", draw);
-    await Promise.all(page.inner);
-    page.drawn();
     return () => end.abort();
   }
   return { render: show };
@@ -163,34 +158,5 @@ export class Callable extends Component {
   constructor(props) {
     super(props);
     if (props.ref) props.ref.current = this;
-  }
-}
-
-// A widget inside another one.
-export class Child extends Component {
-  place = createRef();
-  over = new AbortController();
-
-  shouldComponentUpdate() {
-    return false;
-  }
-
-  componentDidMount() {
-    this.props.page.inner.push(this.draw());
-  }
-
-  async draw() {
-    const { page, name } = this.props;
-    const over = this.over.signal;
-    const inner = await page.host.getWidget(name);
-    if (!over.aborted) await inner.render({ el: this.place.current, signal: over });
-  }
-
-  componentWillUnmount() {
-    this.over.abort();
-  }
-
-  render() {
-    return html`<div ref=${this.place} />`;
   }
 }

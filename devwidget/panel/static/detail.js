@@ -5,19 +5,24 @@ import { say } from "./words.js";
 
 const MOST = 200;
 
-// `cards` are pairs of a finding's number and its card; `lead` goes to a finding, or to a place of the timeline.
-export function Detail({ detail, cards, hops, close, lead }) {
+export function Detail({ modules, row, detail }) {
   const { path, facts, defined, tensors } = detail;
+  const { panel, outline } = modules;
+  const { findings = [], hops = [] } = panel.traced;
+  const lead = (target) => panel.reveal(target);
+  const own = (outline.rows.marks[row]?.[2] ?? []).filter((finding) => findings[finding]);
+  const crossed = (outline.rows.hops[row] ?? []).filter(([number]) => hops[number]);
+  const lines = crossed.map(([number, count, bytes]) => hopLine({ ...hops[number], count, bytes }, lead));
   return html`
     <div class="dw-detail-title">
       <strong>${path}</strong>
       <span class="dw-soft">${detail.class}</span>
       ${facts.map((fact) => html`<span class="dw-tag">${fact}</span>`)}
       ${defined && html`<span class="dw-soft" title=${defined.file}>${say("class at {place}", { place: defined.place })}</span>`}
-      <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${close}>✕</button>
+      <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => modules.close()}>✕</button>
     </div>
-    ${cards.map(([finding, card]) => findingLine(card, () => lead({ finding })))}
-    ${hops.length > 0 && html`<ul class="dw-detail-hops" aria-label=${say("hops")}>${hops.map((hop) => hopLine(hop, lead))}</ul>`}
+    ${own.map((finding) => findingLine(findings[finding], () => lead({ finding })))}
+    ${lines.length > 0 && html`<ul class="dw-detail-hops" aria-label=${say("hops")}>${lines}</ul>`}
     ${tensors.length ? tensorTable(tensors) : html`<p class="dw-soft">${say("no tensors of its own")}</p>`}
   `;
 }

@@ -1,13 +1,14 @@
-// The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
+// The panel: header, form, verdict, tabs; it asks Python through the control widget.
 import { createRef } from "preact";
 import { computed, signal } from "@preact/signals-core";
-import { Child, html, KEYS, widget } from "./base.js";
+import { html, KEYS, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Findings } from "./findings.js";
 import { headline, Inputs, Menu, save } from "./header.js";
 import { memorySection } from "./memory.js";
+import { Modules, ModuleTree } from "./modules.js";
 import { prose, Status, wordList } from "./parts.js";
 import { saveAs } from "./pictures.js";
 import { SECTIONS } from "./sections.js";
@@ -36,16 +37,16 @@ class Panel {
   kept = signal(EMPTY); // the trace with which later ones are compared
   figures = new Set(); // that can be saved
 
-  constructor(page, { tree, live, code }) {
+  constructor(page, { live, code }) {
     this.page = page;
     this.model = page.model;
     this.control = page.control;
     this.state = page.state;
-    this.tree = tree;
     this.code = code;
     this.live = live ? page.traitsOf(live) : {};
     if (!typedIn.has(this.model)) typedIn.set(this.model, signal({}));
     this.typed = typedIn.get(this.model);
+    this.modules = new Modules(this);
     this.banner = computed(() => this.whyOver());
     this.sections = SECTIONS.map((section) => ({ ...section, ...section.open(this) }));
     this.follow();
@@ -67,14 +68,12 @@ class Panel {
 
   // What changes as something happens, and not by itself.
   follow() {
-    const { page, tree, model } = this;
-    page.follow(() => tree?.set("traced", this.traced)); // sent once; the drawers of the rows show their part of it
+    const { page, model } = this;
     page.follow(() => this.banner.value && page.tell("idle", ""));
     page.follow(() => this.state.memory?.error && page.tell("error", this.state.memory.error));
     page.on("change:status", () => this.showStatus());
     page.on("change:gone", () => this.banner.value || this.page.sayStatus());
     page.on("change:chosen", () => this.showChosen());
-    if (tree) page.on("change:lead", () => this.reveal(tree.get("lead")), tree);
     if (model.get("opens")) this.tab.value = model.get("opens");
     else if (!model.get("head")?.title) this.tab.value = "Trace"; // a trace that was saved without its model
     if (!this.banner.value) this.showStatus(); // a panel that was traced before it was shown opens as one traced after
@@ -156,7 +155,8 @@ class Panel {
 
   filterBy(text) {
     this.tab.value = "Modules";
-    this.tree?.set("filter", this.tree.get("filter") === text ? "" : text);
+    const { outline } = this.modules;
+    outline.filter(outline.filterText === text ? "" : text);
   }
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
@@ -165,8 +165,7 @@ class Panel {
     if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
     if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
     if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
-    this.tab.value = "Modules";
-    this.tree?.set("reveal", { ...target, at: Date.now() });
+    this.showIn("Modules", () => this.modules.reveal(target));
   }
 
   // Once the tab is drawn.
@@ -280,7 +279,7 @@ function ModulesPage({ panel }) {
         <button class="dw-plain" aria-pressed=${isShown} hidden=${!memory.all} onclick=${turn}>${isShown ? say("hide cpu") : say("show cpu")}</button>
       </div>
     </div>
-    <${Child} page=${panel.page} name=${panel.model.get("tree")} />
+    <${ModuleTree} modules=${panel.modules} />
   `;
 }
 
@@ -372,9 +371,10 @@ function PanelTabs({ panel }) {
 async function open(page) {
   const { model, host } = page;
   const found = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
-  const [tree, live, code] = await Promise.all(["tree", "live", "plotly"].map(found));
-  const panel = new Panel(page, { tree, live, code });
-  page.drawn = () => panel.showChosen();
+  const [live, code] = await Promise.all(["live", "plotly"].map(found));
+  const panel = new Panel(page, { live, code });
+  await panel.modules.ready;
+  panel.showChosen();
   if (page.control) page.ask({ ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   return () => {
     const { value: banner } = panel.banner;

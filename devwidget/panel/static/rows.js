@@ -124,36 +124,23 @@ export class Rows {
   }
 
   // Rows from top to bottom: `open` says which are expanded, `kept` (a Uint8Array or null) which a filter left, `order` sorts siblings.
-  // Identical blocks are one row where `unfolded` does not name their first.
+  // Without these two, identical blocks are one row where `unfolded` does not name their first.
   visible(open, kept, order, unfolded) {
     const shown = [];
-    if (!this.count) return shown;
+    const isFolding = !kept && !order;
     const visit = (row) => {
-      const stack = [row];
-      while (stack.length) {
-        const at = stack.pop();
-        if (kept && !kept[at]) continue;
-        shown.push(at);
-        if (this.hasChildren(at) && (open[at] || kept)) stack.push(...this.childrenOf(at, order).reverse());
+      if (kept && !kept[row]) return;
+      shown.push(row);
+      if (!open[row] && !kept) return;
+      let folded = row; // the last of the blocks that hide behind one
+      for (const child of this.childrenOf(row, order)) {
+        if (isFolding && child <= folded) continue;
+        visit(child);
+        if (this.folds[child] && !unfolded.has(child)) folded = this.lastOfFold(child);
       }
     };
-    if (order) visit(0);
-    else this.inOrder(open, kept, shown, unfolded);
+    if (this.count) visit(0);
     return shown;
-  }
-
-  // The common case without a stack: skip whole subtrees.
-  inOrder(open, kept, shown, unfolded) {
-    const jumps = new Map(); // from the row after a folded block to the row after the last one like it
-    for (let row = 0; row < this.count; ) {
-      if (jumps.has(row)) row = jumps.get(row);
-      else if (kept && !kept[row]) row = this.last[row] + 1;
-      else {
-        shown.push(row);
-        if (!kept && this.folds[row] && !unfolded?.has(row)) jumps.set(this.last[row] + 1, this.last[this.lastOfFold(row)] + 1);
-        row = !open[row] && !kept ? this.last[row] + 1 : row + 1;
-      }
-    }
   }
 
   childrenOf(row, order) {

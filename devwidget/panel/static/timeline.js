@@ -9,7 +9,7 @@ import { say, sayCount, word } from "./words.js";
 
 const LEFT = 76; // pixels, for the names of the lanes
 const RIGHT = 8;
-const [HEAD, ROW, BOX, GAP, FOOT] = [20, 18, 17, 8, 22];
+const [HEAD, LINE, BOX, GAP, FOOT] = [20, 18, 17, 8, 22];
 const [OVERVIEW, STRIP] = [34, 5];
 const NEAR = 14; // pixels between marks, below which they are one
 const MOST_NUDGE = 24; // pixels by which an arrow may be off its place
@@ -149,7 +149,7 @@ export class Timeline extends Callable {
     this.foot = HEAD;
     for (const [lane, rows] of this.state.lanes.heights) {
       this.tops.set(lane, this.foot);
-      this.foot += Math.max(1, rows) * ROW + GAP;
+      this.foot += Math.max(1, rows) * LINE + GAP;
     }
   }
 
@@ -158,7 +158,7 @@ export class Timeline extends Callable {
     const { levels, heights } = this.state.lanes;
     const [, rows] = heights.find(([each]) => each === lane);
     const row = Math.min(levels.get(`${lane} ${module}`) ?? 0, Math.max(0, rows - 1));
-    return this.tops.get(lane) + row * ROW + BOX / 2;
+    return this.tops.get(lane) + row * LINE + BOX / 2;
   }
 
   // -- drawing
@@ -284,7 +284,7 @@ export class Timeline extends Callable {
 
   boxes({ lane, level, gradient, boxes }) {
     const { spec, view } = this.state;
-    const top = this.tops.get(lane) + level * ROW;
+    const top = this.tops.get(lane) + level * LINE;
     const { path, names, isFine } = boxShapes(boxes, this.xOf, view, [LEFT, this.right], top, BOX);
     const looks = ["dw-box", lane < 0 && "dw-box-several", isFine && "dw-box-fine"].filter(Boolean).join(" ");
     const hue = lane < 0 ? "var(--dw-soft)" : hueOf(spec.lanes[lane]);
@@ -320,7 +320,7 @@ export class Timeline extends Callable {
 
   laneName([lane, rows]) {
     const top = this.tops.get(lane);
-    const middle = top + (Math.max(1, rows) * ROW) / 2;
+    const middle = top + (Math.max(1, rows) * LINE) / 2;
     const name = lane < 0 ? say("multiple") : this.state.spec.lanes[lane];
     const look = `--dw-hue:${hueOf(name)}`;
     return html`
@@ -509,7 +509,7 @@ export class Timeline extends Callable {
 
   boxAt(at, x, y) {
     for (const { lane, level, boxes } of this.state.lanes.rows) {
-      const top = this.tops.get(lane) + level * ROW;
+      const top = this.tops.get(lane) + level * LINE;
       if (y < top || y > top + BOX) continue;
       const found = boxes[firstAfter(boxes, at)];
       if (found && this.xOf(found.start) <= Math.max(x, LEFT)) return found.box;

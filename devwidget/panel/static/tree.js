@@ -8,7 +8,7 @@ const ROW = 24;
 const SPARE = 24;
 const CHIP = { whole: 71, short: 34 }; // pixels, with the gap to the next one
 const WIDTHS = ["wide", "narrow", "narrowest"]; // of the table, as `tree.css` has them
-const SEVERITY = ["", "info", "warning", "error"];
+const SEVERITIES = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
 
 // A number with its noun, which a narrow table says to screen readers alone.
@@ -37,7 +37,7 @@ class Row extends Component {
   render({ outline, row, place, id, isSelected }) {
     const { rows, found } = outline;
     const mark = rows.marks[row];
-    const severity = SEVERITY[mark?.[4] ?? 0];
+    const severity = SEVERITIES[mark?.[4] ?? 0];
     const looks = ["dw-row", found && !found.hits[row] && "dw-dim"];
     if (severity) looks.push(`dw-row-${severity}`);
     else if (mark?.[0]) looks.push("dw-row-hop");
@@ -156,13 +156,13 @@ function markNotes([ownHops, allHops, own, all, severity, worst], isShut) {
   const below = all.filter((number) => !own.includes(number)).length;
   const hops = isShut ? allHops : ownHops;
   return html`
-    ${own.length > 0 && badge(SEVERITY[severity], numbered(own.length, sayCount("{count} finding", "{count} findings", own.length)))}
-    ${below > 0 && (isShut || !own.length) && badge(SEVERITY[worst], say("{count} below", { count: below }), !isShut)}
+    ${own.length > 0 && badge(SEVERITIES[severity], numbered(own.length, sayCount("{count} finding", "{count} findings", own.length)))}
+    ${below > 0 && (isShut || !own.length) && badge(SEVERITIES[worst], say("{count} below", { count: below }), !isShut)}
     ${hops > 0 && html`<span class="dw-hop">${numbered(hops, sayCount("⇄ {count} hop", "⇄ {count} hops", hops))}</span>`}
   `;
 }
 
-// `outline` is what it shows; `opened(row)` shows the detail of a row, `opened(null)` hides it and says whether there was one.
+// `modules` has the outline that it shows, and opens the drawer of a row.
 export class TreeTable extends Callable {
   id = newId("tree");
   grid = createRef();
@@ -199,7 +199,7 @@ export class TreeTable extends Callable {
 
   // Have the active row in sight, in the middle if it was not.
   showActive(inMiddle) {
-    const { active } = this.props.outline;
+    const { active } = this.props.modules.outline;
     const { clientHeight, scrollTop } = this.grid.current;
     const room = clientHeight - this.head.current.offsetHeight - ROW;
     const top = active * ROW;
@@ -212,17 +212,18 @@ export class TreeTable extends Callable {
   click(event) {
     const line = event.target.closest("[data-row]");
     if (!line) return;
-    const { outline, opened } = this.props;
+    const { modules } = this.props;
+    const { outline } = modules;
     const row = Number(line.dataset.row);
     outline.activate(outline.shown.indexOf(row));
     if (event.target.closest(".dw-fold")) outline.fold(row);
     else if (event.target.closest(".dw-twist")) outline.toggle(row);
-    else opened(row);
+    else modules.open(row);
     this.focus();
   }
 
   key(event) {
-    const { outline } = this.props;
+    const { outline } = this.props.modules;
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !outline.shown.length) return;
     const page = Math.max(1, Math.floor(this.state.height / ROW) - 2);
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
@@ -234,22 +235,23 @@ export class TreeTable extends Callable {
 
   // -> whether the key means something.
   act(event) {
-    const { outline, opened } = this.props;
+    const { modules } = this.props;
+    const { outline } = modules;
     const { key } = event;
     if (key === "ArrowRight") outline.right();
     else if (key === "ArrowLeft") outline.left();
-    else if (key === "Enter" || key === " ") opened(outline.row);
+    else if (key === "Enter" || key === " ") modules.open(outline.row);
     else if (key === "*") outline.openAll(true);
     else if (key === "+") outline.fold(outline.row);
     else if (key === "Escape") {
-      if (!opened(null)) return false;
+      if (!modules.close()) return false;
       event.stopPropagation();
     } else if (key.length === 1) outline.typeAhead(key);
     else return false;
     return true;
   }
 
-  render({ outline }, { top, height }) {
+  render({ modules: { outline } }, { top, height }) {
     outline.version.value; // each change draws again
     const { rows, shown, active } = outline;
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
@@ -279,7 +281,7 @@ export class TreeTable extends Callable {
   }
 
   row(row, place) {
-    const { outline } = this.props;
+    const { outline } = this.props.modules;
     const { deviceWidth } = this.state;
     const isSelected = outline.isMet && place === outline.active;
     const facts = { outline, row, place, deviceWidth, isSelected, version: outline.content, id: `${this.id}-${row}` };

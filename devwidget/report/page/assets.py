@@ -12,9 +12,9 @@ from devwidget.language.speaking import ENGLISH, language, template
 from devwidget.report.style.palette import page_hues
 from devwidget.report.style.words import CODES
 
-TREE = ("words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
-    "words.js", "base.js", "parts.js", "pictures.js", "figure.js", "lanes.js", "timeline.js", "header.js", "edits.js",
+    "words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "detail.js", "tree.js", "modules.js",
+    "pictures.js", "figure.js", "lanes.js", "timeline.js", "header.js", "edits.js",
     "findings.js", "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js",
     "sections.js", "panel_widget.js",
 )  # fmt: skip
@@ -80,16 +80,11 @@ def _library_parts(source: str) -> list[str]:
         for name in what.strip("{ }").split(", "):
             exported = f".{name}" if what.startswith("{") else ""
             names[f'const {name} = libraries["{library}"]{exported};'] = None
-    return [page_libraries(), *names]
-
-
-def join_without_libraries(*names: str) -> str:
-    """As `join_modules`, for a page of several widgets that has `page_libraries` once."""
-    return join_modules(*names).replace(page_libraries(), "", 1)
+    return [_page_libraries(), *names]
 
 
 @functools.cache
-def page_libraries() -> str:
+def _page_libraries() -> str:
     """Each library in a scope of its own, for their minified names are alike."""
     parts = ["const libraries = {};"]
     for name, file in LIBRARIES.items():

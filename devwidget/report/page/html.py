@@ -18,11 +18,8 @@ from devwidget.report.figures.devices import draw_devices, picture_words
 from devwidget.report.page.assets import (
     PANEL,
     PANEL_STYLES,
-    TREE,
     join_modules,
-    join_without_libraries,
     packed_plotly,
-    page_libraries,
     page_words,
     static_text,
 )
@@ -125,7 +122,7 @@ def as_saved(html: str, *, is_panel: bool = True) -> str:
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 _START = """
 const page = pageHost({
-  panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, plotly: { state: {} },
+  panel: { state: facts, definition: panel }, plotly: { state: {} },
 });
 globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
 page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
@@ -173,12 +170,10 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
         title, plain = snapshot.modules[0].class_name, panel_html(snapshot, trace, drawn=False)
     facts = page_facts(snapshot, trace)
     if trace is not None:
-        facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
+        facts["status"] = {"kind": "error" if trace.error else "done", "text": facts["traced"]["summary"]}
     script = (
         join_modules("shim.js"),
-        page_libraries(),
-        as_value("tree", join_without_libraries(*TREE)),
-        as_value("panel", join_without_libraries(*PANEL)),
+        as_value("panel", join_modules(*PANEL)),
         f"const facts = {json.dumps(facts, default=as_text)};",
         _START,
     )
@@ -206,21 +201,19 @@ def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, 
 
 
 def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
-    """The state of the widgets, as a page without a kernel needs it."""
+    """The state of the panel, as a page without a kernel needs it."""
     table = tabulate_snapshot(snapshot)
     marks = make_overlay(table, trace)
-    packed, marked = tree_content(snapshot, table, most=20_000), marks_content(table, marks)
-    tree = {"words": page_words(*TREE), "table": packed, "marks": marked}
-    panel = {
+    return {
         "words": page_words(*PANEL),
-        "tree": "tree",
         "plotly": "plotly",
+        "table": tree_content(snapshot, table, most=20_000),
+        "marks": marks_content(table, marks),
         "head": head_content(snapshot, table),
         "memory": memory_content(snapshot.memory, trace),
         "traced": traced_content(trace, table, marks),
         "devices": devices_content(snapshot, table, trace),
     }
-    return {"tree": tree, "panel": panel}
 
 
 def as_value(name: str, module: str) -> str:

@@ -1,6 +1,7 @@
 // Below the devices of a model: all ranks of the job of which this process is one, once they were asked.
+import { useEffect, useRef } from "preact/hooks";
 import { signal } from "@preact/signals-core";
-import { Child, html } from "../../../panel/static/base.js";
+import { html } from "../../../panel/static/base.js";
 import { SECTIONS } from "../../../panel/static/sections.js";
 import { say } from "../../../panel/static/words.js";
 
@@ -33,4 +34,15 @@ function openOthers(panel) {
   }
 
   return { below };
+}
+
+// A widget inside another one.
+function Child({ page, name }) {
+  const place = useRef();
+  useEffect(() => {
+    const over = new AbortController();
+    page.host.getWidget(name).then((inner) => over.signal.aborted || inner.render({ el: place.current, signal: over.signal }));
+    return () => over.abort();
+  }, []);
+  return html`<div ref=${place} />`;
 }
