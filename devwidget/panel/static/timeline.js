@@ -2,7 +2,7 @@
 // Drawn here and not by plotly, whose bars are an element each: a zoom over 10,000 of them takes seconds.
 import { createRef } from "preact";
 import { Callable, html, newId } from "./base.js";
-import { boxShapes, firstAfter, gathered, placed, roundStep, spreadArrows } from "./lanes.js";
+import { ascending, groupsOf, placed, roundStep, shapesOf, spreadArrows } from "./lanes.js";
 import { hueOf, prose } from "./parts.js";
 import { picture } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
@@ -16,36 +16,32 @@ const MOST_NUDGE = 24; // pixels by which an arrow may be off its place
 const MARK_SIDE = 8; // pixels, from the middle of a mark to its name
 const LETTER = 6.7;
 const SMALL_LETTER = 5.8;
+const TICK_ROOM = 140; // pixels
 const SMALLEST = 1e-5; // share of the whole that is seen at the deepest zoom
 const CLICK = 4; // pixels that the pointer moves within a click
+/** @type {[number, number]} */
 const WHOLE = [0, 1];
 const PHASES = { forward: word("forward"), loss: word("loss"), backward: word("backward"), optimizer: word("optimizer step") };
 const CROSS = "M-3.2 -3.2L3.2 3.2M3.2 -3.2L-3.2 3.2";
-
-const ascending = (one, other) => one - other;
 
 // `clicked` is called with what a mark leads to: { path }, { hop } or { finding }; `figures` has those that can be saved.
 export class Timeline extends Callable {
   el = createRef();
   drawing = createRef();
-  tip = createRef();
   hatch = newId("hatch");
   name = "timeline";
   sizes = new ResizeObserver(() => this.measure());
-  /** @type {any[]} */
-  groups = []; // of marks, as they were drawn last
   tops = new Map(); // where each lane begins
   foot = 0; // where the last one ends
   seen = WHOLE; // what the next frame will show
   frame = 0; // the request of that frame
 
-  // `view` is what is seen of the line, `chosen` the mark at which the keyboard is, `spot` a place to point at, by order and by time,
-  // `told` what the tip says, `area` what is being selected.
+  // `view` is what is seen of the line, `spot` a place to point at, by order and by time, `told` what the tip says and where,
+  // `area` what is being selected.
   static getDerivedStateFromProps({ spec }, before) {
     if (spec === before.spec) return null;
     const variant = spec?.time ? (before.variant ?? "") : "";
-    const lanes = spec && placed(spec, variant);
-    return { spec, variant, lanes, view: WHOLE, chosen: -1, spot: null, told: null, area: null };
+    return { spec, variant, lanes: spec && placed(spec, variant), view: WHOLE, spot: null, told: null, area: null };
   }
 
   componentDidMount() {
@@ -54,9 +50,14 @@ export class Timeline extends Callable {
     this.measure();
   }
 
-  componentDidUpdate() {
+  getSnapshotBeforeUpdate() {
+    return this.drawing.current?.contains(document.activeElement);
+  }
+
+  // The mark at which the keyboard is may be out of sight, or one with others.
+  componentDidUpdate(_, __, wasFocused) {
     if (!this.frame) this.seen = this.state.view;
-    this.placeTip();
+    if (wasFocused && !this.drawing.current.contains(document.activeElement)) this.drawing.current.focus();
   }
 
   componentWillUnmount() {
@@ -83,29 +84,25 @@ export class Timeline extends Callable {
   turn() {
     const { spec, variant } = this.state;
     const next = variant ? "" : "time";
-    this.setState({ variant: next, lanes: placed(spec, next), view: WHOLE, chosen: -1 });
+    this.setState({ variant: next, lanes: placed(spec, next), view: WHOLE });
+  }
+
+  get isTimed() {
+    return this.state.variant === "time";
   }
 
   // Point at a place, where it is by order and by time, and have it in sight.
   point(spot) {
     this.setState({ spot }, () => {
-      this.bringIn(this.spotAt());
+      const at = this.spotAt();
+      const [first, last] = this.seen;
+      if (at < first || at > last) this.look(at - (last - first) / 2, at + (last - first) / 2);
       this.el.current.scrollIntoView({ block: "nearest" });
     });
   }
 
   spotAt() {
-    const { spot, lanes } = this.state;
-    return lanes.line.at(spot[this.isTimed ? 1 : 0]);
-  }
-
-  get isTimed() {
-    return Boolean(this.state.spec.time && this.state.variant === "time");
-  }
-
-  bringIn(at) {
-    const [first, last] = this.seen;
-    if (at < first || at > last) this.look(at - (last - first) / 2, at + (last - first) / 2);
+    return this.state.lanes.line.at(this.state.spot[this.isTimed ? 1 : 0]);
   }
 
   zoom(factor, around = (this.seen[0] + this.seen[1]) / 2) {
@@ -119,7 +116,8 @@ export class Timeline extends Callable {
   }
 
   // See what is between two places of the line, drawn once in a frame, however often a wheel turns or a key repeats until then.
-  look(first, last) {
+  look(...ends) {
+    const [first, last] = ends.sort(ascending);
     const width = Math.min(1, Math.max(SMALLEST, last - first));
     const start = Math.min(1 - width, Math.max(0, first));
     this.seen = [start, start + width];
@@ -139,32 +137,30 @@ export class Timeline extends Callable {
     return LEFT + this.room;
   }
 
-  xOf = (at) => {
-    const [first, last] = this.state.view;
-    return LEFT + ((at - first) / (last - first)) * this.room;
-  };
+  xOf = (at, [first, last] = this.state.view) => LEFT + ((at - first) / (last - first)) * this.room;
+
+  atOf(x, [first, last] = this.state.view) {
+    return first + ((x - LEFT) / this.room) * (last - first);
+  }
+
+  atEvent({ clientX }, view = this.state.view) {
+    return this.atOf(clientX - this.drawing.current.getBoundingClientRect().left, view);
+  }
 
   layOut() {
     this.tops = new Map();
     this.foot = HEAD;
     for (const [lane, rows] of this.state.lanes.heights) {
       this.tops.set(lane, this.foot);
-      this.foot += Math.max(1, rows) * LINE + GAP;
+      this.foot += rows * LINE + GAP;
     }
-  }
-
-  // Where a mark ends: at the box of its module, else at the top of the lane.
-  rowOf(lane, module) {
-    const { levels, heights } = this.state.lanes;
-    const [, rows] = heights.find(([each]) => each === lane);
-    const row = Math.min(levels.get(`${lane} ${module}`) ?? 0, Math.max(0, rows - 1));
-    return this.tops.get(lane) + row * LINE + BOX / 2;
   }
 
   // -- drawing
 
   render({ spec }, { variant, width, told }) {
     const button = (text, label, act) => html`<button class="dw-button dw-zoom" aria-label=${label} title=${label} onclick=${act}>${text}</button>`;
+    const place = told && `left:${told.x}px;top:${told.y}px;transform:translateX(${(-100 * told.x) / width}%)`;
     return html`
       <div ref=${this.el} class="dw-figure dw-timeline" hidden=${!spec}>
         <div class="dw-timeline-bar">
@@ -181,7 +177,7 @@ export class Timeline extends Callable {
         </div>
         <div class="dw-canvas">
           ${spec && width && this.drawings(width)}
-          <div ref=${this.tip} class="dw-tip" role="status" hidden=${!told}>${told && this.words(told.found)}</div>
+          <div class="dw-tip" role="status" hidden=${!told} style=${place}>${told?.words}</div>
         </div>
       </div>
     `;
@@ -199,29 +195,27 @@ export class Timeline extends Callable {
 
   drawings(width) {
     this.layOut();
-    const { spec, lanes, view, area, chosen } = this.state;
-    const gatheredMarks = gathered(lanes.marks, this.xOf, NEAR, view);
-    this.groups = spreadArrows(gatheredMarks, (marks) => widthOf(largestOf(marks)) + 3, MOST_NUDGE);
-    for (const group of this.groups) this.measureGroup(group);
+    const { spec, lanes, view, area, spot } = this.state;
+    const groups = spreadArrows(groupsOf(lanes.marks, this.xOf, NEAR, view), (mark) => widthOf(mark) + 3, MOST_NUDGE);
+    for (const group of groups) this.place(group);
     const label = `${spec.words}. ${say("W and S zoom, A and D move, 0 shows the whole step; arrow keys go from mark to mark, Enter opens one.")}`;
     return html`
       ${this.overview(width)}
       <svg
         ref=${this.drawing} class="dw-lanes" tabindex="0" role="application" aria-roledescription=${say("timeline")} aria-label=${label}
         viewBox=${`0 0 ${width} ${this.foot + FOOT}`} width=${width} height=${this.foot + FOOT}
-        onwheel=${(event) => this.wheel(event)} onpointerdown=${(event) => this.press(event)} onpointermove=${(event) => this.hover(event)}
-        onpointerleave=${() => this.tell(null)} onkeydown=${(event) => this.key(event)} onblur=${() => this.choose(-1)}
+        onwheel=${(event) => this.wheel(event)} onpointerdown=${(event) => this.press(event)} onkeydown=${(event) => this.key(event)}
         ondblclick=${() => this.look(...WHOLE)}
       >
         <defs>
           <pattern id=${this.hatch} width="6" height="6" patternUnits="userSpaceOnUse"><path class="dw-hatch" d="M-1 7L7 -1M-1 1L1 -1M5 7L7 5" /></pattern>
         </defs>
         ${this.bands()}
-        ${lanes.rows.map((row) => this.boxes(row))}
+        ${lanes.rows.map((row) => this.boxes(row, groups))}
         ${lanes.heights.map((lane) => this.laneName(lane))}
-        ${this.groups.map((group) => this.mark(group, lanes.marks[chosen]))}
+        ${groups.map((group) => this.mark(group))}
         ${this.ticks()}
-        ${this.state.spot && html`<path class="dw-pointer" d=${`M${this.xOf(this.spotAt())} ${HEAD - 6}V${this.foot}`} />`}
+        ${spot && html`<path class="dw-pointer" d=${`M${this.xOf(this.spotAt())} ${HEAD - 6}V${this.foot}`} />`}
         ${area && html`<rect class="dw-brush" y="0" height=${this.foot} x=${area[0]} width=${area[1] - area[0]} />`}
       </svg>
     `;
@@ -231,33 +225,34 @@ export class Timeline extends Callable {
     const { spec, lanes, view } = this.state;
     const shown = lanes.heights.filter(([lane]) => lane >= 0);
     const step = Math.min(STRIP + 5, (OVERVIEW - 8) / Math.max(1, shown.length));
-    const xOf = (at) => LEFT + at * this.room;
+    const xOf = (place) => this.xOf(place, WHOLE);
     const [left, right] = view.map(xOf);
-    const grip = (x) => html`<rect class="dw-grip" x=${x - 2.5} y=${OVERVIEW / 2 - 7} width="5" height="14" rx="2" />`;
+    const isWhole = right - left === this.room;
+    const grip = (x, end) => html`<rect class="dw-grip" data-end=${end} x=${x - 2.5} y=${OVERVIEW / 2 - 7} width="5" height="14" rx="2" />`;
     const strip = ([lane], n) => {
-      const own = lanes.rows.filter((row) => row.lane === lane && !row.level);
-      const paths = own.map(({ boxes }) => boxShapes(boxes, xOf, WHOLE, [LEFT, this.right], Math.round(5 + n * step), Math.min(STRIP, step - 1)).path);
-      return html`<path class="dw-strip" d=${paths.join("")} style=${`--dw-hue:${hueOf(spec.lanes[lane])}`} />`;
+      const own = lanes.rows.filter((row) => row.lane === lane && !row.level).flatMap((row) => shapesOf(row.boxes, xOf, WHOLE));
+      return html`<path class="dw-strip" d=${pathOf(own, Math.round(5 + n * step), Math.min(STRIP, step - 1))} style=${`--dw-hue:${hueOf(spec.lanes[lane])}`} />`;
     };
-    const stems = (isWrong) => {
-      const marks = lanes.marks.filter((mark) => !mark.joined && (mark.kind !== "hop" || mark.healed) === isWrong);
+    const stems = (look, marks) => {
       const places = new Set(marks.map((mark) => Math.round(xOf(mark.at))));
-      return html`<path class=${isWrong ? "dw-stem-wrong" : "dw-stem"} d=${[...places].map((x) => `M${x} 3V${OVERVIEW - 3}`).join("")} />`;
+      return html`<path class=${look} d=${[...places].map((x) => `M${x} 3V${OVERVIEW - 3}`).join("")} />`;
     };
     return html`
       <svg
         class="dw-overview" aria-hidden="true" viewBox=${`0 0 ${width} ${OVERVIEW}`} width=${width} height=${OVERVIEW}
-        onpointerdown=${(event) => this.brushDown(event)}
+        onpointerdown=${(event) => this.brush(event)}
       >
         <rect class="dw-overview-edge" x=${LEFT} y="0.5" width=${this.room} height=${OVERVIEW - 1} />
-        ${shown.map(strip)}${stems(false)}${stems(true)}
-        <rect class="dw-brush" x=${left} y="0.5" width=${Math.max(2, right - left)} height=${OVERVIEW - 1} />
-        ${grip(left)}${grip(right)}
+        ${shown.map(strip)}
+        ${stems("dw-stem", lanes.marks.filter((mark) => !isWrong(mark)))}
+        ${stems("dw-stem-wrong", lanes.marks.filter(isWrong))}
+        <rect class="dw-brush" data-end=${isWhole ? "new" : "both"} x=${left} y="0.5" width=${Math.max(2, right - left)} height=${OVERVIEW - 1} />
+        ${grip(left, "first")}${grip(right, "last")}
       </svg>
     `;
   }
 
-  // The names of phases, widest first where there is no room for all; an empty one says what is in it.
+  // Phases; of their names those that end before the next one begins. An empty one says what is in it.
   bands() {
     const { lanes } = this.state;
     const inside = (place) => Math.min(this.right, Math.max(LEFT, this.xOf(lanes.line.at(place))));
@@ -265,44 +260,43 @@ export class Timeline extends Callable {
     const spans = all.filter(({ left, right }) => right > left + 1);
     const ground = ({ left, right, empty, n }) => {
       const look = n % 2 ? "dw-band dw-band-odd" : "dw-band";
-      return html`<rect class=${empty ? "dw-band dw-band-empty" : look} x=${left} y="0" width=${right - left} height=${this.foot} />`;
+      const facts = empty && this.spoken(empty.map((line) => html`<div>${prose(line)}</div>`));
+      return html`<rect class=${empty ? "dw-band dw-band-empty" : look} x=${left} y="0" width=${right - left} height=${this.foot} ...${facts} />`;
     };
-    const title = ({ name, left }) => html`<text class="dw-band-name" x=${left + 5} y="13">${name}</text>`;
-    return html`${spans.map(ground)}${this.namedBands(spans).map(title)}${spans.map(emptyWords)}`;
-  }
-
-  namedBands(spans) {
-    const taken = [];
-    const widest = [...spans].sort((one, other) => other.right - other.left - (one.right - one.left));
-    return widest.filter(({ name, left }) => {
-      const end = left + 6 + name.length * LETTER;
-      if (taken.some(([from, to]) => left < to && end > from) || end > this.right + RIGHT) return false;
-      taken.push([left, end]);
-      return true;
+    let free = this.right + RIGHT;
+    const named = [...spans].reverse().filter(({ name, left }) => {
+      const hasRoom = left + 6 + name.length * LETTER <= free;
+      if (hasRoom) free = left;
+      return hasRoom;
     });
+    const title = ({ name, left }) => html`<text class="dw-band-name" x=${left + 5} y="13">${name}</text>`;
+    return html`${spans.map(ground)}${named.map(title)}${spans.map(emptyWords)}`;
   }
 
-  boxes({ lane, level, gradient, boxes }) {
+  boxes({ lane, level, gradient, boxes }, groups) {
     const { spec, view } = this.state;
     const top = this.tops.get(lane) + level * LINE;
-    const { path, names, isFine } = boxShapes(boxes, this.xOf, view, [LEFT, this.right], top, BOX);
-    const looks = ["dw-box", lane < 0 && "dw-box-several", isFine && "dw-box-fine"].filter(Boolean).join(" ");
+    const shapes = shapesOf(boxes, this.xOf, view);
     const hue = lane < 0 ? "var(--dw-soft)" : hueOf(spec.lanes[lane]);
-    const failed = names.filter(({ box }) => spec.failed.includes(box));
+    const wide = shapes.filter(({ isFine }) => !isFine);
+    const shape = ({ x, end, boxes, isFine }) => {
+      const failed = boxes.some(({ box }) => spec.failed.includes(box));
+      const looks = ["dw-box", lane < 0 && "dw-box-several", isFine && "dw-box-fine", failed && "dw-box-failed"].filter(Boolean).join(" ");
+      return html`<rect class=${looks} x=${x} y=${top} width=${end - x} height=${BOX} ...${this.leading(boxes, (each) => this.boxWords(each))} />`;
+    };
     return html`
-      <path class=${looks} d=${path} style=${`--dw-hue:${hue};--dw-share:${26 - 4 * Math.min(4, level)}%`} />
-      ${gradient && html`<path d=${path} fill=${`url(#${this.hatch})`} pointer-events="none" />`}
-      ${failed.map(({ x, width }) => html`<rect class="dw-box-failed" x=${x} y=${top} width=${width} height=${BOX} />`)}
-      ${names.map(({ box, x, width }) => this.boxName(this.nameOf(box), x, width, top))}
+      <g style=${`--dw-hue:${hue};--dw-share:${26 - 4 * Math.min(4, level)}%`}>${shapes.map(shape)}</g>
+      ${gradient && html`<path d=${pathOf(shapes, top, BOX)} fill=${`url(#${this.hatch})`} pointer-events="none" />`}
+      ${wide.map(({ x, end, boxes: [each] }) => this.boxName(this.nameOf(each.box), x, end, top, groups))}
     `;
   }
 
   // The name of a box, where the marks that end in it leave the most room.
-  boxName(name, x, width, top) {
-    const ending = this.groups.filter((group) => group.x > x && group.x < x + width && group.end === top + BOX / 2);
+  boxName(name, x, end, top, groups) {
+    const ending = groups.filter((group) => group.x > x && group.x < end && group.end === top + BOX / 2);
     const inside = ending.map((group) => group.x).sort(ascending);
     const starts = [x, ...inside.map((at) => at + MARK_SIDE)];
-    const rooms = [...inside.map((at) => at - MARK_SIDE), x + width].map((end, n) => end - starts[n]);
+    const rooms = [...inside.map((at) => at - MARK_SIDE), end].map((stop, n) => stop - starts[n]);
     const room = rooms.find((each) => cutTo(name, each) === name) ?? Math.max(...rooms);
     const text = cutTo(name, room);
     return text && html`<text class="dw-box-name" x=${starts[rooms.indexOf(room)] + 4} y=${top + 12.5}>${text}</text>`;
@@ -320,7 +314,7 @@ export class Timeline extends Callable {
 
   laneName([lane, rows]) {
     const top = this.tops.get(lane);
-    const middle = top + (Math.max(1, rows) * LINE) / 2;
+    const middle = top + (rows * LINE) / 2;
     const name = lane < 0 ? say("multiple") : this.state.spec.lanes[lane];
     const look = `--dw-hue:${hueOf(name)}`;
     return html`
@@ -330,30 +324,31 @@ export class Timeline extends Callable {
     `;
   }
 
-  // Where a group of marks is from top to bottom: an arrow from the lane that it leaves to its box.
-  measureGroup(group) {
-    const [mark] = group.marks;
-    group.end = this.rowOf(mark.lane, mark.module);
-    group.largest = largestOf(group.marks);
-    group.start = mark.kind === "hop" ? this.tops.get(group.largest.source) + BOX / 2 : group.end;
-    const half = mark.kind === "hop" ? 3 : 8;
-    group.span = [Math.min(group.start, group.end) - half, Math.max(group.start, group.end) + half];
+  // A group of marks from top to bottom: an arrow from the lane that it leaves to the box of its module, or to its lane.
+  place(group) {
+    const { lane, module, kind } = group.marks[0];
+    const { levels, heights } = this.state.lanes;
+    const rows = new Map(heights).get(lane);
+    group.end = this.tops.get(lane) + Math.min(levels.get(`${lane} ${module}`) ?? 0, rows - 1) * LINE + BOX / 2;
+    group.start = kind === "hop" ? this.tops.get(group.largest.source) + BOX / 2 : group.end;
   }
 
-  // `room` is what there is up to the next mark that looks the same.
-  mark(group, chosen) {
-    const { x, marks, room, end, span } = group;
+  mark(group) {
+    const { x, marks, room, start, end } = group;
     const [mark] = marks;
-    const [top, foot] = span;
-    const isWrong = mark.healed || mark.kind !== "hop";
+    const top = Math.min(start, end) - MARK_SIDE;
+    const height = Math.abs(end - start) + 2 * MARK_SIDE;
     const kind = mark.kind === "hop" && mark.fault >= 0 ? "hop-fault" : mark.kind;
     const count = marks.length > 1 && room > 40;
     return html`
-      <g class=${isWrong ? "dw-mark dw-mark-wrong" : "dw-mark"} data-kind=${kind} data-at=${marks.flatMap((each) => this.faultsAt(each)).join(" ")}>
+      <g
+        key=${`${kind} ${mark.at} ${mark.source} ${mark.lane}`} class=${isWrong(mark) ? "dw-mark dw-mark-wrong" : "dw-mark"} data-kind=${kind}
+        data-at=${marks.flatMap((each) => this.faultsAt(each)).join(" ")} tabindex="-1" ...${this.leading(marks, (each) => this.markWords(each))}
+      >
+        <rect class="dw-hit" x=${x - 6} y=${top} width="12" height=${height} />
         ${mark.kind === "hop" ? hopShape(group) : faultShape(mark.kind, x, end)}
         ${mark.kind === "refused" && this.refusedWords(x, end)}
-        ${count && html`<text class="dw-mark-count" x=${x + 7} y=${(top + foot) / 2 + 4}>×${marks.length}</text>`}
-        ${marks.includes(chosen) && html`<rect class="dw-chosen" x=${x - 9} y=${top - 4} width="18" height=${foot - top + 8} rx="6" />`}
+        ${count && html`<text class="dw-mark-count" x=${x + 7} y=${(start + end) / 2 + 4}>×${marks.length}</text>`}
       </g>
     `;
   }
@@ -370,30 +365,24 @@ export class Timeline extends Callable {
     return html`<text class="dw-wrong-words" x=${isCut ? x - 10 : x + 10} y=${y + 4} text-anchor=${isCut ? "end" : "start"}>${words}</text>`;
   }
 
+  // A round place in each stretch of the axis: where an empty phase is short, the places next to it stay near each other.
   ticks() {
-    const { lanes, view } = this.state;
-    const { line } = lanes;
-    const [first, last] = view.map(line.placeOf);
-    const lengths = line.parts.map(({ from, to, isNarrow }) => (isNarrow ? 0 : Math.max(0, Math.min(to, last) - Math.max(from, first))));
-    const seen = lengths.reduce((sum, length) => sum + length, 0);
-    const step = roundStep(Math.max(seen, (last - first) * 0.05, 1e-12) / Math.max(2, this.room / 140));
-    const isHidden = (place) => line.parts.some(({ from, to, isNarrow }) => isNarrow && place > from && place < to);
+    const { line } = this.state.lanes;
     const texts = [];
-    let free = -Infinity;
-    for (let place = Math.ceil(first / step) * step, n = 0; place <= last && n < 500; place += step, n++) {
-      const x = this.xOf(line.at(place));
-      const text = this.tickWords(place, step);
-      const half = (text.length * LETTER) / 2;
-      if (!text || x - half < free || x + half > this.right + RIGHT || isHidden(place)) continue;
-      free = x + half + 8;
-      texts.push(html`<text class="dw-tick" x=${x} y=${this.foot + 15} text-anchor="middle">${text}</text>`);
+    let free = 0;
+    for (let x = LEFT; x < this.right; x += TICK_ROOM) {
+      const [from, to] = [x, Math.min(this.right, x + TICK_ROOM)].map((each) => line.placeOf(this.atOf(each)));
+      const step = Math.max(roundStep((to - from) / 1.5), this.isTimed ? 0 : 1);
+      for (let place = Math.ceil(from / step) * step; place < to; place += step) {
+        const text = this.isTimed ? secondWords(place) : String(Math.round(place));
+        const middle = this.xOf(line.at(place));
+        const half = (text.length * LETTER) / 2;
+        if (middle - half < free || middle + half > this.right + RIGHT) continue;
+        free = middle + half + 8;
+        texts.push(html`<text class="dw-tick" x=${middle} y=${this.foot + 15} text-anchor="middle">${text}</text>`);
+      }
     }
     return texts;
-  }
-
-  tickWords(place, step) {
-    if (this.isTimed) return secondWords(place);
-    return step < 1 ? "" : String(Math.round(place));
   }
 
   // -- the mouse and the keyboard
@@ -402,54 +391,46 @@ export class Timeline extends Callable {
   wheel(event) {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
-    this.zoom(Math.exp(event.deltaY / 300), this.atOf(event));
+    this.zoom(Math.exp(event.deltaY / 300), this.atEvent(event));
   }
 
-  atOf(event, [first, last] = this.state.view) {
-    const x = event.clientX - this.drawing.current.getBoundingClientRect().left;
-    return first + ((x - LEFT) / this.room) * (last - first);
-  }
-
-  // Drag over the lanes to see that part; a click leads on.
-  async press(event) {
+  // Drag over the lanes to see that part.
+  press(event) {
     if (event.button) return;
-    const start = this.atOf(event);
-    const isClick = (moved) => Math.abs(moved.clientX - event.clientX) < CLICK;
-    const selected = (moved) => [start, this.atOf(moved)].sort(ascending);
-    const last = await this.drag(event, (moved) => this.setState({ area: isClick(moved) ? null : selected(moved).map(this.xOf) }));
-    this.setState({ area: null });
-    if (isClick(last)) this.follow(this.hit(last));
-    else this.look(...selected(last));
+    const start = this.atEvent(event);
+    const draw = (moved) => this.setState({ area: [start, this.atEvent(moved)].map((at) => this.xOf(at)).sort(ascending) });
+    this.drag(event, draw, (last) => {
+      this.setState({ area: null });
+      this.look(start, this.atEvent(last));
+    });
   }
 
-  // Move what is seen, or one of its ends.
-  brushDown(event) {
-    const at = this.atOf(event, WHOLE);
+  // Move what is seen, or one of its ends, or see another part.
+  brush(event) {
     const [first, last] = this.seen;
-    const near = 8 / this.room;
-    const end = brushEnd(at, first, last, near);
+    const start = this.atEvent(event, WHOLE);
+    const { end = "new" } = event.target.dataset;
     this.drag(event, (moved) => {
-      const now = this.atOf(moved, WHOLE);
-      if (end === "both") this.look(first + now - at, last + now - at);
-      else if (end === "first") this.look(Math.min(now, last), Math.max(now, last));
-      else if (end === "last") this.look(Math.min(first, now), Math.max(first, now));
-      else if (Math.abs(now - at) > near) this.look(Math.min(at, now), Math.max(at, now));
+      const at = this.atEvent(moved, WHOLE);
+      const ends = { first: [at, last], last: [first, at], both: [first + at - start, last + at - start], new: [start, at] };
+      this.look(...ends[end]);
     });
   }
 
-  // -> Promise of the event that ends it.
-  drag(event, moved) {
-    const target = event.currentTarget;
+  // What is captured gives no click to what is below the pointer.
+  drag(event, moved, ended = (_) => {}) {
+    const { currentTarget: target, pointerId, clientX } = event;
     const over = new AbortController();
-    target.setPointerCapture(event.pointerId);
-    target.addEventListener("pointermove", moved, over);
-    return new Promise((go) => {
-      const end = (last) => {
-        over.abort();
-        go(last);
-      };
-      for (const kind of ["pointerup", "pointercancel"]) target.addEventListener(kind, end, over);
-    });
+    const move = (each) => {
+      if (Math.abs(each.clientX - clientX) >= CLICK) target.setPointerCapture(pointerId);
+      if (target.hasPointerCapture(pointerId)) moved(each);
+    };
+    const end = (last) => {
+      over.abort();
+      if (target.hasPointerCapture(pointerId)) ended(last);
+    };
+    target.addEventListener("pointermove", move, over);
+    for (const kind of ["pointerup", "pointercancel"]) target.addEventListener(kind, end, over);
   }
 
   key(event) {
@@ -461,8 +442,8 @@ export class Timeline extends Callable {
       0: () => this.look(...WHOLE),
       ArrowRight: () => this.step(1),
       ArrowLeft: () => this.step(-1),
-      Enter: () => this.follow(this.state.lanes.marks[this.state.chosen]),
-      Escape: () => this.choose(-1),
+      Enter: () => event.target.dispatchEvent(new MouseEvent("click")),
+      Escape: () => this.drawing.current.focus(),
     };
     const act = acts[event.key] ?? acts[event.key.toLowerCase()];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -470,125 +451,80 @@ export class Timeline extends Callable {
     event.preventDefault();
   }
 
-  // To the next mark that can be seen by itself.
+  // To the next mark in sight, else to what is beside it.
   step(by) {
-    const { lanes, chosen } = this.state;
-    let next = chosen < 0 && by < 0 ? lanes.marks.length : chosen;
-    do next += by;
-    while (lanes.marks[next]?.joined);
-    if (lanes.marks[next]) this.choose(next);
+    const marks = [...this.drawing.current.querySelectorAll(".dw-mark")];
+    const at = marks.indexOf(document.activeElement);
+    const first = by > 0 ? 0 : marks.length - 1;
+    const next = marks[at < 0 ? first : at + by];
+    if (next) next.focus({ preventScroll: true });
+    else this.move(by / 2);
   }
 
-  choose(chosen) {
-    if (chosen === this.state.chosen) return;
-    const mark = this.state.lanes.marks[chosen];
-    this.setState({ chosen, told: null });
-    if (!mark) return;
-    this.bringIn(mark.at);
-    this.setState({}, () => this.tell(mark, { x: this.xOf(mark.at), y: this.rowOf(mark.lane, mark.module) }));
+  // What an element says while the pointer or the keyboard is on it.
+  spoken(words) {
+    const tell = (event) => {
+      const ground = this.drawing.current.getBoundingClientRect();
+      const { left, bottom } = event.currentTarget.getBoundingClientRect();
+      const { clientX = left, clientY = bottom } = event;
+      this.setState({ told: { words, x: clientX - ground.left, y: clientY - ground.top + OVERVIEW + 22 } });
+    };
+    const still = () => this.state.told && this.setState({ told: null });
+    return { onpointerenter: tell, onfocus: tell, onpointerleave: still, onblur: still };
   }
 
-  hover(event) {
-    const area = this.drawing.current.getBoundingClientRect();
-    this.tell(this.hit(event), { x: event.clientX - area.left, y: event.clientY - area.top });
-  }
-
-  // The mark, the box or the empty phase under the pointer; the stem of an arrow counts over its whole length.
-  hit(event) {
-    const area = this.drawing.current.getBoundingClientRect();
-    const [x, y] = [event.clientX - area.left, event.clientY - area.top];
-    const near = this.groups.filter(({ x: middle, span: [top, foot] }) => Math.abs(middle - x) < 7 && y > top - 4 && y < foot + 4);
-    if (near.length) return near.reduce((one, other) => (Math.abs(other.x - x) < Math.abs(one.x - x) ? other : one)).marks;
-    const at = this.atOf(event);
-    const box = this.boxAt(at, x, y);
-    if (box !== undefined) return { kind: "box", box };
-    const { bands, line } = this.state.lanes;
-    const band = bands.find(([, start, stop, empty]) => empty && at >= line.at(start) && at <= line.at(stop));
-    return band ? { kind: "band", words: band[3] } : null;
-  }
-
-  boxAt(at, x, y) {
-    for (const { lane, level, boxes } of this.state.lanes.rows) {
-      const top = this.tops.get(lane) + level * LINE;
-      if (y < top || y > top + BOX) continue;
-      const found = boxes[firstAfter(boxes, at)];
-      if (found && this.xOf(found.start) <= Math.max(x, LEFT)) return found.box;
-    }
-    return undefined;
+  // The same, and where a click leads: several marks or boxes in one come apart, one leads on.
+  leading(found, wordsOf) {
+    const more = found.length > 1 && html`<div class="dw-soft">${say("{count} here; click to separate them", { count: found.length })}</div>`;
+    return { ...this.spoken(html`${wordsOf(found[0])}${more}`), onclick: () => this.follow(found) };
   }
 
   follow(found) {
-    const marks = [found].flat().filter(Boolean);
-    this.tell(null); // it would stay over what it leads to
-    if (!marks.length) return;
-    if (marks.length > 1) return this.spread(marks);
-    const [mark] = marks;
     const { spec } = this.state;
-    const [path] = (mark.kind === "box" ? this.moduleOf(mark.box) : spec.modules[mark.module]) ?? [];
-    const finding = mark.fault >= 0 ? spec.crosses[mark.fault][3] : mark.finding;
+    const [first] = found;
+    const ends = [first, found[found.length - 1]].map(({ at, start = at, stop = at }) => [start, stop]);
+    const [from, to] = [ends[0][0], ends[1][1]];
+    this.setState({ told: null }); // it would stay over what it leads to
+    if (found.length > 1 && to - from > 4 * SMALLEST) return this.look(from - (to - from) * 0.2, to + (to - from) * 0.2);
+    const [path] = (first.kind ? spec.modules[first.module] : this.moduleOf(first.box)) ?? [];
+    const finding = first.fault >= 0 ? spec.crosses[first.fault][3] : first.finding;
     if (finding >= 0) this.props.clicked({ finding });
-    else if (mark.hop >= 0) this.props.clicked({ hop: mark.hop });
+    else if (first.hop >= 0) this.props.clicked({ hop: first.hop });
     else if (path !== undefined) this.props.clicked({ path });
   }
 
-  // Several marks in one: nearer, so that they come apart; those at one place lead on.
-  spread(marks) {
-    const [first, last] = [marks[0].at, marks[marks.length - 1].at];
-    if (last - first < 4 * SMALLEST) return this.follow(marks[0]);
-    this.look(first - (last - first) * 0.2, last + (last - first) * 0.2);
-  }
+  // -- words
 
-  // -- the tip
-
-  tell(found, place) {
-    if (found || this.state.told) this.setState({ told: found && { found, place } });
-  }
-
-  placeTip() {
-    const { told, width } = this.state;
-    if (!told) return;
-    const tip = this.tip.current;
-    const room = width - tip.offsetWidth - 4;
-    tip.style.left = `${Math.max(0, Math.min(room, told.place.x + 14))}px`;
-    tip.style.top = `${told.place.y + OVERVIEW + 22}px`;
-  }
-
-  words(found) {
-    const [mark, ...others] = [found].flat();
-    if (mark.kind === "band") return mark.words.map((line) => html`<div>${prose(line)}</div>`);
-    if (mark.kind === "box") return this.boxWords(mark.box);
-    const more = others.length > 0 && html`<div class="dw-soft">${say("{count} here; click to separate them", { count: others.length + 1 })}</div>`;
-    if (mark.kind === "hop") return html`${this.hopWords(mark)}${more}`;
-    return html`<div><b>${prose(mark.words)}</b></div>${this.moduleWords(mark.module)}${more}`;
-  }
-
-  boxWords(box) {
+  boxWords({ box }) {
     const { spec } = this.state;
     const [path, kind] = this.moduleOf(box);
     const facts = spec.facts[box] ?? spec.lanes[spec.lane[box]];
     return html`<div><b>${path || say("the model itself")}</b> ${kind}</div><div class="dw-soft">${prose(facts)}</div>`;
   }
 
-  hopWords({ source, lane, bytes, count, hop, module, healed, fault }) {
+  markWords(mark) {
     const { spec } = this.state;
+    const { source, lane, bytes, count, hop, module, healed, fault } = mark;
+    const [path, kind] = spec.modules[module] ?? [];
+    const where = path !== undefined && html`<div class="dw-soft">${path || say("the model itself")} ${kind}</div>`;
+    if (mark.kind !== "hop") return html`<div><b>${prose(mark.words)}</b></div>${where}`;
     const line = this.props.hops[hop];
     const about = [bytes, count > 1 && sayCount("{count} hop", "{count} hops", count), healed && say("moved by devwidget")];
     return html`
       <div><b>${spec.lanes[source]} → ${spec.lanes[lane]}</b> ${about.filter(Boolean).join(", ")}</div>
       ${fault >= 0 && html`<div>${prose(spec.crosses[fault][2])}</div>`}
-      ${this.moduleWords(module)}
+      ${where}
       ${line && html`<div class="dw-soft">${[line.what, line.seconds, line.place].filter(Boolean).join("  ")} ${line.code && html`<code>${line.code}</code>`}</div>`}
     `;
   }
-
-  moduleWords(module) {
-    const [path, kind] = this.state.spec.modules[module] ?? [];
-    return path !== undefined && html`<div class="dw-soft">${path || say("the model itself")} ${kind}</div>`;
-  }
 }
 
-const largestOf = (marks) => marks.reduce((one, other) => (other.weight > one.weight ? other : one));
+const isWrong = ({ kind, healed }) => kind !== "hop" || healed;
 const widthOf = ({ weight }) => 1.5 + 4.5 * weight; // pixels, of the stem
+
+function pathOf(shapes, y, height) {
+  return shapes.map(({ x, end }) => `M${x.toFixed(1)} ${y}H${end.toFixed(1)}V${y + height}H${x.toFixed(1)}Z`).join("");
+}
 
 // A ring where it leaves, a stem as wide as its bytes, and a head; a healed one ends in the cross of its fault.
 function hopShape({ x, start, end, largest }) {
@@ -618,13 +554,6 @@ function emptyWords({ left, right, empty }) {
   const lines = empty.slice(1).flatMap((line) => (fits(line) ? [line] : line.split(" ")));
   const place = (row) => ({ x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" });
   return lines.map((line, row) => html`<text class="dw-band-name" ...${place(row)}>${cutTo(line, room, SMALL_LETTER)}</text>`);
-}
-
-// What a press on the overview takes hold of: an end of what is seen, all of it, or a new part.
-function brushEnd(at, first, last, near) {
-  if (Math.abs(at - first) < near) return "first";
-  if (Math.abs(at - last) < near) return "last";
-  return at > first && at < last && last - first < 1 ? "both" : "new";
 }
 
 function secondWords(seconds) {
