@@ -92,3 +92,19 @@ def test_two_plans_on_one_page_have_tabs_of_their_own(show):
     expect(page.locator("#a0 .dw-page-0")).to_be_visible()
     expect(page.locator("#a1 .dw-page-0")).to_be_hidden()
     expect(page.locator("#a1 .dw-page-1")).to_be_visible()
+
+
+COLOURS_AT_THE_END = """(areas) => areas.filter((area) => {
+  const { width, height } = area.ownerSVGElement.viewBox.baseVal;
+  const rows = Array.from({ length: height }, (_, y) => new DOMPoint(width - 0.5, y + 0.5));
+  return rows.some((point) => area.isPointInFill(point));
+}).map((area) => getComputedStyle(area).fill)"""
+
+
+def test_what_is_held_in_the_optimizers_step_is_not_called_activations(show):
+    page = show("fits")
+    keys = {each.inner_text(): each.locator("i") for each in page.locator(".dw-keys").first.locator("> span").all()}
+    hues = {name: key.evaluate("(key) => getComputedStyle(key).backgroundColor") for name, key in keys.items()}
+    held = page.locator(".dw-course path").evaluate_all(COLOURS_AT_THE_END)
+    assert hues["other tensors"] in held
+    assert hues["activations"] not in held

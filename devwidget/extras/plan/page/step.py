@@ -7,8 +7,8 @@ from itertools import groupby
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.page.marks import Scale, draw, draw_percent, list_ticks
-from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
-from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
+from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint
+from devwidget.extras.plan.words.plan import OTHERS, PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.report.style.safe_text import Markup, draw_prose, join_html
@@ -34,6 +34,8 @@ def _draw_peak(plan: Plan) -> Markup:
     scale = Scale(_ROOM * max(max(each.capacity, each.on_card, each.on_card_band[1]) for each in plan.devices))
     against = say("compared with the given memory")
     names = [("", part_hue(part), said(name)) for part, name in PARTS.items()]
+    if "optimizer" in plan.phases:
+        names.append(("", part_hue("others"), said(OTHERS)))
     if plan.card:
         against = say("compared with the memory that a program sees on the card")
         names += [("dw-cached", "", say("cached")), ("dw-context", "", say("CUDA's context"))]
@@ -75,13 +77,20 @@ def _list_categories(device: DevicePlan, scale: Scale) -> Iterator[_Mark]:
     start = 0
     for part, name in PARTS.items():
         size = getattr(device, part)
+        hue = part_hue(part)
+        if part == "activations" and _is_in_optimizer(device.peak_at):
+            name, hue = OTHERS, part_hue("others")
         if size:
-            place = f"{scale.place(start, start + size)};background:{part_hue(part)}"
-            yield "", "", place, f"{said(name)} {format_bytes(size)}"
+            yield "", "", f"{scale.place(start, start + size)};background:{hue}", f"{said(name)} {format_bytes(size)}"
         start += size
 
 
-_STACK = "weights", "optimizer", "gradients", "activations"
+def _is_in_optimizer(moment: StepPoint | PlanMoment | None) -> bool:
+    """Whether backward has ended, which frees the activations."""
+    return moment is not None and moment.phase == "optimizer"
+
+
+_STACK = "weights", "optimizer", "gradients", "activations", "others"
 """From the bottom of the course: what stays longest first."""
 
 
@@ -125,12 +134,13 @@ def _list_areas(weights: int, points: Sequence[StepPoint], reach: float) -> Iter
 
 
 def _stack_sizes(weights: int, point: StepPoint) -> tuple[int, ...]:
-    """Sizes in the order of the stack; what has no name is activations."""
+    """Sizes in the order of the stack; what has no name is activations until backward has ended."""
     sizes, left = [], point.held
     for size in (weights, point.optimizer, point.gradients):
         sizes.append(min(size, left))
         left -= sizes[-1]
-    return (*sizes, left)
+    rest = (0, left) if _is_in_optimizer(point) else (left, 0)
+    return (*sizes, *rest)
 
 
 def _draw_outline(below: Sequence[float], above: Sequence[float], reach: float) -> str:
@@ -192,7 +202,9 @@ def _draw_parts(plan: Plan) -> Markup:
     names = [said(name) for name in PARTS.values()]
     rows = [("", say("allocated"), *names, say("the peak is in"))]
     for device in plan.devices:
-        sizes = (format_bytes(getattr(device, part)) for part in ("peak", *PARTS))
+        sizes = [format_bytes(getattr(device, part)) for part in ("peak", *PARTS)]
+        if _is_in_optimizer(device.peak_at):
+            sizes[-1] += f" {said(OTHERS)}"
         rows.append((str(device.device), *sizes, draw_prose(moment_words(plan, device.peak_at))))
     wide = 2 + len(names)
     return join_html(draw("heading", say("At the peak, in figures"), ""), draw("table", rows, range(1, wide), wide))

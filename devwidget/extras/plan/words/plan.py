@@ -30,9 +30,11 @@ PARTS = {
     "activations": Message("activations"),
 }
 """Attribute of a GPU's plan -> its heading, for the parts of its peak."""
+OTHERS = Message("other tensors")
+"""What stands for activations in the optimizer's step: the batch, an output that is kept, temporaries."""
 
 
-_CATEGORIES = {**dict(zip(PARTS, PARTS, strict=True)), "weights": "parameters"}
+_CATEGORIES = {**dict(zip(PARTS, PARTS, strict=True)), "weights": "parameters", "others": "other"}
 """Part of a plan -> the category whose colour it has on every screen."""
 
 
