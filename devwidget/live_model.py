@@ -21,7 +21,9 @@ from devwidget.capture.source_code.reachable_objects import TooManyObjects, reac
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.step.batch import (
     ITEM_TAKEN,
+    TARGET_LEFT_OUT,
     Inputs,
+    cut_batch,
     is_loader,
     make_arguments,
     moves_on,
@@ -134,7 +136,7 @@ class Live:
         self._training = TrainingWatch(lambda: self._model(), self._find_optimizer)
         names |= dict.fromkeys(self._given, GIVEN)
         self._item: tuple[Callable[[], Any], Any] | None = None
-        self._has_taken = False
+        self._has_taken = self._has_left_target = False
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
     def _attach(self, model: nn.Module) -> None:
@@ -212,10 +214,12 @@ class Live:
         Raises:
             DevwidgetError: If the model no longer exists, or an input cannot be evaluated.
         """
-        self._has_taken = False
+        self._has_taken = self._has_left_target = False
         trace = _call_as_cell(request, self._engine.trace, **self._make_step(request, progress), heal=request.heal)
         if self._has_taken:
-            return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN))
+            trace = dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN))
+        if self._has_left_target:
+            trace = dataclasses.replace(trace, not_checked=(*trace.not_checked, TARGET_LEFT_OUT))
         return trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
@@ -231,13 +235,17 @@ class Live:
                 instead="devwidget.show(model)",
             )
         batch, loss = self._find_batch(request.batch), self._evaluate_field("loss", request.loss)
+        target = self._evaluate_field("target", request.target)
+        if request.samples:
+            batch, target = cut_batch(batch, target, request.samples)
         if loss is None and not is_loader(batch):
-            batch = without_target(model, batch)
+            whole, batch = batch, without_target(model, batch)
+            self._has_left_target = batch is not whole
         return {
             "model": model,
             "batch": batch,
             "loss_fn": loss,
-            "target": self._evaluate_field("target", request.target),
+            "target": target,
             "optimizer": self._find_optimizer(),
             "name": self.name,
             "progress": progress,

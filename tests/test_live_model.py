@@ -11,6 +11,7 @@ from torch import nn
 
 import devwidget
 from devwidget import live_model
+from devwidget.capture.step.batch import TARGET_LEFT_OUT
 from devwidget.panel.actions import TraceRequest
 
 
@@ -201,3 +202,29 @@ def test_a_step_of_another_model_is_not_looked_at(namespace):
     torch.optim.SGD(other.parameters()).step()
     assert opened.sum_training() == {}
     opened.forget_batch()
+
+
+class Line(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+
+
+def test_a_pair_in_the_batch_field_is_batch_and_target_and_without_a_loss_the_trace_says_what_is_left_out(namespace):
+    namespace.update(x=torch.randn(6, 4), y=torch.randn(6, 2), loss=nn.MSELoss())
+    model = Line()
+    opened = opened_on(model)
+    with_loss, without = (opened.trace_step(TraceRequest("(x, y)", loss), print) for loss in ("loss", ""))
+    assert with_loss.phases == ("forward", "loss", "backward")
+    assert TARGET_LEFT_OUT not in with_loss.not_checked
+    assert TARGET_LEFT_OUT in without.not_checked
+
+
+@pytest.mark.parametrize("batch", ["(x, y)", "loader"])
+def test_a_trace_of_some_samples_takes_the_first_of_batch_and_target(namespace, batch):
+    namespace.update(x=torch.randn(6, 4), y=torch.randn(6, 2), loss=nn.MSELoss())
+    rows = torch.utils.data.TensorDataset(namespace["x"], namespace["y"])
+    namespace["loader"] = torch.utils.data.DataLoader(rows, batch_size=6)
+    model = Line()
+    opened = opened_on(model)
+    assert opened.trace_step(TraceRequest(batch, "loss", samples=2), print).samples == 2
+    assert opened.trace_step(TraceRequest(batch, "loss"), print).samples == 6

@@ -122,12 +122,14 @@ class TraceRequest:
     Attributes:
         batch, loss, target: Expressions, evaluated in the user's namespace.
         heal: Move misplaced tensors and continue, so that one run finds every fault.
+        samples: How many of the batch and the target are used, the first ones; 0 for all.
     """
 
     batch: str = ""
     loss: str = ""
     target: str = ""
     heal: bool = True
+    samples: int = 0
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class PanelQuestions:
 
 def _parse_request(message: Message) -> TraceRequest:
     texts = {name: read_field(message, name, str, "").strip() for name in ("batch", "loss", "target")}
-    return TraceRequest(**texts, heal=read_field(message, "heal", bool, True))
+    return TraceRequest(**texts, heal=read_field(message, "heal", bool, True), samples=read_field(message, "samples", int, 0))
 
 
 def read_field(message: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:

@@ -126,7 +126,7 @@ def test_a_step_that_ended_by_an_exception_says_so_first_and_never_that_nothing_
 
 
 LIVE = MemoryPoint(20, "forward", "decoder", None, 15 * MIB, parameters=3 * MIB, activations=10 * MIB, inputs=2 * MIB)
-HELD = (Holding("activations", 5 * MIB, "forward", "encoder", site(41, "h = encoder(x)")),)
+HELD = (Holding("activations", 5 * MIB, "forward", "encoder.layers.0.attention", site(41, "h = encoder(x)")),)
 NO_ROOM = Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None, LIVE, HELD)
 FULL = replace(
     one_step(),
@@ -145,7 +145,12 @@ def test_out_of_memory_says_what_had_no_room_and_folds_the_allocators_own_text(b
     bare.update("panel", "status", {"kind": "error", "text": "ended with an exception"})
     card = bare.page.locator(".dw-failure")
     expect(card.locator(".dw-message")).to_have_text(re.compile("cuda:0 had no room for 4.00 MiB in forward of decoder"))
-    expect(card.locator(".dw-fix code")).to_have_text([re.compile(r"devwidget\.plan\(model, batch"), re.compile("checkpoint")])
+    expect(card.locator(".dw-fix code")).to_have_text(
+        [
+            re.compile(r"devwidget\.plan\(model, batch"),
+            re.compile(r"model\.encoder\.layers\[0\]\.forward = functools\.partial\(torch\.utils\.checkpoint"),
+        ]
+    )
     expect(card.get_by_text("CUDA out of memory")).to_be_hidden()
     card.get_by_text("traceback, 1 frame").click()
     expect(card.get_by_text("CUDA out of memory")).to_be_visible()

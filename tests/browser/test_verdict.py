@@ -9,8 +9,8 @@ from devwidget.records.finding import Edit, Fix
 from devwidget.records.trace import Trace
 from devwidget.report.page.content import applied_content, compared_content
 from tests.browser.esm import BarePage
-from tests.browser.test_esm_panel import FAILED, traced
-from tests.views.builders import one_step, split_model
+from tests.browser.test_esm_panel import FAILED, FULL, traced
+from tests.views.builders import data_parallel, one_step, split_model
 
 OLD, NEW = "        mask = torch.full((n, n), -1.0).triu(1)", "        mask = torch.full((n, n), -1.0, device=x.device).triu(1)"
 MENDS = Fix("make it on the device of `x`", "", "sure", True, (Edit("/home/ada/train.py", 17, 17, NEW, OLD),))
@@ -117,6 +117,28 @@ def test_after_it_before_and_after_stand_there_by_themselves_with_the_way_back(b
     expect(bare.page.locator(".dw-compared .dw-change")).to_have_text("5→0hops")
     verdict(bare).get_by_role("button", name="Undo").click()
     assert len(bare.sent("undo")) == 1
+
+
+def test_a_step_that_did_not_fit_offers_to_trace_the_samples_that_do(bare):
+    bare.update("panel", "traced", traced(FULL))
+    bare.page.get_by_label("batch", exact=True).fill("images")
+    button = verdict(bare).get_by_role("button", name="Trace with 51 samples")
+    button.click()
+    (asked,) = bare.sent("trace")
+    assert (asked["batch"], asked["samples"]) == ("images", 51)
+
+
+def test_a_gpu_without_samples_offers_to_trace_the_samples_that_reach_all(bare):
+    idle = replace(
+        one_step().findings[1], severity="info", kind="parallel-io", headline="a batch of 5 reaches 3 of 4 GPUs", fixes=()
+    )
+    bare.update("panel", "traced", traced(replace(data_parallel(4, samples=5), findings=(idle,))))
+    verdict(bare).get_by_role("button", name="Trace with 4 samples").click()
+    bare.update("panel", "status", {"kind": "done", "text": "1 hint"})
+    bare.page.get_by_role("tab", name="Devices").click()
+    advice = bare.page.locator(".dw-advice", has_text="A batch of 4 samples is split evenly: 1 sample for each of the 4 GPUs.")
+    advice.get_by_role("button", name="Trace with 4 samples").click()
+    assert [asked["samples"] for asked in bare.sent("trace")] == [4, 4]
 
 
 def test_lines_of_one_severity_are_hidden_and_shown_again(bare):

@@ -18,7 +18,7 @@ def full(phase="forward", *, asked=4, samples=10, others=0, **parts):
     """A step on a card of 16 MiB, and what lived there, in MiB, when it found no room."""
     sizes = {role: size * MIB for role, size in parts.items()}
     live = MemoryPoint(20, phase, "decoder", LINE, sum(sizes.values()), **sizes)
-    held = (Holding("activations", 3 * MIB, phase, "encoder", LINE),)
+    held = (Holding("activations", 3 * MIB, phase, "encoder.layers.0.relu", LINE),)
     refused = Refusal(20, asked * MIB, live.allocated, phase, "decoder", LINE, live, held)
     curve = MemoryCurve(DeviceMemory(GPU0, "", True, 16 * MIB, others=others * MIB), "allocator", (live,), (refused,))
     failure = Failure("OutOfMemoryError", "CUDA out of memory.", LINE, "decoder", out_of_memory=True)
@@ -90,15 +90,35 @@ def test_a_step_that_had_room_and_a_file_of_an_older_version_have_no_advice():
 def test_the_card_has_who_held_most_then_and_the_cures_and_the_text_has_them_too():
     trace = full(parameters=4, activations=10)
     card = failure_card(trace)
-    assert card["notes"][0] == "live on cuda:0 at that time: 3.00 MiB activations of `encoder`, train.py:41  `y = x @ x`"
-    assert [cure["text"].split()[-2:] for cure in card["cures"]] == [["running", "it:"], ["keeps", "none:"]]
+    assert (
+        card["notes"][0]
+        == "live on cuda:0 at that time: 3.00 MiB activations of `encoder.layers.0.relu`, train.py:41  `y = x @ x`"
+    )
+    assert [cure["text"].split()[-2:] for cure in card["cures"]] == [["running", "it:"], ["keeps", "none."]]
     text = str(trace)
     assert "  help:  The batch and the tensors computed from it took 10.0 MiB" in text
-    assert "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)" in text
+    block = "model.encoder.layers[0].forward"
+    assert f"{block} = functools.partial(torch.utils.checkpoint.checkpoint, {block}, use_reentrant=False)" in text
+
+
+def test_without_a_block_there_is_no_line_to_checkpoint_it():
+    trace = full(parameters=4, activations=10)
+    (curve,) = trace.memory
+    alone = replace(curve.refused[0], holdings=(Holding("activations", MIB, "forward", "head", LINE),))
+    (advice,) = [
+        each
+        for each in memory_advice(replace(trace, memory=(replace(curve, refused=(alone,)),)))
+        if each.about == "activations"
+    ]
+    assert advice.code == ""
 
 
 def test_an_exception_on_the_line_of_a_finding_has_its_cure():
     failure = Failure("RuntimeError", "mixed", wrong_device().fault, "decoder.head")
     trace = replace(one_step(), error="RuntimeError: mixed", failure=failure)
     (cure,) = failure_card(trace)["cures"]
-    assert cure == {"text": "move the smaller side, 16 KiB against 1.95 MiB", "code": 'hidden = hidden.to("cuda:1")'}
+    assert cure == {
+        "text": "move the smaller side, 16 KiB against 1.95 MiB",
+        "code": 'hidden = hidden.to("cuda:1")',
+        "samples": 0,
+    }

@@ -23,12 +23,18 @@ from devwidget.capture.object_fields import (
     items_of,
     parts_of,
 )
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import copy_with_tensors, is_tensor
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
 ITEM_TAKEN = Message("`{what}` ({why})", what="batch", why=Message("one item was taken from the iterator"))
 """Note in a trace about an iterator that advances."""
+TARGET_LEFT_OUT = Message(
+    "{kind}: {reason}",
+    kind=Message("the last item of the batch"),
+    reason=Message("left out as the target, because there is no loss"),
+)
+"""Note in a trace about a pair that was traced without a loss."""
 _WRAPPED = ("base_dataloader", "_dataloader")
 
 
@@ -164,6 +170,15 @@ def without_target(model: nn.Module, item: Any) -> Any:
     if len(args) > 1 and _describe_misfit(call, args, kwargs) and not _describe_misfit(call, args[:-1], kwargs):
         return Inputs(*args[:-1], **kwargs)
     return item
+
+
+def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:
+    """Return a batch and its target with the first samples of each tensor; a loader gives its first item."""
+    if is_loader(batch):
+        with kept_source(batch):
+            batch = take_item(batch)
+    cut: tuple[Any, Any] = copy_with_tensors((batch, target), lambda tensor: tensor[:samples])
+    return cut
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 // The Devices tab: the picture that Python has drawn, made live, and below it in words what spreads the model.
 import { Component, createRef } from "preact";
 import { html, plain } from "./base.js";
+import { traceFewer } from "./header.js";
 import { chip, codeToCopy, link, moduleLink, prose, table, wordList } from "./parts.js";
 import { say } from "./words.js";
 
@@ -136,22 +137,22 @@ function parsed(text) {
 }
 
 // One call of DataParallel in figures and words.
-export function callSection(call) {
+export function callSection(call, panel) {
   return html`
     <section class="dw-parallel">
       <h4>${call.title}</h4>
       <p class="dw-soft">${call.summary}</p>
       ${call.replicas.length > 0 && replicaTable(call)}
       ${wordList(call.words)}
-      ${call.advice.map(advised)}
+      ${call.advice.map((each) => advised(each, panel))}
     </section>
   `;
 }
 
-function advised({ about, text, code }) {
+function advised({ about, text, code, samples }, panel) {
   return html`
     <div class="dw-advice" data-about=${about}>
-      <span class="dw-tag">${say("advice")}</span> ${prose(text)}${code && codeToCopy(code, say("Copy the code"))}
+      <span class="dw-tag">${say("advice")}</span> ${prose(text)} ${traceFewer(samples, panel, "dw-button")}${code && codeToCopy(code, say("Copy the code"))}
     </div>
   `;
 }

@@ -1,9 +1,9 @@
 // The header: what the model is, on which devices; the inputs and the button; the menu.
 import { Component, createRef } from "preact";
-import { html, newId } from "./base.js";
+import { html } from "./base.js";
 import { Dot, hueOf } from "./parts.js";
 import { saveBlob } from "./pictures.js";
-import { say, word } from "./words.js";
+import { say, sayCount, word } from "./words.js";
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
@@ -47,56 +47,46 @@ function meterBar({ words, peak, used, refused }) {
   `;
 }
 
-// What to trace. `offered` comes from Python, `typed` (a signal) from the reader, whose text stays.
-export class Inputs extends Component {
-  list = newId("names");
-
-  read() {
-    const { offered, typed } = this.props;
-    const batch = offered.batch || offered.names?.[0] || "";
-    return { batch, loss: offered.loss ?? "", target: offered.target ?? "", heal: offered.heal ?? true, ...typed.value };
-  }
-
-  type(name, value) {
-    const { typed } = this.props;
-    typed.value = { ...typed.value, [name]: value };
-  }
-
-  submit(event) {
+// What to trace, as `panel.inputs` has it.
+export function Inputs({ panel }) {
+  const { inputs } = panel;
+  const isBusy = panel.page.isBusy.value;
+  const isOver = Boolean(panel.banner.value);
+  const type = (name, value) => (panel.typed.value = { ...panel.typed.value, [name]: value });
+  const submit = (event) => {
     event.preventDefault();
-    const { isBusy, isOver, trace } = this.props;
-    if (!isBusy && !isOver) trace(this.read());
-  }
-
-  field(name, hint, more) {
-    const type = (event) => this.type(name, event.target.value);
-    return html`
-      <label class=${`dw-field dw-field-${name}`}>
-        <span>${say(name)}</span>
-        <input
-          class="dw-input" type="text" placeholder=${hint} spellcheck=${false} autocomplete="off" value=${this.read()[name]} disabled=${this.props.isOver}
-          oninput=${type} ...${more}
-        />
+    if (!panel.isHeld) panel.trace();
+  };
+  const field = (name, hint, more) => html`
+    <label class=${`dw-field dw-field-${name}`}>
+      <span>${say(name)}</span>
+      <input
+        class="dw-input" type="text" placeholder=${hint} spellcheck=${false} autocomplete="off" value=${inputs[name]} disabled=${isOver}
+        oninput=${(event) => type(name, event.target.value)} ...${more}
+      />
+    </label>
+  `;
+  return html`
+    <form class="dw-inputs" aria-label=${say("trace one batch")} hidden=${!panel.hasModel} onsubmit=${submit}>
+      ${field(word("batch"), say("variable or next(iter(loader))"), { list: panel.names, "aria-label": say("batch") })}
+      <datalist id=${panel.names}>${panel.state.inputs?.names?.map((name) => html`<option value=${name} />`)}</datalist>
+      ${field(word("loss"), "loss_fn")}
+      ${field(word("target"), "labels")}
+      <label class="dw-check" title=${say("Moves misplaced tensors and continues, so that one run finds every fault.")}>
+        <input type="checkbox" checked=${inputs.heal} disabled=${isOver} onchange=${(event) => type("heal", event.target.checked)} />
+        ${say("keep going past device errors")}
       </label>
-    `;
-  }
+      <button class="dw-primary" type="submit" disabled=${panel.isHeld}>${say("Trace batch")}</button>
+      <button class="dw-plain" hidden=${!isBusy} disabled=${isOver} onclick=${() => panel.cancel()}>${say("Cancel")}</button>
+    </form>
+  `;
+}
 
-  render({ offered, isBusy, isOver, cancel, hidden }) {
-    return html`
-      <form class="dw-inputs" aria-label=${say("trace one batch")} hidden=${hidden} onsubmit=${(event) => this.submit(event)}>
-        ${this.field(word("batch"), say("variable or next(iter(loader))"), { list: this.list, "aria-label": say("batch") })}
-        <datalist id=${this.list}>${offered.names?.map((name) => html`<option value=${name} />`)}</datalist>
-        ${this.field(word("loss"), "loss_fn")}
-        ${this.field(word("target"), "labels")}
-        <label class="dw-check" title=${say("Moves misplaced tensors and continues, so that one run finds every fault.")}>
-          <input type="checkbox" checked=${this.read().heal} disabled=${isOver} onchange=${(event) => this.type("heal", event.target.checked)} />
-          ${say("keep going past device errors")}
-        </label>
-        <button class="dw-primary" type="submit" disabled=${isBusy || isOver}>${say("Trace batch")}</button>
-        <button class="dw-plain" hidden=${!isBusy} disabled=${isOver} onclick=${cancel}>${say("Cancel")}</button>
-      </form>
-    `;
-  }
+// Traces the first samples of the batch alone: those with which a step fits, or reaches all GPUs.
+export function traceFewer(samples, panel, look) {
+  if (!samples || !panel.control) return "";
+  const words = sayCount("Trace with {count} sample", "Trace with {count} samples", samples);
+  return html`<button class=${look} disabled=${panel.isHeld} onclick=${() => panel.trace({ samples })}>${words}</button>`;
 }
 
 /** @type {[string, string][]} */

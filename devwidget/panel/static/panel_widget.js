@@ -1,7 +1,7 @@
 // The panel: header, form, verdict, tabs; it asks Python through the control widget.
 import { createRef } from "preact";
 import { computed, signal } from "@preact/signals-core";
-import { html, KEYS, widget } from "./base.js";
+import { html, KEYS, newId, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
@@ -32,6 +32,7 @@ class Panel {
   findings = createRef();
   timeline = createRef();
   root = createRef();
+  names = newId("names");
   tab = signal(TABS[0]);
   withCpu = signal(false);
   kept = signal(EMPTY); // the trace with which later ones are compared
@@ -81,6 +82,16 @@ class Panel {
 
   ask(question) {
     return this.page.ask(question);
+  }
+
+  // What stands in the form: what Python offers, and what was typed over it.
+  get inputs() {
+    const { batch, names, loss = "", target = "", heal = true } = this.state.inputs ?? EMPTY;
+    return { batch: batch || names?.[0] || "", loss, target, heal, ...this.typed.value };
+  }
+
+  trace(more) {
+    return this.run({ ask: "trace", ...this.inputs, ...more });
   }
 
   // What a new trace has found is opened; a refusal leaves what is open.
@@ -243,11 +254,9 @@ function Header({ panel }) {
 }
 
 function Form({ panel }) {
-  const trace = (request) => panel.run({ ask: "trace", ...request });
-  const facts = { offered: panel.state.inputs ?? EMPTY, typed: panel.typed, isBusy: panel.page.isBusy.value, isOver: Boolean(panel.banner.value) };
   return html`
     <div class="dw-form">
-      ${panel.control && html`<${Inputs} ...${facts} hidden=${!panel.hasModel} trace=${trace} cancel=${() => panel.cancel()} />`}
+      ${panel.control && html`<${Inputs} panel=${panel} />`}
       <${Status} page=${panel.page} />
     </div>
   `;
@@ -318,7 +327,7 @@ function DevicesPage({ panel }) {
       </div>
       ${beside}
     </div>
-    ${parallel.map(callSection)}
+    ${parallel.map((call) => callSection(call, panel))}
     <div>${head?.spread?.map((card) => spreadSection(card, reveal))}</div>
     ${panel.sections.map((section) => section.below?.())}
   `;

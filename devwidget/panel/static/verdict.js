@@ -3,6 +3,7 @@ import { createRef } from "preact";
 import { reversed, runCellOf, UNWRITTEN, watchCells, writeCells } from "./apply.js";
 import { Callable, html } from "./base.js";
 import { editRows, icon, triedWords } from "./edits.js";
+import { traceFewer } from "./header.js";
 import { CopyButton, copyText, link, prose } from "./parts.js";
 import { inRow, say, sayCount, word } from "./words.js";
 
@@ -155,7 +156,7 @@ export class Verdict extends Callable {
       card.severity,
       html`
         ${icon(card.severity)}<p class="dw-sentence"><b>${prose(card.headline)}</b> ${place}</p>
-        ${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.stepper()}
+        ${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.fewer(card)}${this.stepper()}
       `,
       html`${rows.length ? editRows(rows, MOST_ROWS) : fix && cureWords(fix.summary, fix.code)}${this.state.note}`,
     );
@@ -164,6 +165,13 @@ export class Verdict extends Callable {
   applyButton(fix) {
     if (!this.props.panel.control) return copyEdit(fix);
     return this.primary(say("Apply and trace again"), () => this.apply(this.state.at, 0));
+  }
+
+  // For a GPU that got no sample.
+  fewer({ kind }) {
+    const { panel, traced } = this.props;
+    const idle = traced.parallel.flatMap(({ advice }) => advice).find(({ about }) => about === "idle");
+    return kind === "parallel-io" && traceFewer(idle?.samples, panel, "dw-primary dw-apply");
   }
 
   primary(text, act) {
@@ -186,9 +194,10 @@ export class Verdict extends Callable {
     const place = link(failure.place || say("details"), () => this.props.open(-1));
     const [said] = failure.message.split("\n");
     const [cure] = failure.cures;
+    const { samples } = failure.cures.find((each) => each.samples) ?? {};
     return part(
       "error",
-      html`${icon("error")}<p class="dw-sentence"><b>${prose(failure.headline)}</b> ${place}</p>`,
+      html`${icon("error")}<p class="dw-sentence"><b>${prose(failure.headline)}</b> ${place}</p>${traceFewer(samples, this.props.panel, "dw-primary dw-apply")}`,
       html`<p class="dw-cure">${said}</p>${cure && cureWords(cure.text, cure.code)}`,
     );
   }

@@ -10,7 +10,7 @@ from devwidget.records.memory import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.views.parallel import ParallelCall
-from devwidget.views.sums import values_once
+from devwidget.views.sums import total, values_once
 
 WORTH_A_WORD = 1024**2
 """Bytes from which a copy is worth advice: 1 MiB takes some 0.1 ms over PCIe, as long as starting ten kernels."""
@@ -18,11 +18,19 @@ WORTH_A_WORD = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One advice. `code` can be pasted; "" where there is no single line to write."""
+    """One advice.
+
+    Attributes:
+        about: What it changes.
+        text: What to do, and what that gives.
+        code: Can be pasted; "" where there is no single line to write.
+        samples: How many of the batch the panel offers to trace; 0 for no offer.
+    """
 
     about: str
     text: str
     code: str = ""
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,16 @@ def parallel_advice(call: ParallelCall) -> Iterator[Advice]:
         high=format_bytes(call.peak_on(point)),
     )
     yield Advice("output_device", text)
+
+
+def idle_advice(call: ParallelCall) -> Iterator[Advice]:
+    """Yield the part of the batch that is split evenly, where a GPU has got none of it."""
+    count, samples = len(call.call.device_ids), total(call.replicas, "samples")
+    even = samples - samples % count
+    if call.idle and even:
+        part = say("{samples} for each of the {count} GPUs", samples=count_words(even // count, "sample"), count=count)
+        text = say("A batch of {samples} is split evenly: {part}.", samples=count_words(even, "sample"), part=part)
+        yield Advice("idle", text, samples=even)
 
 
 _NAMES = StepNames()
@@ -175,18 +193,45 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     )
     text = say("{first} {second}", first=takes, second=smaller)
     card = format_bytes(full.curve.total).replace(" ", "")
-    yield Advice("batch", text, f"print({full.names.plan_call(len(full.trace.memory), card)}.largest_batch())")
+    code = f"print({full.names.plan_call(len(full.trace.memory), card)}.largest_batch())"
+    yield Advice("batch", text, code, full.fitting_samples)
 
 
 def _use_checkpoints(full: _Full) -> Iterator[Advice]:
     kept = full.live.activations
     if full.refused.phase in _WITH_BATCH and kept and kept >= full.missing:
         text = say(
-            "{size} of activations were kept for backward. A block that is called like this keeps only its inputs, and"
-            " runs again in backward. Without a backward, use `with torch.no_grad():`, which keeps none:",
+            "{size} of activations were kept for backward. A block under `torch.utils.checkpoint` keeps only its inputs,"
+            " and runs again in backward. Without a backward, use `with torch.no_grad():`, which keeps none.",
             size=format_bytes(kept),
         )
-        yield Advice("activations", text, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")
+        yield Advice("activations", text, _checkpoint_line(full))
+
+
+def _checkpoint_line(full: _Full) -> str:
+    """Return the line that checkpoints the block that kept most; "" if no module of the model has blocks that kept some."""
+    kept: dict[str, int] = {}
+    for holding in full.refused.holdings:
+        block = _find_block(holding.module or "")
+        if holding.role == "activations" and block != holding.module:
+            kept[block] = kept.get(block, 0) + holding.bytes
+    if not kept:
+        return ""
+    names = max(kept, key=kept.__getitem__).split(".")
+    block = full.names.model + "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in names)
+    return checkpoint_code(block)
+
+
+def _find_block(path: str) -> str:
+    """Return the item of a list that a module is in, or else the part of the model."""
+    names = path.split(".")
+    numbered = [at for at, name in enumerate(names) if name.isdigit()]
+    return ".".join(names[: numbered[0] + 1 if numbered else 1])
+
+
+def checkpoint_code(block: str) -> str:
+    """Return the line that has a module keep only its inputs, which needs no change of its callers."""
+    return f"{block}.forward = functools.partial(torch.utils.checkpoint.checkpoint, {block}.forward, use_reentrant=False)"
 
 
 def _other_tensors(full: _Full) -> Iterator[Advice]:

@@ -38,7 +38,9 @@ def failure_card(trace: Trace, names: StepNames = _NAMES) -> Card | None:
         "line": 0,
         "source": "",
         "notes": list(_failure_notes(trace, failure)),
-        "cures": [{"text": each.text, "code": each.code} for each in _find_fixes(trace, failure, names)],
+        "cures": [
+            {"text": each.text, "code": each.code, "samples": each.samples} for each in _find_fixes(trace, failure, names)
+        ],
         "frames": list(failure.frames),
     }
     if failure.out_of_memory:
