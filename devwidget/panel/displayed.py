@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from devwidget.language.speaking import follow
 from devwidget.records.errors import ArgumentError
@@ -37,6 +37,22 @@ class Displayed:
     def _saved_html(self) -> str:
         """Return plain HTML for an output next to the live panel."""
         raise NotImplementedError
+
+    def speak(self) -> None:
+        """Set all texts in the current language."""
+        raise NotImplementedError
+
+    def speak_along(self) -> None:
+        """Set all texts now, and after each change of language while it is open."""
+        self.speak()
+        _displayed.add(self)
+
+    def close_parts(self, *parts: Any) -> None:
+        """Close the widgets of its page, and stop translating it."""
+        _displayed.discard(self)
+        for widget in parts:
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
 
     def _view_id(self) -> str:
         return str(self.view.model_id)
@@ -73,39 +89,13 @@ class Displayed:
         return {"application/vnd.jupyter.widget-view+json": link}
 
 
-def close_parts(panel: Any, *parts: Any) -> None:
-    """Close the parts of a panel and stop translating it."""
-    fall_silent(panel)
-    for widget in parts:
-        widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-        widget.close()
-    panel.layout.close()
-
-
-class SpeakingWidget(Protocol):
-    """A widget with translated texts."""
-
-    def speak(self) -> None:
-        """Set all texts in the current language."""
-
-
 # Weak: a widget without other references is not kept alive.
-_widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
-
-
-def speak_along(widget: SpeakingWidget) -> None:
-    """Update the texts of a widget after each change of language, while it is alive."""
-    _widgets.add(widget)
-
-
-def fall_silent(widget: SpeakingWidget) -> None:
-    """Stop updating a closed widget."""
-    _widgets.discard(widget)
+_displayed: weakref.WeakSet[Displayed] = weakref.WeakSet()
 
 
 def _speak_again() -> None:
-    for widget in list(_widgets):
-        widget.speak()
+    for each in list(_displayed):
+        each.speak()
 
 
 follow(_speak_again)

@@ -12,7 +12,7 @@ from traitlets import Bool, Dict, List, Unicode
 from devwidget.language.speaking import say
 from devwidget.panel.actions import AppliedFix, MainThreadJobs
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, fall_silent, speak_along
+from devwidget.panel.displayed import Displayed
 from devwidget.panel.questions import answer_page, read_field, refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
@@ -78,8 +78,7 @@ class FixCard(Displayed):
         self.control = Control()
         self.view = CardView(control=refer_to(self.control), folds=folds, writes=writes)
         self.control.on_msg(self._on_message)
-        self.speak()
-        speak_along(self)
+        self.speak_along()
 
     def speak(self) -> None:
         """Draw the card in the current language."""
@@ -88,10 +87,7 @@ class FixCard(Displayed):
 
     def close(self) -> None:
         """Close the card, whose output the page no longer shows."""
-        fall_silent(self)
-        for widget in (self.view, self.control):
-            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-            widget.close()
+        self.close_parts(self.view, self.control)
 
     def __repr__(self) -> str:
         return text_of(draw_lines(self._parts()))

@@ -15,8 +15,8 @@ from devwidget.language.speaking import said, say
 from devwidget.panel import refresh
 from devwidget.panel.actions import GIVEN, AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.panel.bridge import Control, LiveFigure, PanelView, refer_to, shared_plotly
-from devwidget.panel.displayed import Displayed, fall_silent, speak_along
-from devwidget.panel.questions import PanelQuestions, collect_printed
+from devwidget.panel.displayed import Displayed
+from devwidget.panel.questions import answer_page, answer_panel, collect_printed
 from devwidget.panel.sections import Section, load_sections, section_scripts
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
@@ -100,11 +100,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view.itself = refer_to(self.view)
         self.children = (self.view,)
         self.sections: tuple[Section, ...] = tuple(kind(self) for kind in load_sections())
-        self.control.on_msg(PanelQuestions(self).on_message)
-        self.speak()
+        self.control.on_msg(self._on_message)
+        self.speak_along()
         self.refresh()
         refresh.watch_panel(self)
-        speak_along(self)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -176,6 +175,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def find_section(self, kind: type[S]) -> S:
         """Return the section of a class."""
         return next(each for each in self.sections if isinstance(each, kind))
+
+    def _on_message(self, control: Any, message: Any, buffers: Any) -> None:
+        answer_page(control, message, lambda asked: answer_panel(self, asked))
 
     def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Let a section answer a question of its page; None if no section does."""
@@ -543,15 +545,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def close(self) -> None:
         """Close the panel. The shared plotly code stays for other panels."""
         refresh.forget_panel(self)
-        fall_silent(self)
         self.actions.forget()
         # Else the page reports a count of views on the closed channel, which is an error there.
         self.view._view_count = None
         for section in self.sections:
             section.close()
-        for widget in (self.view, self.live, self.control):
-            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-            widget.close()
+        self.close_parts(self.view, self.live, self.control)
         self.layout.close()
         super().close()
 

@@ -41,68 +41,59 @@ def refusal_words(error: BaseException) -> str:
     return safe_block(error_text(error))
 
 
-class PanelQuestions:
-    """Answer the questions of one panel. Exceptions are sent to the page."""
+def answer_panel(panel: DeviceWidget, message: Message) -> Message:
+    """Answer a question of a panel's page."""
 
-    def __init__(self, panel: DeviceWidget) -> None:
-        self._panel = panel
+    def submit(run: Callable[[], object]) -> Message:
+        return {"state": panel.jobs.submit(lambda: _run_shown(panel, run))}
 
-    def on_message(self, control: Any, message: Any, buffers: Any) -> None:
-        """Handle one message of the control widget, even if it is not an object."""
-        answer_page(control, message, self._answer_question)
-
-    def _answer_question(self, message: Message) -> Message:
-        ask = message.get("ask")
-        if ask == "hello":
+    finding, fix = (read_field(message, name, int, -1) for name in ("finding", "fix"))
+    match message.get("ask"):
+        case "hello":
             return {}
-        if ask == "trace":
+        case "trace":
             request = _parse_request(message)
-            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.run_trace(request)))}
-        if ask == "try":
-            finding, fix = read_field(message, "finding", int, -1), read_field(message, "fix", int, -1)
-            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.try_fix(finding, fix)))}
-        if ask == "apply":
-            prepared = self._panel.prepare_fix(read_field(message, "finding", int, -1), read_field(message, "fix", int, -1))
+            return submit(lambda: panel.run_trace(request))
+        case "try":
+            return submit(lambda: panel.try_fix(finding, fix))
+        case "apply":
+            prepared = panel.prepare_fix(finding, fix)
             files = [file.rpartition("/")[2] for file in prepared.files]
             return {"cells": list(map(asdict, prepared.cells)), "files": files, "works": prepared.works}
-        if ask == "applied":
-            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.apply_fix))}
-        if ask == "undo":
-            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.undo_fix))}
-        if ask == "cancel":
-            return {"cancelled": self._panel.jobs.cancel()}
-        if ask == "keep":
-            self._panel.keep()
+        case "applied":
+            return submit(panel.apply_fix)
+        case "undo":
+            return submit(panel.undo_fix)
+        case "cancel":
+            return {"cancelled": panel.jobs.cancel()}
+        case "keep":
+            panel.keep()
             return {}
-        if ask == "select":
-            self._panel.choose_row(read_field(message, "row", int, -1))
+        case "select":
+            panel.choose_row(read_field(message, "row", int, -1))
             return {}
-        if ask == "detail":
-            return {"detail": self._make_detail(read_field(message, "row", int, -1))}
-        if ask == "devices":
+        case "detail":
+            return {"detail": _make_detail(panel, read_field(message, "row", int, -1))}
+        case "devices":
             opened = [key for key in read_field(message, "opened", list, []) if isinstance(key, str)]
-            return self._panel.draw_devices(opened, every=read_field(message, "every", bool, False))
-        if ask == "export":
-            return export_panel(self._panel.snapshot, self._panel.trace, read_field(message, "form", str, ""))
-        answer = self._panel.answer_section(message)
-        if answer is not None:
-            return answer
-        return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
+            return panel.draw_devices(opened, every=read_field(message, "every", bool, False))
+        case "export":
+            return export_panel(panel.snapshot, panel.trace, read_field(message, "form", str, ""))
+        case ask:
+            answer = panel.answer_section(message)
+            return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"} if answer is None else answer
 
-    def _run_shown(self, run: Callable[[], object]) -> None:
-        try:
-            with collect_printed(self._panel.show_printed):
-                run()
-        except (DevwidgetError, KeyboardInterrupt):
-            return  # shown in the status line
-        except Exception:
-            return  # likewise: a user's own exception, already in the status line
 
-    def _make_detail(self, row: int) -> Message | None:
-        snapshot, table = self._panel.snapshot, self._panel.table
-        if snapshot is not None and 0 <= row < len(table):
-            return detail_content(snapshot, table, row)
-        return None
+def _run_shown(panel: DeviceWidget, run: Callable[[], object]) -> None:
+    """Run a job, whose exceptions are in the status line."""
+    with contextlib.suppress(Exception, KeyboardInterrupt), collect_printed(panel.show_printed):
+        run()
+
+
+def _make_detail(panel: DeviceWidget, row: int) -> Message | None:
+    if panel.snapshot is not None and 0 <= row < len(panel.table):
+        return detail_content(panel.snapshot, panel.table, row)
+    return None
 
 
 def _parse_request(message: Message) -> TraceRequest:

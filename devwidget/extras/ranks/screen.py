@@ -14,7 +14,7 @@ from traitlets import Bool, Dict, Unicode
 from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, plain_cluster, ranks_content
 from devwidget.extras.ranks.records.cluster import Cluster, asker_of
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, close_parts, speak_along
+from devwidget.panel.displayed import Displayed
 from devwidget.panel.questions import answer_page
 from devwidget.panel.sections import ModelOpener, Section, opens_panel, section
 from devwidget.records.errors import DevwidgetError
@@ -54,8 +54,7 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         self.view = RanksView(control=refer_to(self.control), live=ask is not None)
         self.children = (self.view,)
         self.control.on_msg(functools.partial(_answer_page, self))
-        self.speak()
-        speak_along(self)
+        self.speak_along()
 
     def speak(self) -> None:
         """Set all texts in the current language."""
@@ -71,7 +70,8 @@ class RanksWidget(Displayed, ipywidgets.VBox):
 
     def close(self) -> None:
         """Close the panel."""
-        close_parts(self, self.view, self.control)
+        self.close_parts(self.view, self.control)
+        self.layout.close()
         super().close()
 
     def _draw_cluster(self) -> None:

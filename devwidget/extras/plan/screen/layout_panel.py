@@ -9,7 +9,7 @@ from traitlets import Dict, Unicode
 from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.answers import Layout
-from devwidget.panel.displayed import Displayed, speak_along
+from devwidget.panel.displayed import Displayed
 from devwidget.records.site import runs_in_notebook
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
@@ -37,8 +37,7 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
         self.layout_shown = layout
         self.view = LayoutView()
         self.children = (self.view,)
-        self.speak()
-        speak_along(self)
+        self.speak_along()
 
     def speak(self) -> None:
         """Say everything in the language of reports."""

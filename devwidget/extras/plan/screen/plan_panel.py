@@ -16,7 +16,7 @@ from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.extras.plan.screen.piece_jobs import PieceJobs
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.bridge import Control, refer_to
-from devwidget.panel.displayed import Displayed, close_parts, speak_along
+from devwidget.panel.displayed import Displayed
 from devwidget.panel.questions import answer_page, refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
@@ -64,8 +64,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         self.view = PlanView(control=refer_to(self.control))
         self.children = (self.view,)
         self.control.on_msg(self._answer_page)
-        self.speak()
-        speak_along(self)
+        self.speak_along()
 
     @property
     def shown(self) -> Plan:
@@ -90,7 +89,8 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def close(self) -> None:
         """Take the page off every notebook."""
         self.jobs.cancel()
-        close_parts(self, self.view, self.control)
+        self.close_parts(self.view, self.control)
+        self.layout.close()
         super().close()
 
     def __repr__(self) -> str:
