@@ -208,7 +208,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Read and draw the model, then the sections; return whether anything but memory has changed."""
+        """Return whether anything but memory has changed."""
         snapshot = self.actions.snapshot()
         self.view.gone = snapshot is None
         self._offer_inputs()
@@ -218,7 +218,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return is_other
 
     def _draw_snapshot(self, snapshot: Snapshot | None) -> bool:
-        """Draw a new snapshot; return whether anything but memory has changed."""
+        """Return whether anything but memory has changed."""
         if snapshot is None or (snapshot == self.snapshot and not self._sampled):
             return False
         before, self.snapshot = self.snapshot, snapshot

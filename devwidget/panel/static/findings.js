@@ -19,29 +19,23 @@ const PLACES = { "absent-from-collective": [word("the missing rank is at"), word
 export class Findings extends Callable {
   list = createRef();
 
-  // Of another trace the first finding is open, and all are listed.
+  // Of another trace all findings are listed, and the first is open.
   static getDerivedStateFromProps({ traced }, before) {
     if (traced === before.traced) return null;
-    const opened = new Set(traced.findings.length && !traced.failure ? [0] : []);
-    return { traced, opened, left: new Set(), version: (before.version ?? 0) + 1 };
+    return { traced, left: new Set(), version: (before.version ?? 0) + 1 };
   }
 
   // Open a finding, and go there.
   show(number) {
-    const { opened, left, traced } = this.state;
+    const { left, traced } = this.state;
     left.delete(traced.findings[number]?.severity);
-    opened.add(number);
     this.setState({}, () => {
       const card = this.list.current?.children[number];
-      card?.scrollIntoView({ block: "nearest" });
-      card?.focus({ preventScroll: true });
+      if (!card) return;
+      card.open = true;
+      card.scrollIntoView({ block: "nearest" });
+      card.focus({ preventScroll: true });
     });
-  }
-
-  toggled(number, isOpen) {
-    if (isOpen) this.state.opened.add(number);
-    else this.state.opened.delete(number);
-    this.setState({});
   }
 
   leave(severity) {
@@ -77,11 +71,10 @@ export class Findings extends Callable {
   }
 
   card(card, number) {
-    const { opened, left } = this.state;
     return html`
       <details
-        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${opened.has(number)}
-        hidden=${left.has(card.severity)} ontoggle=${(event) => this.toggled(number, event.currentTarget.open)}
+        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${!number && !this.props.traced.failure}
+        hidden=${this.state.left.has(card.severity)}
       >
         <summary class="dw-finding-line">
           ${severityIcon(card.severity)}

@@ -1,12 +1,15 @@
 // The header: what the model is, on which devices; the inputs and the button; the menu.
-import { Component, createRef } from "preact";
 import { html } from "./base.js";
 import { Dot, hueOf } from "./parts.js";
 import { saveBlob } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
-export function headline(head, meters, filterBy) {
+export function Headline({ panel }) {
+  const { head } = panel.state;
+  if (!head?.title) return html`<div class="dw-headline" />`;
+  const { meters = [] } = panel.memory;
+  const filterBy = (text) => panel.filterBy(text);
   const metered = new Map(meters.map((each) => [each.device, each]));
   const sizes = new Map(head.devices);
   const devices = [...new Set([...sizes.keys(), ...metered.keys()])];
@@ -18,10 +21,12 @@ export function headline(head, meters, filterBy) {
   `;
   const facts = [head.parameters, head.bytes, virtual].filter(Boolean);
   return html`
-    <strong class="dw-title" title=${head.title}>${head.title}</strong>
-    ${head.dtypes.map(dtype)}
-    <span class="dw-facts dw-soft">${facts.map((fact) => html`<span>${fact}</span>`)}</span>
-    <span class="dw-chips">${devices.map((device) => meter(device, sizes.get(device), metered.get(device), filterBy))}</span>
+    <div class="dw-headline">
+      <strong class="dw-title" title=${head.title}>${head.title}</strong>
+      ${head.dtypes.map(dtype)}
+      <span class="dw-facts dw-soft">${facts.map((fact) => html`<span>${fact}</span>`)}</span>
+      <span class="dw-chips">${devices.map((device) => meter(device, sizes.get(device), metered.get(device), filterBy))}</span>
+    </div>
   `;
 }
 
@@ -104,40 +109,36 @@ const FILES = [
   ["csv", word("Save tensors as CSV")],
 ];
 
-// `write(form)` asks Python for a file; without it there are only the pictures, which the page makes itself.
-export class Menu extends Component {
-  box = createRef();
+// Python writes files; without a kernel there are only the pictures, which the page makes itself.
+export function Menu({ panel }) {
+  const entry = (act) => ([form, text]) => {
+    const pick = ({ currentTarget }) => {
+      currentTarget.closest("details").open = false;
+      act(form);
+    };
+    return html`<button class="dw-entry" onclick=${pick}>${say(text)}</button>`;
+  };
+  return html`
+    <details class="dw-menu" onkeydown=${closeByKey} onfocusout=${closeWhenLeft}>
+      <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>
+      <div class="dw-entries">
+        ${panel.control && FILES.map(entry((form) => panel.exportAs(form)))}
+        ${PICTURES.map(entry((format) => panel.savePictures(format)))}
+      </div>
+    </details>
+  `;
+}
 
-  pick(form) {
-    const { draw, write } = this.props;
-    this.box.current.open = false;
-    if (form === "png" || form === "svg") draw(form);
-    else write(form);
-  }
+function closeByKey(event) {
+  const menu = event.currentTarget;
+  if (event.key !== "Escape" || !menu.open) return;
+  menu.open = false;
+  menu.firstElementChild.focus();
+  event.stopPropagation();
+}
 
-  key(event) {
-    const box = this.box.current;
-    if (event.key !== "Escape" || !box.open) return;
-    box.open = false;
-    box.firstElementChild.focus();
-    event.stopPropagation();
-  }
-
-  left(event) {
-    const box = this.box.current;
-    if (event.relatedTarget && !box.contains(event.relatedTarget)) box.open = false;
-  }
-
-  render({ write }) {
-    const entries = [...(write ? FILES : []), ...PICTURES];
-    const entry = ([form, text]) => html`<button class="dw-entry" onclick=${() => this.pick(form)}>${say(text)}</button>`;
-    return html`
-      <details ref=${this.box} class="dw-menu" onkeydown=${(event) => this.key(event)} onfocusout=${(event) => this.left(event)}>
-        <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>
-        <div class="dw-entries">${entries.map(entry)}</div>
-      </details>
-    `;
-  }
+function closeWhenLeft({ currentTarget: menu, relatedTarget }) {
+  if (relatedTarget && !menu.contains(relatedTarget)) menu.open = false;
 }
 
 export function save(answer, mention) {

@@ -6,7 +6,7 @@ import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Findings } from "./findings.js";
-import { headline, Inputs, Menu, save } from "./header.js";
+import { Headline, Inputs, Menu, save } from "./header.js";
 import { memorySection } from "./memory.js";
 import { Modules, ModuleTree } from "./modules.js";
 import { prose, Status, wordList } from "./parts.js";
@@ -241,18 +241,6 @@ class Panel {
   }
 }
 
-function Header({ panel }) {
-  const { head } = panel.state;
-  const filter = (text) => panel.filterBy(text);
-  const write = panel.control && ((form) => panel.exportAs(form));
-  return html`
-    <div class="dw-top">
-      <div class="dw-headline">${head?.title && headline(head, panel.memory.meters ?? [], filter)}</div>
-      <${Menu} draw=${(format) => panel.savePictures(format)} write=${write} />
-    </div>
-  `;
-}
-
 function Form({ panel }) {
   return html`
     <div class="dw-form">
@@ -273,7 +261,7 @@ function Printed({ panel }) {
 
 function VerdictOf({ panel }) {
   const facts = { traced: panel.traced, applied: panel.state.applied ?? EMPTY, isHeld: panel.isHeld, isOver: Boolean(panel.banner.value) };
-  return html`<${Verdict} ref=${panel.verdict} panel=${panel} open=${(number) => panel.openFinding(number)} ...${facts} />`;
+  return html`<${Verdict} ref=${panel.verdict} panel=${panel} ...${facts} />`;
 }
 
 function ModulesPage({ panel }) {
@@ -389,7 +377,7 @@ async function open(page) {
     const { value: banner } = panel.banner;
     return html`
       <div ref=${panel.root} class=${banner ? "dw dw-panel dw-stale" : "dw dw-panel"} ...${KEYS}>
-        <${Header} panel=${panel} />
+        <div class="dw-top"><${Headline} panel=${panel} /><${Menu} panel=${panel} /></div>
         <div class="dw-banner" role="alert" hidden=${!banner}>${banner}</div>
         <${Form} panel=${panel} />
         <${Printed} panel=${panel} />

@@ -21,7 +21,7 @@ const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
 const copyEdit = (fix) => html`<${CopyButton} text=${newLines(fix)} name=${say("Copy the edit")} look="dw-button" />`;
 const asked = (...parts) => html`<p class="dw-asked" role="alert">${parts}</p>`;
 
-// `panel` has what it asks for; `open` is called with the number of a finding, or with -1 for the failure.
+// `panel` has what it asks for, and shows what it leads to.
 export class Verdict extends Callable {
   el = createRef();
   state = { at: 0, note: null }; // which finding is shown; what stands below it
@@ -151,7 +151,7 @@ export class Verdict extends Callable {
   findingPart(card) {
     const fix = card.fixes[0];
     const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
-    const place = card.place && link(card.place, () => this.props.open(this.state.at), { title: say("show the finding") });
+    const place = card.place && link(card.place, () => this.props.panel.openFinding(this.state.at), { title: say("show the finding") });
     return part(
       card.severity,
       html`
@@ -191,7 +191,7 @@ export class Verdict extends Callable {
   }
 
   failurePart(failure) {
-    const place = link(failure.place || say("details"), () => this.props.open(-1));
+    const place = link(failure.place || say("details"), () => this.props.panel.openFinding(-1));
     const [said] = failure.message.split("\n");
     const [cure] = failure.cures;
     const { samples } = failure.cures.find((each) => each.samples) ?? {};
