@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -23,7 +24,7 @@ from devwidget.capture.object_fields import (
     items_of,
     parts_of,
 )
-from devwidget.capture.tensors import copy_with_tensors, is_tensor
+from devwidget.capture.tensors import copy_with_tensors, is_tensor, tensors_in
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
@@ -173,12 +174,23 @@ def without_target(model: nn.Module, item: Any) -> Any:
 
 
 def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:
-    """Return a batch and its target with the first samples of each tensor; a loader gives its first item."""
+    """Return a batch and its target with the first samples; a loader gives its first item.
+
+    What is not as long as the first tensor, such as a mask for all samples or a single number, stays whole.
+    """
     if is_loader(batch):
         with kept_source(batch):
             batch = take_item(batch)
-    cut: tuple[Any, Any] = copy_with_tensors((batch, target), lambda tensor: tensor[:samples])
-    return cut
+    lengths = (len(tensor) for tensor in tensors_in(batch) if tensor.dim())
+    whole = next(lengths, 0)
+
+    def cut(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() and len(tensor) == whole:
+            return tensor[:samples]
+        return tensor
+
+    pair: tuple[Any, Any] = copy_with_tensors((batch, target), cut)
+    return pair
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.step.batch import Inputs, make_arguments
+from devwidget.capture.step.batch import Inputs, cut_batch, make_arguments
 from devwidget.records.errors import BatchError
 
 
@@ -75,3 +75,12 @@ class WithRaisingAttributes(nn.Module):
 
 def test_a_model_whose_getattr_raises_takes_a_batch():
     assert make_arguments(WithRaisingAttributes(), X).args == (X,)
+
+
+def test_a_cut_batch_has_the_first_samples_and_all_that_is_no_sample():
+    batch = {"image": torch.ones(4, 3), "mask": torch.ones(7, 7), "scale": torch.tensor(2.0), "sizes": (torch.arange(4), "px")}
+    cut, target = cut_batch(batch, torch.zeros(4), 1)
+    assert [cut["image"].shape, cut["mask"].shape, cut["scale"].shape] == [(1, 3), (7, 7), ()]
+    assert cut["sizes"][0].tolist() == [0]
+    assert len(target) == 1
+    assert len(batch["image"]) == 4
