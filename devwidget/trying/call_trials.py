@@ -16,8 +16,9 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offer_step
+from devwidget.trying.reference_step import key_of
 from devwidget.trying.step_trials import heal_step, repeat_step
-from devwidget.trying.trials import try_alone
+from devwidget.trying.trials import has_edits_of, try_alone
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 """A module, and what it was called with."""
@@ -46,35 +47,21 @@ def _live_parts(call: Call) -> LiveParts:
     return LiveParts(dict(zip(("model", "args", "kwargs"), call, strict=True)))
 
 
-def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
-    """Replace the findings of a repaired trace by the findings of the call at the same lines."""
-    waiting, there = list(findings), []
-    for each in healed.findings:
-        same = next((finding for finding in waiting if _is_same(each, finding)), None)
-        if same is None:
-            there.append(dataclasses.replace(each, fixes=()))  # only what was asked for is tried
-        else:
-            waiting.remove(same)
-            there.append(same)
-    return dataclasses.replace(healed, findings=tuple(there))
-
-
-def _is_same(a: Finding, b: Finding) -> bool:
-    return a.severity == b.severity and _line_of(a) == _line_of(b)
-
-
-def _line_of(finding: Finding) -> tuple[str, int] | None:
-    if finding.fault is None:
-        return None
-    return finding.fault.file, finding.fault.line
+def _offer_fix(healed: Trace, findings: Iterable[Finding], fix: Fix) -> Trace:
+    """Return the trace of a repaired call with one fix alone, at the finding with the line that the fix is for."""
+    lines = {key_of(finding)[1:] for finding in findings if has_edits_of(finding, fix)}
+    found = []
+    for finding in healed.findings:
+        fixes = (fix,) if key_of(finding)[1:] in lines else ()
+        found.append(dataclasses.replace(finding, fixes=fixes))
+    return dataclasses.replace(healed, findings=tuple(found))
 
 
 def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:
     """Verify a fix on the forward pass alone. A step that trains does more, so its fixes are at most likely."""
     step = Step(model, Arguments(args, kwargs))
     healed, left = heal_step(step)
-    trace = _put_in_place(healed, findings)
-    tried = try_alone(trace, left, step, repeat_step(step), fix)
+    tried = try_alone(_offer_fix(healed, findings, fix), left, step, repeat_step(step), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
     if trains and tried.confidence == "sure":
         return dataclasses.replace(tried, confidence="likely")

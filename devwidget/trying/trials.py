@@ -121,7 +121,7 @@ class _Trials:
             DevwidgetError: if no finding has that fix.
         """
         for number, finding in enumerate(self._found):
-            if any(each.edits == fix.edits for each in finding.fixes):
+            if has_edits_of(finding, fix):
                 return self._works({number: fix})
         raise DevwidgetError(
             Message("this fix can no longer be tried"),
@@ -278,6 +278,11 @@ class _Trials:
         """Return whether the only new findings are syncs on data that was on the host before: neither verified nor wrong."""
         errors = all(self._found[number].severity == "error" for number in fixes)
         return errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
+
+
+def has_edits_of(finding: Finding, fix: Fix) -> bool:
+    """Return whether a finding has a fix with the same edits."""
+    return any(each.edits == fix.edits for each in finding.fixes)
 
 
 def _verify(fix: Fix, why_not_compared: str) -> Fix:

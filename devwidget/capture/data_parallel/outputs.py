@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from devwidget.capture.object_fields import (
-    class_name,
-    class_values,
-    is_a,
-    is_scalar,
-    items_of,
-    key_text,
-    parts_of,
-)
+from devwidget.capture.object_fields import class_name, class_values, is_a, is_scalar, items_of, key_text, parts_of
 from devwidget.capture.tensors import DEEPEST, is_tensor
 from devwidget.records.fault_details import NotJoined
 
@@ -31,7 +23,9 @@ def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type, given: str)
         given: a tensor argument of `forward`.
     Source: `gather_map` of torch/nn/parallel/scatter_gather.py.
     """
-    found = list(_find_unjoined(outputs, "output", dim, DEEPEST)) if len(outputs) > 1 else []
+    if len(outputs) < 2:
+        return None
+    found = list(_find_unjoined(outputs, "output", dim, DEEPEST))
     if not found:
         return None
     _, problem, first, other = found[0]
@@ -43,33 +37,37 @@ def _find_unjoined(values: Sequence[Any], name: str, dim: int, depth: int) -> It
     first = values[0]
     if first is None or not depth:
         return
-    different = next((each for each in values if is_tensor(each) is not is_tensor(first)), None)
-    if different is not None:
-        yield name, "class", class_name(type(different if is_tensor(first) else first)), ""
-    elif is_tensor(first):
-        yield from _find_odd_shape(values, name, dim)
+    others = [each for each in values if not is_tensor(each)]
+    if others and len(others) < len(values):
+        yield name, "class", class_name(type(others[0])), ""
+    elif not others:
+        shapes = [list(each.shape) for each in values]
+        for shape in shapes[1:]:
+            if _size_beside(shape, dim) != _size_beside(shapes[0], dim):
+                yield name, "shape", str(shapes[0]), str(shape)
+                return
     elif is_a(first, (dict, list, tuple)):
         yield from _find_in_parts(values, name, dim, depth)
     elif is_scalar(first) or not any(each == "__iter__" for each, _ in class_values(type(first), object)):
         yield name, "class", class_name(type(first)), ""
 
 
-def _find_odd_shape(values: Sequence[Any], name: str, dim: int) -> Iterator[_Unjoined]:
-    shapes = [list(each.shape) for each in values]
-    kept = [[size for axis, size in enumerate(shape) if axis != dim % max(1, len(shape))] for shape in shapes]
-    for shape, rest in zip(shapes, kept, strict=True):
-        if rest != kept[0] or len(shape) != len(shapes[0]):
-            yield name, "shape", str(shapes[0]), str(shape)
-            return
+def _size_beside(shape: list[int], dim: int) -> tuple[int, list[int]]:
+    """Return the number of axes, and the size along all but one."""
+    axis = dim % max(1, len(shape))
+    return len(shape), shape[:axis] + shape[axis + 1 :]
 
 
 def _find_in_parts(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[_Unjoined]:
     is_list = is_a(values[0], (list, tuple))
-    items = [list(enumerate(parts_of(each))) if is_list else items_of(each) or [] for each in values]
-    if not all(is_scalar(key) for pairs in items for key, _ in pairs):  # the hash of an object is the user's code
-        return
-    first, *others = parts = list(map(dict, items))
-    for each in others:
+    parts = []
+    for each in values:
+        pairs = list(enumerate(parts_of(each))) if is_list else items_of(each) or []
+        if not all(is_scalar(key) for key, _ in pairs):  # the hash of an object is the user's code
+            return
+        parts.append(dict(pairs))
+    first = parts[0]
+    for each in parts[1:]:
         if is_list and len(each) != len(first):
             yield name, "length", str(len(first)), str(len(each))
             return

@@ -15,9 +15,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import first_misplaced, report_misplaced
-from devwidget.capture.data_parallel.faults import ScatterOffsets, arguments_by_name, by_name, named_arguments
+from devwidget.capture.data_parallel.faults import (
+    CallFaults,
+    FailedReplica,
+    ScatterOffsets,
+    arguments_by_name,
+    by_name,
+    copy_attributes,
+    innermost_site,
+    named_arguments,
+    report_lost_writes,
+    tensors_of_object,
+    without_parameters,
+)
 from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
 from devwidget.capture.data_parallel.originals import runs_original
 from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
@@ -36,35 +47,22 @@ from devwidget.records.trace import Cause, Fault
 
 
 class Worker:
-    """Called by torch's `parallel_apply` in place of a replica.
+    """Called by torch's `parallel_apply` in place of a replica."""
 
-    Args:
-        inputs: inputs of the wrapper, before the split.
-    """
-
-    def __init__(
-        self,
-        state: RecordingState,
-        wrapper: nn.DataParallel[Any],
-        call: WrapperCall,
-        inputs: tuple[Any, Any],
-        number: int,
-        replica: nn.Module | Worker,
-    ) -> None:
-        self._state, self._wrapper, self._call, self._inputs = state, wrapper, call, inputs
-        self._number, self._run = number, replica
+    def __init__(self, faults: CallFaults, call: WrapperCall, number: int, replica: nn.Module | Worker) -> None:
+        self._faults, self._call, self._number, self._run = faults, call, number, replica
         self._replica: nn.Module = replica._replica if isinstance(replica, Worker) else replica  # of a recording around
         self._caller = threading.get_ident()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the replica. Its faults are recorded and raised."""
-        here, state, run = self._state.tracker.here, self._state, self._call.replica_run(self._number)
-        own_thread = threading.get_ident() != self._caller
+        state, run = self._faults.state, self._call.replica_run(self._number)
+        here, own_thread = state.tracker.here, threading.get_ident() != self._caller
         started, outer, here.replica = time.perf_counter(), (here.replica, here.nodes, here.explain_fault), self._number
         here.explain_fault = self._explain_fault
         here.nodes = state.tracker.forward_nodes.begin_thread(self._call)
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
-        before, fault_count = faults.plain_attributes(self._replica), len(state.log.faults)
+        before, fault_count = copy_attributes(self._replica), len(state.log.faults)
         try:
             with state.watching() if own_thread else contextlib.nullcontext():
                 out = self._run_forward(args, kwargs)
@@ -73,40 +71,47 @@ class Worker:
             self._explain_objects(state.log.faults[fault_count:])
             here.replica, here.nodes, here.explain_fault = outer
             run.seconds = time.perf_counter() - started
-        faults.lost_writes(state, self._replica, before)
+        report_lost_writes(state, before)
         return out
 
     def _run_forward(self, args: Any, kwargs: Any) -> Any:
+        state = self._faults.state
         try:
             return self._run(*args, **kwargs)
         except StopIteration as error:
-            if not faults.without_parameters(self._state, self._replica, error):
+            if not without_parameters(state, self._replica, error):
                 raise
             return self._run(*args, **kwargs)
         except Exception as error:
             if "device" not in message(error).lower():
-                module, site = self._state.tracker.failed, faults.innermost_site(error.__traceback__)
-                failed = faults.FailedReplica(self._number, module, site, error_text(error), self._call.caller)
-                faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
+                site = innermost_site(error.__traceback__)
+                self._faults.blame_split(FailedReplica(self._number, state.tracker.failed, site, error_text(error)))
             raise
 
     def _explain_fault(self, frame: FrameType, fault: Fault) -> None:
         """Explain a misplaced tensor that the replica met in the original module."""
-        own = Worker.__call__.__code__
-        frames = [each for _, each in itertools.takewhile(lambda place: place[1].f_code is not own, stack(frame))]
-        if runs_original(frames, self._wrapper.module):
+        own, frames = Worker.__call__.__code__, list[FrameType]()
+        for _, each in stack(frame):
+            if each.f_code is own:
+                break
+            frames.append(each)
+        if runs_original(frames, self._faults.wrapper.module):
             codes = [each.f_code for each in frames]
-            faults.blame_stored(self._state, self._wrapper, fault, lambda code, _: is_among(code, codes))
+            self._faults.blame_stored(fault, lambda code, _: is_among(code, codes))
 
     def _explain_objects(self, found: Sequence[Fault]) -> None:
         """Explain a misplaced tensor inside an object: every replica got the same object."""
-        for name, value in named_arguments(self._wrapper.module, *self._inputs) if found else ():
-            whole = {(device_id(t.device), tuple(t.shape)) for _, t in faults.tensors_of_object(value)}
-            mine = [f for f in found if any(o.stray and (o.device, o.shape) in whole for o in f.operands)]
+        faults = self._faults
+        for name, value in named_arguments(faults.wrapper.module, *faults.inputs) if found else ():
+            whole = {(device_id(tensor.device), tuple(tensor.shape)) for _, tensor in tensors_of_object(value)}
+            mine = []
+            for fault in found:
+                if any((operand.device, operand.shape) in whole for operand in fault.operands if operand.stray):
+                    mine.append(fault)
             if mine:
-                samples, replicas = max(shape[0] if shape else 0 for _, shape in whole), len(self._call.devices)
-                faults.not_cut(self._state, mine[0].module, mine[0].site, mine[0].error, name, value, samples, replicas,
-                               tuple(fault.number for fault in mine))  # fmt: skip
+                samples = max(shape[0] if shape else 0 for _, shape in whole)
+                explains = tuple(fault.number for fault in mine)
+                faults.report_uncut(mine[0].module, mine[0].site, mine[0].error, name, value, samples, explains)
 
 
 def watch_wrappers(state: RecordingState, undo: Undo) -> None:
@@ -140,7 +145,7 @@ class WrapperWatch:
 
     def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState, frame: FrameType) -> None:
         self._wrapper, self._state = wrapper, state
-        self._inputs: tuple[Any, Any] = ((), {})
+        self._faults = CallFaults(state, wrapper, ((), {}), frame)
         self._started = time.perf_counter()
         path, kind = state.tracker.path_of(wrapper) or "", wrapper.src_device_obj.type
         self._prefix = f"{path}.module".strip(".")
@@ -178,9 +183,9 @@ class WrapperWatch:
         """Split the batch and count what each device got."""
         with self._measure_step("scatter", "scatter"):
             parts = original(inputs, kwargs, *where)
-        self._inputs = inputs, kwargs or {}
-        module = self._wrapper.module
-        whole, cut, crossings = arguments_by_name(module, *self._inputs), ScatterOffsets(self._wrapper.dim), list[Crossing]()
+        self._faults.inputs = inputs, kwargs or {}
+        module, cut, crossings = self._wrapper.module, ScatterOffsets(self._wrapper.dim), list[Crossing]()
+        whole = arguments_by_name(module, *self._faults.inputs)
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
             run, pieces = self.call.replica_run(number), []
@@ -191,8 +196,7 @@ class WrapperWatch:
             run.inputs, run.samples = tuple(pieces), next(map(cut.measure_length, chunks.values()), 0)
             self._mark_nodes(CALL, self.call, chunks.values())
         self._log_step("scatter", "scatter", crossings)
-        site, caller = to_site(self.call.site), self.call.caller
-        faults.check_split(self._state, self._wrapper, whole, cut.count_lost(whole), site, caller)
+        self._faults.check_split(whole, cut.count_lost(whole), to_site(self.call.site))
         return parts
 
     def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:
@@ -215,24 +219,20 @@ class WrapperWatch:
 
     def parallel_apply(self, original: Callable[..., Any], replicas: Any, *given: Any) -> Any:
         """Run the replicas, each watched in its own thread."""
-        workers = [
-            Worker(self._state, self._wrapper, self.call, self._inputs, number, replica)
-            for number, replica in enumerate(replicas)
-        ]
+        workers = [Worker(self._faults, self.call, number, replica) for number, replica in enumerate(replicas)]
         try:
             with self._measure_step("forward"), watched_by_task():
                 return original(workers, *given)
         except AssertionError as error:  # the parts of the inputs are not as many as the replicas
             if not any(run.thread for run in self.call.runs):
                 path = self._state.tracker.path_of(self._wrapper.module)
-                failed = faults.FailedReplica(0, path, to_site(self.call.site), error_text(error), self.call.caller)
-                faults.blame_cut(self._state, self._wrapper, self._inputs, failed)
+                self._faults.blame_split(FailedReplica(0, path, to_site(self.call.site), error_text(error)))
             raise
 
     def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:
         """Collect the outputs and count the bytes copied to the output device."""
         parts = self._given_back(outputs)
-        faults.check_outputs(self._state, self._wrapper, self._inputs, outputs)
+        self._faults.check_outputs(outputs)
         with self._measure_step("gather", "gather"):
             joined = original(outputs, *where)
         whole = list(tensors_in(joined))
@@ -252,9 +252,8 @@ class WrapperWatch:
         cut, parts = ScatterOffsets(self._wrapper.dim), list[torch.Tensor]()
         for number, output in enumerate(outputs):
             named = dict(by_name(output, "output"))
-            self.call.replica_run(number).outputs = tuple(
-                cut.add_piece(name, part, part.device) for name, part in named.items()
-            )
+            pieces = [cut.add_piece(name, part, part.device) for name, part in named.items()]
+            self.call.replica_run(number).outputs = tuple(pieces)
             parts += named.values()
         self.call.with_grad = any(part.requires_grad for part in parts)
         return parts

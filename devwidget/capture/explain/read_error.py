@@ -150,8 +150,8 @@ def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext
 def _failed_call(context: ErrorContext) -> None:
     """Record the innermost call whose arguments explain the exception, checked as in a recording."""
     for failed in _failed_calls(context, context.below):
-        for family in FAMILIES:
-            if family.handle_failure(failed) is not NOT_OURS or context.state.log.faults:
+        for handle in FAMILIES:
+            if handle(failed) is not NOT_OURS or context.state.log.faults:
                 return
 
 

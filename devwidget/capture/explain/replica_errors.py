@@ -42,15 +42,14 @@ def from_replica(context: ErrorContext) -> None:
         detail = NoParameters(faults.tensor_in(wrapper.module, site))
         faults.write_fault(context.state, "replica", module, site, caught[1], detail)
         return
-    text, caller = message(context.raised).strip().splitlines()[-1], context.caller_of(context.frames[0])
-    failed = faults.FailedReplica(int(caught[2]), module, site, text, caller)
-    if not _blame_stored(context, wrapper, failed):
-        faults.blame_cut(context.state, wrapper, _inputs_of(context, wrapper), failed)
+    call = faults.CallFaults(context.state, wrapper, _inputs_of(context, wrapper), context.caller_of(context.frames[0]))
+    failed = faults.FailedReplica(int(caught[2]), module, site, message(context.raised).strip().splitlines()[-1])
+    if not _blame_stored(message(context.raised), call, failed):
+        call.blame_split(failed)
 
 
-def _blame_stored(context: ErrorContext, wrapper: nn.DataParallel[Any], failed: faults.FailedReplica) -> bool:
+def _blame_stored(text: str, call: faults.CallFaults, failed: faults.FailedReplica) -> bool:
     """Report an attribute that leads to the original module, if the text of the traceback has its function."""
-    text = message(context.raised)
     if "same device" not in text or failed.site is None:
         return False
     line, places = failed.site.text, [(file, name, int(line)) for file, line, name in FRAME_IN_TEXT.findall(text)]
@@ -59,7 +58,7 @@ def _blame_stored(context: ErrorContext, wrapper: nn.DataParallel[Any], failed: 
         is_meant = is_users_code(code) or f"self.{attribute}" in line  # each layer of torch runs the same code
         return is_meant and any(faults.has_line(code, *place) for place in places)
 
-    return faults.blame_stored(context.state, wrapper, failed, runs)
+    return call.blame_stored(failed, runs)
 
 
 def from_wrapper(context: ErrorContext) -> None:
@@ -69,14 +68,13 @@ def from_wrapper(context: ErrorContext) -> None:
     wrapper, outputs = variables.get("self"), variables.get("outputs")
     if frame is None or not is_a(wrapper, nn.DataParallel) or is_from_replica(context):
         return
-    inputs = _inputs_of(context, wrapper)
+    caller = context.caller_of(frame)
+    call = faults.CallFaults(context.state, wrapper, _inputs_of(context, wrapper), caller)
     if outputs is not None:
-        faults.check_outputs(context.state, wrapper, inputs, outputs)
+        call.check_outputs(outputs)
     elif variables.get("replicas") is not None:
-        caller = context.caller_of(frame)
         path = context.state.tracker.path_of(wrapper.module)
-        failed = faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text, caller)
-        faults.blame_cut(context.state, wrapper, inputs, failed)
+        call.blame_split(faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text))
 
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:

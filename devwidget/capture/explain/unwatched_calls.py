@@ -46,7 +46,7 @@ def meet_unwatched(state: RecordingState, error: BaseException, frames: Sequence
         devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
     _meet_worker(state, error, user)
     for func, args in _requests(user, frames[-1]):
-        devices.handle_failure(FailedCall(state, func, args, {}, error, user))
+        devices.handle_absent_device(FailedCall(state, func, args, {}, error, user))
     if message(error).startswith("RNG state must be"):
         _meet_state_on_gpu(state, error, frames[frames.index(user) :])
 

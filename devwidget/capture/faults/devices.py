@@ -21,7 +21,7 @@ from devwidget.records.errors import error_text
 from devwidget.records.fault_details import NotBuilt, NotVisible
 
 
-def handle_failure(call: FailedCall) -> Any:
+def handle_absent_device(call: FailedCall) -> Any:
     """Repair with the first device that exists, which is usually the intended one."""
     requested, text = _find_absent(call)
     if not text:

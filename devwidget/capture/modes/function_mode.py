@@ -9,12 +9,12 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, host, leaves, meta, mixed_dtensors, operand_names, operands, random_generators
+from devwidget.capture.faults import devices, leaves, operand_names, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
-from devwidget.capture.precision import dtypes, indices, kernels, unsafe_losses
+from devwidget.capture.precision import dtypes
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
@@ -78,7 +78,19 @@ def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray
     return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
-FAMILIES = (mixed_dtensors, random_generators, operands, host, meta, devices, indices, kernels, dtypes, unsafe_losses)
+FAMILIES = (
+    operands.handle_mixed_dtensors,
+    operands.handle_generator,
+    operands.handle_mixed_devices,
+    operands.handle_host_only,
+    operands.handle_meta,
+    devices.handle_absent_device,
+    dtypes.handle_index,
+    dtypes.handle_missing_kernel,
+    dtypes.handle_mixed_dtypes,
+    dtypes.handle_unsafe_loss,
+)
+"""What recognises and repairs a failed call, one function per family of faults."""
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
@@ -119,9 +131,9 @@ class CallMode(BirthMode):
         if isinstance(error, torch_internals.StopRecomputation) or _is_tried(func, frame):
             return NOT_OURS
         call = FailedCall(self._state, func, args, kwargs, error, frame)
-        for family in FAMILIES:
+        for handle in FAMILIES:
             try:
-                out = family.handle_failure(call)
+                out = handle(call)
             except torch_internals.StopRecomputation:
                 raise
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception

@@ -1,4 +1,4 @@
-"""Floating-point dtypes that an operator does not mix."""
+"""Dtypes that an operator does not take, does not mix, or has no kernel for on a device."""
 
 from __future__ import annotations
 
@@ -11,73 +11,187 @@ from typing import Any
 import torch
 
 from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import is_a, is_exactly
-from devwidget.capture.precision.autocast_regions import region_around, region_before, region_of_line
-from devwidget.capture.precision.indices import is_about_indices
-from devwidget.capture.precision.kernels import LOW
+from devwidget.capture.precision.autocast_regions import region_around, region_before
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
-from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.tensors import is_parameter, tensors_in
+from devwidget.capture.source_code.statements import definition_site
+from devwidget.capture.tensors import is_parameter, node_of, replace_tensors, tensors_in
 from devwidget.records.errors import message
-from devwidget.records.fault_details import AutocastRegion, WrongDtype
+from devwidget.records.fault_details import AutocastRegion, NoKernel, UnsafeLoss, WrongDtype
 from devwidget.records.syntax import is_inplace
 
+_LOW = torch.float16, torch.bfloat16
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 _INTEGER_WORDS = re.compile(
     r"Input type .* and (weight|bias) type|result type \w+ can't be cast|not implemented for '(Long|Int|Short|Byte|Char|Bool)'"
     r"|same dtype|scalar type"
 )
+_INDEX = re.compile(
+    r"'indices' to have one of the following scalar types|tensors used as indices must be|Expected dtype int.* for index"
+    r"|index tensor of type LongTensor|expected scalar type Long but|nll_loss\w*\" not implemented|Expected indices to be Long"
+    r"|for indices, but"
+)
+_MASK = re.compile(r"boolean masks?\b|to be a boolean tensor|BoolTensor for mask|expected BoolTensor", re.IGNORECASE)
+_INDEX_NAMES = ("index", "indices", "target", "mask", "attn_mask", "condition")
+_NO_KERNEL = re.compile(
+    r"Could not run 'aten::|not implemented for '|Low precision dtypes not supported|is not supported on"
+    r"|Unsupported dtype \w+|unsupported ScalarType|cuFFT only supports dimensions"
+    r"|must be either (?:a floating|float or double)|only supports? floating|Expected a floating point|does not support bool"
+    r"|(?:inputs to be|only supported for) Half, Float (?:and|or) Double",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(
+    r"(?:not implemented for '|[Uu]nsupported (?:dtype|ScalarType) |tensors? but got |of scalar type: |Got: )(\w+)"
+)
+_SIZES = re.compile(r"got a signal size of *\[([\d, ]+)\]")
+_OTHER_NAMES = {"Byte": torch.uint8, "Char": torch.int8, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128}
+_MOST_NODES = 4
+"""Nodes between a sigmoid and the loss, such as a view or a cast."""
 
 
-def handle_failure(call: FailedCall) -> Any:
+# Indices, class targets and masks.
+
+
+def handle_index(call: FailedCall) -> Any:
+    """Repair by casting the index to int64, the mask to bool."""
+    text, named = message(call.error), dict(arguments(call.func, call.args, call.kwargs))
+    mask = named.get("attn_mask")
+    has_integer_mask = mask is not None and not mask.is_floating_point()
+    if _MASK.search(text) or ("Expected attn_mask dtype" in text and has_integer_mask):
+        wanted = torch.bool
+    elif _INDEX.search(text):
+        wanted = torch.int64
+    else:
+        return NOT_OURS
+    others = {name: tensor for name, tensor in named.items() if tensor.dtype != wanted}
+    strays = [tensor for name, tensor in others.items() if name.partition("[")[0] in _INDEX_NAMES]
+    strays = strays or [tensor for tensor in others.values() if not is_parameter(tensor)]
+    if len(strays) != 1:
+        return NOT_OURS
+    out = call.again_changing(strays, lambda tensor: tensor.to(wanted))
+    detail = WrongDtype(format_dtype(wanted), has_gradient=strays[0].requires_grad)
+    call.report("dtype", strays, strays[0].device, out, detail)
+    return out
+
+
+def _is_about_indices(text: str) -> bool:
+    return _INDEX.search(text) is not None or _MASK.search(text) is not None
+
+
+# Kernels.
+
+
+def handle_missing_kernel(call: FailedCall) -> Any:
+    """Repair by running on the CPU in full precision and moving the results back."""
+    text, tensors = message(call.error), call.tensors()
+    if not _NO_KERNEL.search(text) or _is_about_indices(text):
+        return NOT_OURS
+    lacking = _find_lacking(tensors, text)
+    if lacking is not None and not lacking.is_floating_point and _dtypes(tensors):
+        return NOT_OURS  # dtypes that do not mix
+    concerned = [tensor for tensor in tensors if tensor.dtype == lacking]
+    if not concerned:  # one that no longer exists was computed from those that do
+        concerned = [tensor for tensor in tensors if is_accelerator(tensor.device)]
+    if not concerned:
+        return NOT_OURS
+    home = concerned[0].device
+    out = call.again_changing(tensors, lambda tensor: _widen(tensor, lacking).cpu())
+    if out is not NOT_OURS:
+        with call.state.tracker.set_cause("healed"):
+            out = replace_tensors(out, lambda tensor: _narrow(tensor, lacking).to(home))
+    dtype, sizes = "", tuple[int, ...]()
+    if lacking is not None:
+        dtype = format_dtype(lacking)
+    if found := _SIZES.search(text):
+        sizes = tuple(map(int, found[1].split(",")))
+    has_parts = hasattr(torch.return_types, call.name)  # `values, vectors`
+    call.report("kernel", concerned, home, out, NoKernel(dtype, sizes, has_parts))
+    return out
+
+
+def _find_lacking(tensors: list[torch.Tensor], text: str) -> torch.dtype | None:
+    """Return the dtype that has no kernel: the one in the message, else a low precision among the operands."""
+    if _SIZES.search(text):
+        return torch.float16
+    named = _NAMED.search(text)
+    if named is not None:  # torch's messages say `Half` or `Long`
+        found = _OTHER_NAMES.get(named[1], getattr(torch, named[1].lower(), None))
+        if isinstance(found, torch.dtype):
+            return found
+    says_floats = "float" in text or "bool" in text  # no low precision either, or only integers
+    for is_sought in (_is_low, _is_integer) if says_floats else (_is_low,):
+        for tensor in tensors:
+            if is_sought(tensor):
+                return tensor.dtype
+    return None
+
+
+def _is_low(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in _LOW
+
+
+def _is_integer(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def _widen(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
+    if tensor.dtype == lacking == torch.complex32:
+        return tensor.to(torch.complex64)
+    if tensor.dtype == lacking and not tensor.is_complex():
+        return tensor.float()
+    return tensor
+
+
+def _narrow(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
+    if lacking in _LOW and tensor.dtype == torch.float32:
+        return tensor.to(lacking)
+    return tensor
+
+
+# Floating-point dtypes that do not mix.
+
+
+def handle_mixed_dtypes(call: FailedCall) -> Any:
     """Repair by casting to the dtype of the layer's parameters, else to the dtype of the other operands."""
-    floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
-    if floats and "without overflow" in message(call.error):
-        return _overflown(call, floats[0])
-    floats += _weights_called(call)
+    text, floats = message(call.error), list(filter(_is_float, call.tensors()))
+    if floats and "without overflow" in text:
+        return _fit_number(call, floats[0])
+    if is_module(call.func):  # a recurrent layer checks its input itself
+        floats += own_parameters(call.func).values()
     integer = _find_integer(call, floats)
     if integer is not None:
         wanted, strays = floats[0].dtype, [integer]
-    elif len(set(_dtypes(floats))) > 1 and is_about_dtypes(message(call.error)):
-        wanted = _wanted(call, floats)
+    elif len({*_dtypes(floats)}) > 1 and _DTYPE_WORDS.search(text) and not _is_about_indices(text):
+        wanted = _find_wanted(call, floats)
         strays = [tensor for tensor in floats if tensor.dtype != wanted]
     else:
         return NOT_OURS
     out = call.again_changing(strays, lambda tensor: tensor.to(wanted))
-    target = floats[0].device
     backward = _hand_written_backward(call.frame)
     detail = WrongDtype(
         format_dtype(wanted),
         autocast=_find_region(call, floats, backward),
-        backward=statements.definition_site(backward) if backward is not None else None,
+        backward=definition_site(backward) if backward is not None else None,
     )
-    call.report("dtype", strays, target, out, detail)
+    call.report("dtype", strays, floats[0].device, out, detail)
     return out
-
-
-def _weights_called(call: FailedCall) -> list[torch.Tensor]:
-    """Return the parameters of a layer that is the function of the call: a recurrent layer checks its input itself."""
-    if is_module(call.func):
-        return list(own_parameters(call.func).values())
-    return []
 
 
 def _find_integer(call: FailedCall, floats: list[torch.Tensor]) -> torch.Tensor | None:
     """Return the one operand of integers or bools among floats of one dtype, where the message is about that."""
-    if len(set(_dtypes(floats))) != 1 or is_inplace(call.name) or not _INTEGER_WORDS.search(message(call.error)):
+    if len({*_dtypes(floats)}) != 1 or is_inplace(call.name) or not _INTEGER_WORDS.search(message(call.error)):
         return None
-    others = [tensor for tensor in call.tensors() if not tensor.is_floating_point() and not tensor.is_complex()]
-    return others[0] if len(others) == 1 else None
-
-
-def is_about_dtypes(text: str) -> bool:
-    """Return whether the message of an exception is about dtypes that differ."""
-    return _DTYPE_WORDS.search(text) is not None and not is_about_indices(text)
+    integers = list(filter(_is_integer, call.tensors()))
+    if len(integers) == 1:
+        return integers[0]
+    return None
 
 
 def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameType | None) -> AutocastRegion | None:
@@ -86,23 +200,19 @@ def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameTy
     around = region_around(frames)
     if around is not None and around.device not in ("", floats[0].device.type):
         return around
-    low = next((tensor for tensor in floats if tensor.dtype in LOW and not is_parameter(tensor)), None)
+    low = next((tensor for tensor in floats if _is_low(tensor) and not is_parameter(tensor)), None)
     if low is None:
         return None
     if backward is not None:
         return region_before(frames)
     names = operand_names.Names(call.state, call.frame)
-    operand = names.with_birth(operand_of(low, "", ""), low, low.device, of_dtype=True)
-    if operand.birth is None or _is_cast(operand.birth.text):
+    birth = names.with_birth(operand_of(low, "", ""), low, low.device, of_dtype=True).birth
+    if birth is None or any(word in birth.text for word in ("half", "float16", "dtype")):  # a cast
         return None
-    return region_of_line(frames, operand.birth)
+    return region_around(frames, birth)
 
 
-def _is_cast(text: str) -> bool:
-    return any(word in text for word in ("half", "float16", "dtype"))
-
-
-def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
+def _fit_number(call: FailedCall, tensor: torch.Tensor) -> Any:
     """Repair a number that the dtype cannot hold with the nearest one that it can."""
     limits = torch.finfo(tensor.dtype)
 
@@ -116,10 +226,10 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
     return out
 
 
-def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
+def _find_wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
     """Return the dtype of a parameter operand, of the running module or of all its submodules; else the widest except
     float64."""
-    met = {tensor.dtype for tensor in floats}
+    met = {*_dtypes(floats)}
     for dtype in _dtypes_asked_for(call, floats):
         if dtype in met:
             return dtype
@@ -128,9 +238,13 @@ def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
 
 def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[torch.dtype]:
     """Yield the dtypes of incoming gradients, then of parameters."""
-    incoming = set(_dtypes(_incoming_gradients(call.frame)))
-    if len(incoming) == 1:
-        yield from incoming
+    backward = _hand_written_backward(call.frame)
+    if backward is not None:  # they have the dtype of the outputs, whatever `forward` saved
+        code, variables = backward.f_code, locals_of(backward)
+        names = code.co_varnames[1 : code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+        incoming = {*_dtypes(tensors_in([variables.get(name) for name in names]))}
+        if len(incoming) == 1:
+            yield from incoming
     yield from _dtypes(filter(is_parameter, floats))
     module = call.state.tracker.running
     if module is not None:
@@ -138,16 +252,6 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
         below = {dtype for _, part in walk_modules(module) for dtype in _dtypes(own_parameters(part).values())}
         if len(below) == 1:
             yield from below
-
-
-def _incoming_gradients(frame: FrameType | None) -> list[torch.Tensor]:
-    """Return the gradients that a hand-written `backward` got. They have the dtype of the outputs, whatever `forward` saved."""
-    found = _hand_written_backward(frame)
-    if found is None:
-        return []
-    code, variables = found.f_code, locals_of(found)
-    names = code.co_varnames[1 : code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
-    return list(tensors_in([variables.get(name) for name in names]))
 
 
 def _hand_written_backward(frame: FrameType | None) -> FrameType | None:
@@ -159,5 +263,37 @@ def _hand_written_backward(frame: FrameType | None) -> FrameType | None:
     return None
 
 
+def _is_float(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point()
+
+
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:
-    return [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    """Return the floating-point dtypes of tensors."""
+    return [tensor.dtype for tensor in filter(_is_float, tensors)]
+
+
+# Losses that autocast refuses, because their gradient may not fit into float16.
+
+
+def handle_unsafe_loss(call: FailedCall) -> Any:
+    """Repair by computing the loss in float32 outside of autocast."""
+    tensors = list(filter(_is_float, call.tensors()))
+    if not tensors or "unsafe to autocast" not in message(call.error):
+        return NOT_OURS
+    with torch.autocast(tensors[0].device.type, enabled=False):
+        out = call.again_changing(tensors, lambda tensor: tensor.float())
+    detail = UnsafeLoss(_is_sigmoid(tensors[0]), region_around(user_frames(call.frame)))
+    call.report("dtype", tensors[:1], tensors[0].device, out, detail)
+    return out
+
+
+def _is_sigmoid(tensor: torch.Tensor) -> bool:
+    """Return whether the graph of a tensor ends in a sigmoid, apart from views and casts."""
+    node = node_of(tensor)
+    for _ in range(_MOST_NODES):
+        if node is None or len(node.next_functions) != 1:
+            return False
+        if node.name().startswith("Sigmoid"):
+            return True
+        node = node.next_functions[0][0]
+    return False

@@ -130,8 +130,8 @@ def displayed_class_name(module: nn.Module) -> str:
 
 
 def hooks_of(own: dict[str, Any]) -> list[Any]:
-    """Return the accelerate hooks of a module, sequences opened."""
-    hook = own["_hf_hook"]
+    """Return the accelerate hooks of a module, sequences opened; [None] without any."""
+    hook = own.get("_hf_hook")
     return list(parts_of(dict_of(hook).get("hooks", [hook])))
 
 

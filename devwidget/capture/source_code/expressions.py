@@ -7,7 +7,7 @@ import builtins
 import dis
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -42,11 +42,10 @@ UNKNOWN = object()
 _READABLE = frozenset({"device", "dtype", "shape"})
 _CASTS = frozenset({"half", "float", "double", "bfloat16", "type"})
 _OPERATORS = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
-    ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.BitAnd: "bitwise_and", ast.BitOr: "bitwise_or",
-    ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+    "Mult": "mul", "FloorDiv": "floor_divide", "Mod": "remainder", "BitAnd": "bitwise_and", "BitOr": "bitwise_or",
+    "NotEq": "ne", "LtE": "le", "GtE": "ge",
 }  # fmt: skip
-_INPLACE = {ast.Add: "__iadd__", ast.Sub: "__isub__", ast.Mult: "__imul__", ast.Div: "__itruediv__"}
+"""Torch's names of Python's operators, where they are not those of the syntax tree in small letters."""
 
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
@@ -128,29 +127,29 @@ class Scope:
         if is_tensor(value):
             yield value
             return
+        parts: Sequence[ast.expr] = ()
         match node:
-            case ast.Call():
-                yield from self._deciders_of_call(node)
+            case ast.Call() if argument_named(node, "device") is not None:
+                if self._is_torch_call(node):
+                    yield node
+            case ast.Call(func=function) if is_module(layer := self.value(function)):
+                yield from list(own_tensors(layer).values())[:1]
+            case ast.Call(func=ast.Attribute(value=owner) as method) if self.value(method) is UNKNOWN and stays(node, self):
+                parts = [owner]
+            case ast.Call(args=arguments) if self._is_torch_call(node):
+                yield node
+                parts = arguments
             case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.Compare(left=inner) | ast.UnaryOp(operand=inner):
-                yield from self.deciders(inner)
+                parts = [inner]
             case ast.BinOp(left=left, right=right):
-                yield from self.deciders(left)
-                yield from self.deciders(right)
+                parts = [left, right]
+        for part in parts:
+            yield from self.deciders(part)
 
-    def _deciders_of_call(self, node: ast.Call) -> Iterator[torch.Tensor | ast.Call]:
-        """Yield what decides a call's device: the object of a method, the weights of a layer, the arguments of a torch
-        function.
-        """
-        func, name = self.value(node.func), name_of_called(node)
-        names_device = argument_named(node, "device") is not None
-        if is_module(func):
-            yield from list(own_tensors(func).values())[: not names_device]
-        elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self) and not names_device:
-            yield from self.deciders(node.func.value)
-        elif is_of_torch(func, name) or (type(func) is types.BuiltinFunctionType and origin_of(func) != "builtins"):
-            yield node
-            for argument in node.args if not names_device else ():
-                yield from self.deciders(argument)
+    def _is_torch_call(self, node: ast.Call) -> bool:
+        func = self.value(node.func)
+        is_in_c = type(func) is types.BuiltinFunctionType and origin_of(func) != "builtins"
+        return is_in_c or is_of_torch(func, name_of_called(node))
 
 
 def stays(node: ast.Call, scope: Scope) -> bool:
@@ -184,11 +183,9 @@ def failing_call(frame: FrameType) -> Call | None:
         case ast.Call():
             return _call(node, scope)
         case ast.AugAssign(op=operator):
-            function = _find_function(torch.Tensor, _INPLACE.get(type(operator), "__iadd__"))
-        case ast.BinOp(op=operator):
-            function = _find_function(torch, _OPERATORS.get(type(operator), "operator"))
-        case ast.Compare(ops=[comparison, *_]):
-            function = _find_function(torch, _OPERATORS.get(type(comparison), "compare"))
+            function = _find_function(torch.Tensor, f"__i{_name_of(operator)}__")
+        case ast.BinOp(op=operator) | ast.Compare(ops=[operator, *_]):
+            function = _find_function(torch, _name_of(operator))
         case ast.Subscript() if frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]:
             function = torch.Tensor.__setitem__
             operands += _stored_values(frame, node)
@@ -197,6 +194,11 @@ def failing_call(frame: FrameType) -> Call | None:
         case _:
             return None
     return Call(function, tuple(part for operand in operands for part in _argument(operand, scope)), {})
+
+
+def _name_of(operator: ast.operator | ast.cmpop) -> str:
+    name = type(operator).__name__
+    return _OPERATORS.get(name, name.lower())
 
 
 def running_node(frame: FrameType | None) -> ast.AST | None:
