@@ -150,7 +150,7 @@ def _rules_on_request(portable: bool) -> tuple[Rule, ...]:
 
 
 def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
-    from devwidget.trying.call_trials import offer_trials  # the trials are loaded with the first edit
+    from devwidget.trying.step_trials import offer_trials  # the trials are loaded with the first edit
 
     return offer_trials(found, calls, error)
 
@@ -319,7 +319,7 @@ def explain(error: BaseException | None = None) -> Explanation:
     found = error if error is not None else post_mortem.last_error()
     told = post_mortem.explain(found)
     if found is not None and any(fix.edits for finding in told.findings for fix in finding.fixes):
-        from devwidget.trying.call_trials import offer_explained  # the trials are loaded with the first edit
+        from devwidget.trying.step_trials import offer_explained  # the trials are loaded with the first edit
 
         told = offer_explained(told, found)
     remember_findings(told.findings)

@@ -22,7 +22,7 @@ from devwidget.report.style.words import site_words
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.trying.code_swap import CodeSwap, Pair
 from devwidget.trying.edited_code import locate_edit, runs_in_constructor
-from devwidget.trying.live_functions import find_functions
+from devwidget.trying.installed_edits import find_functions
 
 When = Literal["later", "cell", "now"]
 _ORDER: tuple[When, ...] = ("later", "cell", "now")

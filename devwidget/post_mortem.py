@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from devwidget import gpus
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain.read_error import Reading, read_error
-from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
-from devwidget.capture.explain.traceback_frames import chain_of, list_user_sites
+from devwidget.capture.explain.traceback_frames import CAUGHT, chain_of, list_user_sites
 from devwidget.capture.memory.held_memory import find_full_device, find_memory_holders
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files

@@ -16,7 +16,7 @@ from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.data_parallel.steps import watch_wrappers
-from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.explain.traceback_frames import failure_of
 from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
@@ -294,14 +294,10 @@ class Recorder:
         self._state.watching = contextlib.nullcontext  # a method would be a cycle, and its neighbours hold the whole model
 
     def _meet_last(self, error: BaseException) -> None:
-        from devwidget.capture.explain.half_gradients import meet_half_gradients
-        from devwidget.capture.explain.own_checks import meet_own_check  # with the first exception, not with the import
-        from devwidget.capture.explain.unwatched_calls import meet_unwatched
+        from devwidget.capture.explain.raised_errors import meet_error  # with the first exception, not with the import
 
         try:
-            meet_unwatched(self._state, error)
-            meet_half_gradients(self._state, error)
-            meet_own_check(self._state, error)
+            meet_error(self._state, error)
         except Exception as trouble:  # a bug of ours must not take the place of the user's exception
             self._state.log.log_trouble(trouble)
 

@@ -6,10 +6,12 @@ import builtins
 import contextlib
 import functools
 import io
+import logging
 import os
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from threading import get_ident
 from typing import Any
@@ -21,7 +23,9 @@ from devwidget.capture.other_threads import running_thread
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
+from devwidget.records.site import find_shell
 from devwidget.records.trace import Trace
+from devwidget.trying.edited_code import NotTried
 
 MOST_SECONDS = 5.0
 """A step that took longer is not run again unless you ask: a trial and its reference may take two runs each."""
@@ -131,3 +135,37 @@ _CALLS: tuple[tuple[Any, str, Callable[..., str]], ...] = (
     (subprocess.Popen, "__init__", _describe_call("subprocess.Popen")),
     *((socket.socket, name, _describe_call(f"socket.{name}")) for name in ("connect", "send", "sendall", "sendto")),
 )
+
+# What a trial would show again.
+
+
+@contextlib.contextmanager
+def silence_trial() -> Iterator[OwnThreads]:
+    """Suppress the output of a trial's threads. A warning that is turned into an error is still raised.
+
+    Only the write methods are replaced, so references to the streams stay valid.
+
+    Raises:
+        NotTried: if the methods of a stream cannot be replaced.
+    """
+    own = OwnThreads()
+    with Undo() as undo, own.inside():
+        for owner, name in _list_writers():
+            listen(own.are_here, owner, name, _drop_output, undo)
+        yield own
+
+
+def _drop_output(original: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Replacement for a function that writes."""
+
+
+def _list_writers() -> Iterator[tuple[Any, str]]:
+    for stream in (sys.stdout, sys.stderr):
+        if not hasattr(stream, "__dict__"):
+            raise NotTried(Message("its output to a `{kind}` cannot be suppressed", kind=type(stream).__name__))
+        yield stream, "write"
+    yield warnings, "showwarning"
+    yield logging.Logger, "handle"
+    shell = find_shell()
+    if shell is not None:
+        yield shell.display_pub, "publish"

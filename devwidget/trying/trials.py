@@ -18,8 +18,7 @@ from devwidget.records.finding import Confidence, Edit, Effect, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.installed_edits import place_edits
-from devwidget.trying.live_functions import LiveFunctions, find_functions
+from devwidget.trying.installed_edits import LiveFunctions, find_functions, place_edits
 from devwidget.trying.reference_step import (
     Reference,
     Results,
@@ -31,8 +30,7 @@ from devwidget.trying.reference_step import (
     modules_that_cut,
     on_one_device,
 )
-from devwidget.trying.side_effects import Inside, reasons_around
-from devwidget.trying.silenced_output import silence_trial
+from devwidget.trying.side_effects import Inside, reasons_around, silence_trial
 
 Again = Callable[[bool, Callable[[], Arguments], Inside, bool], list[Run]]
 """Runs the step with or without repair, in the given context for its threads. The inputs are made once all state is saved. It

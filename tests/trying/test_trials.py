@@ -15,7 +15,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.source_code import reachable_objects
 from devwidget.capture.step.step import Step
-from devwidget.trying import live_functions, trials
+from devwidget.trying import installed_edits, trials
 from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
 from tests.trying.models import offer_instead
 
@@ -110,7 +110,7 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 
 def test_a_method_is_found_from_its_class_alone():
-    assert Stopping.forward in live_functions.find_functions({__file__}, [Stopping]).by_file[__file__]
+    assert Stopping.forward in installed_edits.find_functions({__file__}, [Stopping]).by_file[__file__]
 
 
 def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):

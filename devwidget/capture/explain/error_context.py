@@ -19,7 +19,7 @@ from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.records.errors import error_text
+from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
 
 
@@ -56,9 +56,14 @@ class ErrorContext:
         """Return `ErrorType: message`."""
         return error_text(self.error)
 
-    def in_call(self, code: Any) -> FrameType | None:
+    @property
+    def message(self) -> str:
+        """Return the text of the exception."""
+        return message(self.error)
+
+    def in_call(self, function: Any) -> FrameType | None:
         """Return the innermost frame of a given function."""
-        return next((f for f in reversed(self.frames) if f.f_code is code), None)
+        return next((frame for frame in reversed(self.frames) if frame.f_code is function.__code__), None)
 
     def caller_of(self, frame: FrameType) -> FrameType:
         """Return the user frame above a library frame, or the frame itself."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import constructions, faults
-from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
-from devwidget.capture.explain.half_gradients import meet_half_gradients
-from devwidget.capture.explain.unwatched_calls import meet_unwatched
-from devwidget.capture.faults import leaves, uncalled
+from devwidget.capture.explain.raised_errors import meet_error
+from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
+from devwidget.capture.faults import moves
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import is_module, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
@@ -25,7 +25,6 @@ from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
@@ -34,7 +33,7 @@ from devwidget.capture.source_code.source_files import definition_of, statements
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
-from devwidget.records.fault_details import LostWrite
+from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement, targets_of
 
@@ -64,7 +63,7 @@ def _fills_items(frame: FrameType) -> bool:
 
 def idle_optimizer(context: ErrorContext) -> None:
     """Report that GradScaler steps an optimizer without a parameter of the model, whose gradients it has."""
-    frame = context.in_call(torch.amp.GradScaler.step.__code__)
+    frame = context.in_call(torch.amp.GradScaler.step)
     optimizer = locals_of(frame).get("optimizer")
     if frame is None or not is_a(optimizer, torch.optim.Optimizer):
         return
@@ -76,7 +75,7 @@ def idle_optimizer(context: ErrorContext) -> None:
 
 def lost_leaf(context: ErrorContext) -> None:
     """Report that an optimizer got a non-leaf tensor."""
-    if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in message(context.error):
+    if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in context.message:
         return
     for frame in context.below:
         if frame.f_code.co_name == "add_param_group":
@@ -94,28 +93,26 @@ def uncalled_move(context: ErrorContext) -> None:
             variables = locals_of(frame)
             if variables.get("self") is running.module:
                 called = dataclasses.replace(running, site=site_of(context.caller_of(frame)))
-                uncalled.look(context.state, called, tuple(variables.values()), context.error)
+                moves.look_for_uncalled(context.state, called, tuple(variables.values()), context.error)
 
 
-def missing_gradient(context: ErrorContext) -> None:
-    """Report that a line reads `.grad` of a tensor that a move made. The gradient is on the leaf behind it."""
-    if context.user is not None and isinstance(context.error, AttributeError):
-        for owner, name in _attributes_read(context.user):
-            if name == "grad" and is_tensor(owner):
-                leaves.look_for_gradient(context.state, owner, context.user)
+def attribute_error(context: ErrorContext) -> None:
+    """Report what the failing line reads, and is None.
 
-
-def lost_state(context: ErrorContext) -> None:
-    """Report that a line reads an attribute that the replicas of a DataParallel model wrote and lost."""
-    if context.user is None or "'NoneType'" not in message(context.error) or not any(_wrappers(context)):
+    That is `.grad` of a tensor that a move made, whose gradient is on the leaf behind it; or an attribute that the replicas of
+    a DataParallel model wrote and lost.
+    """
+    if context.user is None:
         return
+    reads_lost_state = "'NoneType'" in context.message and any(_wrappers(context))
     for owner, name in _attributes_read(context.user):
-        if is_module(owner) and own(owner).get(name, owner) is None:
+        if isinstance(context.error, AttributeError) and name == "grad" and is_tensor(owner):
+            moves.look_for_gradient(context.state, owner, context.user)
+        elif reads_lost_state and is_module(owner) and own(owner).get(name, owner) is None:
             written = classes.first_write(type(owner), name)
             if written is not None:
                 path = context.state.tracker.path_of(owner)
-                detail = LostWrite(name)
-                faults.write_fault(context.state, "replica", path, written, context.error_text, detail)
+                faults.write_fault(context.state, "replica", path, written, context.error_text, LostWrite(name))
 
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
@@ -126,7 +123,7 @@ def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
             yield scope.value(part.value), part.attr
 
 
-def _wrappers(context: ErrorContext) -> Iterator[tuple[str, Any]]:
+def _wrappers(context: ErrorContext) -> Iterator[tuple[str, nn.DataParallel[Any]]]:
     for path, module in context.state.tracker.list_modules():
         if is_a(module, nn.DataParallel):
             yield path, module
@@ -134,7 +131,7 @@ def _wrappers(context: ErrorContext) -> Iterator[tuple[str, Any]]:
 
 def checkpoint_prefix(context: ErrorContext) -> None:
     """Report checkpoint keys that differ from the module's by `module.`."""
-    frame = context.in_call(nn.Module.load_state_dict.__code__)
+    frame = context.in_call(nn.Module.load_state_dict)
     if frame is None:
         return
     module, given = _self(frame), locals_of(frame).get("state_dict")
@@ -148,37 +145,23 @@ def checkpoint_prefix(context: ErrorContext) -> None:
 
 def _find_alike(frame: FrameType, given: dict[Any, Any]) -> dict[Any, Any]:
     """Return the dict of a frame with the same keys, or one nested in a dict: `checkpoint['model']`."""
-    variables = list(locals_of(frame).values())
-    for value in variables:
-        for _, part in (("", value), *(items_of(value) or ())):
+    for value in locals_of(frame).values():
+        for part in (value, *(each for _, each in items_of(value) or ())):
             if is_a(part, dict) and dict.keys(part) == dict.keys(given):
                 return part
     return given
 
 
-def misplaced_wrapper(context: ErrorContext) -> None:
-    """Report a model that is not on `device_ids[0]`, which DataParallel rejects."""
-    frame = context.in_call(nn.DataParallel.forward.__code__)
-    if frame is None or "module must have its parameters" not in message(context.error):
-        return
-    wrapper, caller = _self(frame), context.caller_of(frame)
-    misplaced = constructions.first_misplaced(wrapper)
-    if misplaced is not None:
-        constructions.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
-        _add_birth(context, wrapper, caller)
-
-
 def absent_gpus(context: ErrorContext) -> None:
     """Report DataParallel device numbers that no GPU has."""
-    frame = context.in_call(nn.DataParallel.__init__.__code__)
+    frame = context.in_call(nn.DataParallel.__init__)
     if frame is not None and isinstance(context.error, AssertionError):
-        report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
+        constructions.report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
 def plain_tensor(context: ErrorContext) -> None:
     """Report a plain tensor that was assigned to a parameter of a module."""
-    found = _ASSIGNED.search(message(context.error))
-    frame = context.in_call(nn.Module.__setattr__.__code__)
+    found, frame = _ASSIGNED.search(context.message), context.in_call(nn.Module.__setattr__)
     if found is None or frame is None or context.user is None:
         return
     owner = _self(frame)
@@ -198,7 +181,7 @@ def plain_tensor(context: ErrorContext) -> None:
 
 def vector_of_losses(context: ErrorContext) -> None:
     """Report `backward` on several numbers: DataParallel gathered one scalar loss from each replica."""
-    if context.user is None or "only for scalar outputs" not in message(context.error):
+    if context.user is None or "only for scalar outputs" not in context.message:
         return
     lengths = {len(value) for value in locals_of(context.user).values() if is_tensor(value) and value.dim() == 1}
     for path, wrapper in _wrappers(context):
@@ -210,7 +193,7 @@ def vector_of_losses(context: ErrorContext) -> None:
 
 def wrong_gradient(context: ErrorContext) -> None:
     """Report a hand-written backward that returned a gradient on another device. The graph of the loss leads to its class."""
-    found = _GRADIENT.search(message(context.error))
+    found = _GRADIENT.search(context.message)
     kind = _find_function(context, found[1]) if found is not None else None
     if found is None or kind is None or context.user is None:
         return
@@ -263,11 +246,25 @@ def _find_function(context: ErrorContext, name: str) -> Any:
     return None
 
 
+def raised_error(context: ErrorContext) -> None:
+    """Report what a recording reads from its last exception, too."""
+    meet_error(context.state, context.error, context.frames)
+
+
 def _self(frame: FrameType) -> Any:
     return locals_of(frame).get("self")
 
 
-def built_at(context: ErrorContext, owner: object) -> Site | None:
+def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
+    """Add the line that created the object behind a fault without one. `model = parts["model"]` only passes it on."""
+    _, birth = Names(context.state, caller).argument_of(made)
+    if birth is None or not statements.assigned_call(birth.text)[0]:
+        birth = _built_at(context, made)
+    found = context.state.log.faults
+    found[:] = [dataclasses.replace(fault, birth=fault.birth or birth) for fault in found]
+
+
+def _built_at(context: ErrorContext, made: object) -> Site | None:
     """Return where the files of the model's classes build a wrapper or an optimizer of this class."""
     codes = [frame.f_code for frame in context.frames]
     for _, module in context.state.tracker.list_modules():
@@ -275,25 +272,65 @@ def built_at(context: ErrorContext, owner: object) -> Site | None:
         if code is not None:
             codes.append(code)
     for file in dict.fromkeys(code.co_filename for code in codes if is_users_code(code)):
-        site = statements.made_by(file, type(owner).__name__)
+        site = statements.made_by(file, type(made).__name__)
         if site is not None:
             return site
     return None
 
 
-def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
-    """Add the line that created the object behind a fault without one. `model = parts["model"]` only passes it on."""
-    _, birth = Names(context.state, caller).argument_of(made)
-    if birth is None or not statements.assigned_call(birth.text)[0]:
-        birth = built_at(context, made)
-    faults = context.state.log.faults
-    for at, fault in enumerate(faults):
-        faults[at] = dataclasses.replace(fault, birth=fault.birth or birth)
+# DataParallel. Without `births on` only the text of a worker's exception is available.
 
 
-def reads(meet: Callable[[RecordingState, BaseException, Sequence[FrameType]], None]) -> Callable[[ErrorContext], None]:
-    """Return the reader of an exception that a recording uses, too."""
-    return lambda context: meet(context.state, context.error, context.frames)
+def wrapper_call(context: ErrorContext) -> None:
+    """Report what a wrapper could not run, split or join: its own frame has the inputs and the outputs."""
+    frame = context.in_call(nn.DataParallel.forward)
+    variables = locals_of(frame)
+    wrapper, outputs = variables.get("self"), variables.get("outputs")
+    if frame is None or not is_a(wrapper, nn.DataParallel):
+        return
+    caller, caught = context.caller_of(frame), CAUGHT.search(message(context.raised))
+    if "module must have its parameters" in context.message:
+        misplaced = constructions.first_misplaced(wrapper)
+        if misplaced is not None:
+            constructions.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
+            _add_birth(context, wrapper, caller)
+        return
+    call = faults.CallFaults(context.state, wrapper, _inputs_of(context, wrapper), caller)
+    if caught is not None:
+        _report_replica(context, call, caught[1], int(caught[2]))
+    elif outputs is not None:
+        call.check_outputs(outputs)
+    elif variables.get("replicas") is not None:
+        path = context.state.tracker.path_of(wrapper.module)
+        call.blame_split(faults.FailedReplica(0, path, to_site(site_of(caller)), context.error_text))
+
+
+def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
+    for frame in context.frames:
+        if frame.f_code is torch_internals.module_call and _self(frame) is wrapper:
+            variables = locals_of(frame)
+            return variables.get("args", ()), variables.get("kwargs", {})
+    return (), {}
+
+
+def _report_replica(context: ErrorContext, call: faults.CallFaults, kind: str, number: int) -> None:
+    """Report what the text of a worker's traceback shows."""
+    text, module = message(context.raised), call.wrapper.module
+    site = site_in_worker(text)
+    owners = faults.owners_at(module, site)
+    path = context.state.tracker.path_of(owners[0] if len(owners) == 1 else module)
+    if kind == "StopIteration":
+        faults.write_fault(context.state, "replica", path, site, kind, NoParameters(faults.tensor_in(module, site)))
+        return
+    places = [(file, name, int(line)) for file, line, name in FRAME_IN_TEXT.findall(text)]
+
+    def runs(code: CodeType, attribute: str) -> bool:
+        is_meant = is_users_code(code) or (site is not None and f"self.{attribute}" in site.text)
+        return is_meant and any(faults.has_line(code, *place) for place in places)  # each layer of torch runs the same code
+
+    failed = faults.FailedReplica(number, path, site, text.strip().splitlines()[-1])
+    if "same device" not in text or site is None or not call.blame_stored(failed, runs):
+        call.blame_split(failed)
 
 
 ALL = (
@@ -301,14 +338,12 @@ ALL = (
     idle_optimizer,
     lost_leaf,
     uncalled_move,
-    missing_gradient,
-    lost_state,
+    attribute_error,
     checkpoint_prefix,
-    misplaced_wrapper,
     absent_gpus,
-    reads(meet_unwatched),
-    reads(meet_half_gradients),
     plain_tensor,
     vector_of_losses,
     wrong_gradient,
+    raised_error,
+    wrapper_call,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,32 +16,45 @@ from torch.overrides import handle_torch_function
 from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
-from devwidget.capture.explain.lost_operands import devices_named, made_there, unmoved_object
-from devwidget.capture.explain.own_checks import meet_own_check
-from devwidget.capture.explain.replica_errors import (
-    failure_site,
-    from_replica,
-    from_wrapper,
-    is_from_replica,
-    mark_replica,
+from devwidget.capture.explain.traceback_frames import (
+    CAUGHT,
+    IN_LOADER,
+    callers_of,
+    chain_of,
+    site_in_worker,
+    traceback_frames,
 )
-from devwidget.capture.explain.traceback_frames import callers_of, chain_of, traceback_frames
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
-from devwidget.capture.recording.descriptions import operand_of
-from devwidget.capture.source_code.call_sites import forget_sites, locals_of, site_of
-from devwidget.capture.source_code.expressions import Call, failing_call
+from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
+from devwidget.capture.source_code.expressions import (
+    UNKNOWN,
+    Call,
+    Scope,
+    device_requested,
+    factory_of,
+    failing_call,
+    means,
+    operands_of,
+    running_node,
+)
+from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code, steps_down
+from devwidget.capture.source_code.written_moves import find_discarded_move
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.device import CUDA, KINDS
+from devwidget.records.device import CUDA, DEVICE_NAME, KINDS
 from devwidget.records.errors import error_text, message
 from devwidget.records.site import Site, file_label
+from devwidget.records.syntax import names_in, parsed_statement
 from devwidget.records.trace import Fault, Operand
 
 MOST_VALUES = 24
@@ -109,20 +123,17 @@ def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
     context = context_of(error, above)
     if context.user is not None and is_outdated(context.user.f_code):
         return _refuse_to_read(context, context.user)
-    in_worker = is_from_replica(context)
-    is_text_alone = in_worker and context.raised is context.error
+    in_worker = CAUGHT.search(message(error)) is not None
+    is_text_alone = in_worker and error is context.error
     try:
-        _run_readers(context, (*library_frames.ALL, from_replica, from_wrapper))
+        _run_readers(context, library_frames.ALL)
         if not is_text_alone:
-            _run_readers(
-                context,
-                (library_frames.reads(meet_own_check), _failed_call, _missing_build, _by_its_words, made_there, unmoved_object),
-            )
-        if in_worker:
-            mark_replica(context)
-        faults = tuple(context.state.log.faults)
+            _run_readers(context, (_failed_call, _missing_build, _by_its_words, made_there, unmoved_object))
+        faults = tuple(replace(fault, in_replica=in_worker) for fault in context.state.log.faults)
         values = tuple(_values(context, faults))
-        site = failure_site(context)
+        site = site_in_worker(message(error)) if in_worker or IN_LOADER.search(message(error)) else None
+        if site is None and context.user is not None:
+            site = to_site(site_of(context.user))
     finally:
         forget_sites()
     module = context.state.tracker.module
@@ -149,16 +160,16 @@ def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext
 
 def _failed_call(context: ErrorContext) -> None:
     """Record the innermost call whose arguments explain the exception, checked as in a recording."""
-    for failed in _failed_calls(context, context.below):
+    for failed in _failed_calls(context):
         for handle in FAMILIES:
             if handle(failed) is not NOT_OURS or context.state.log.faults:
                 return
 
 
-def _failed_calls(context: ErrorContext, frames: tuple[FrameType, ...]) -> Iterator[FailedCall]:
-    """Yield the calls that frames were making, innermost first."""
+def _failed_calls(context: ErrorContext) -> Iterator[FailedCall]:
+    """Yield the calls that the user's line and the library below it were making, innermost first."""
     if is_a(context.error, Exception):
-        for frame in frames:
+        for frame in context.below:
             call = _call_of(frame)
             yield FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
 
@@ -188,7 +199,7 @@ def _by_its_words(context: ErrorContext) -> None:
     named, target = devices_named(context)
     if target is None or len(named) < 2:
         return
-    for failed in _failed_calls(context, context.below):
+    for failed in _failed_calls(context):
         strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
         if strays:
             failed.report("operands", strays, target, NOT_OURS)
@@ -245,3 +256,151 @@ def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tupl
             yield from arguments(call.func, call.args, call.kwargs)
             if is_module(call.func):
                 yield from own_tensors(call.func).items()
+
+
+# Operands that were computed on the failing line and no longer exist.
+
+
+_ALLOWED = re.compile(r"either on (cpu|the CPU) or", re.IGNORECASE)
+"""The message on an index names the CPU as a device that would be right."""
+_MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
+
+
+def made_there(context: ErrorContext) -> None:
+    """Report the operand that was created on the failing line and no longer exists."""
+    user, (named, target) = context.user, devices_named(context)
+    if user is None or not named:
+        return
+    call, scope, lost = failing_call(user), Scope(user), list[ast.expr]()
+    tensors = arguments(call.func, call.args, call.kwargs) if call is not None else []
+    for operand in operands_of(running_node(user)):
+        for part in operand.elts if isinstance(operand, ast.List | ast.Tuple) else [operand]:
+            value = scope.value(part)
+            if is_tensor(value):
+                tensors.append(("", value))
+            elif value is UNKNOWN and names_in(part):  # `-1e9` is on no device
+                lost.append(part)
+    if target is None:  # an index names the tensor that was read alone
+        target = next((tensor.device for _, tensor in tensors if is_accelerator(tensor.device)), None)
+    if target is None:
+        return
+    failing = _FailingLine(context, user, [device for device in named if device != target], target, tensors, lost)
+    strays = failing.find_kept() or failing.find_factories() or failing.find_other_side()
+    if strays:
+        _write_fault(context, user, target, [*failing.operands_at_home(), *strays])
+
+
+def unmoved_object(context: ErrorContext) -> None:
+    """Report an object that a line asked to move, without the copy that this gave, if the message names both devices."""
+    named, _ = devices_named(context)
+    for frame in reversed(context.frames):
+        running = running_node(frame) if is_users_code(frame.f_code) and len(named) == 2 else None
+        for name in dict.fromkeys(names_in(running) if running is not None else ()):
+            move = find_discarded_move(frame, name)
+            if move is None or not move.method:
+                continue
+            requested = device_requested(getattr(parsed_statement(move.site.text), "value", None), Scope(frame))
+            there, away = named if requested is not None and means(requested, named[0]) else named[::-1]
+            if requested is None or not means(requested, there) or means(requested, away):
+                continue
+            operand = lost_operand(device_id(away), name, name, stray=True)
+            operand = replace(operand, ineffective=move.site, ineffective_method=move.method)
+            _write_fault(context, frame, there, [operand])
+            return
+
+
+def _write_fault(context: ErrorContext, frame: FrameType, target: torch.device, operands: Iterable[Operand]) -> None:
+    call, site = failing_call(frame), raw_site(frame)
+    fault = fault_at(
+        context.state.tracker,
+        "operands",
+        getattr(getattr(call, "func", None), "__name__", "operation"),
+        site,
+        error=context.error_text,
+        target=device_id(target),
+        operands=tuple(operands),
+        expression=call_text(site),
+    )
+    context.state.log.log_fault(fault)
+
+
+def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
+    """Return the devices in the message, and the accelerator that the call belongs on."""
+    text = _ALLOWED.sub("either", message(context.error))
+    named = list(map(torch.device, dict.fromkeys(DEVICE_NAME.findall(text))))
+    for device in (*map(torch.device, _MOST.findall(text)), *named):
+        if is_accelerator(device):
+            return named, device
+    return named, None
+
+
+@dataclass(frozen=True, slots=True)
+class _FailingLine:
+    """The line that failed, and the remaining operands of its call.
+
+    Attributes:
+        context: the exception.
+        user: the frame of the line.
+        wrong: devices of misplaced operands.
+        target: the device that they should have been on.
+        tensors: operands that still exist, by the operator's names.
+        lost: expressions of operands that no longer exist.
+    """
+
+    context: ErrorContext
+    user: FrameType
+    wrong: list[torch.device]
+    target: torch.device
+    tensors: list[tuple[str, torch.Tensor]]
+    lost: list[ast.expr]
+
+    def find_kept(self) -> list[Operand]:
+        """Return lost operands that were on a wrong device, if tensor creation was watched when the call failed."""
+        known = [tensor for _, tensor in self.tensors]
+        kept = [each for each in self.context.state.births.operands_of(self.context.error) if not is_among(each, known)]
+        if len(self.lost) != len(kept):
+            return []
+        names, strays = Names(self.context.state, self.user), []
+        for node, tensor in zip(self.lost, kept, strict=True):
+            if tensor.device in self.wrong and tensor.dim():
+                strays.append(names.with_birth(_stray(node, tensor.device), tensor, self.target))
+        return strays
+
+    def find_factories(self) -> list[Operand]:
+        """Return the operands that a factory on the line itself created on a wrong device."""
+        scope, site, strays = Scope(self.user), to_site(site_of(self.user)), []
+        at_hand = tuple(each.expression for each in self.operands_at_home() if each.expression)
+        for node in self.lost:
+            factory = factory_of(node, scope)
+            if factory is None or factory.device not in self.wrong:
+                continue
+            origin = Origin(site, (), factory.text, factory.name, direct=True, partners=at_hand)
+            strays.append(origin.add_to(_stray(node, factory.device)))
+        return strays
+
+    def find_other_side(self) -> list[Operand]:
+        """Return the one unknown operand, if all others are on one of the two devices that were mixed."""
+        if len(self.context.below) > 1:  # what a library met below may be a tensor of its own
+            return []
+        scope = Scope(self.user)
+        unknown = [node for node in self.lost if next(scope.leaves(node), None) is None]
+        moved = [device_requested(each, scope) for node in unknown for each in ast.walk(node)]
+        wrong = self.wrong or [device for device in moved if device is not None and device != self.target]
+        homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
+        if len(unknown) != 1 or len(wrong) != 1 or homes != {self.target}:
+            return []
+        return [_stray(unknown[0], wrong[0])]
+
+    def operands_at_home(self) -> list[Operand]:
+        """Return the operands on the right device."""
+        names = Names(self.context.state, self.user)
+        home = []
+        for label, tensor in self.tensors:
+            if label and tensor.device == self.target:
+                home.append(operand_of(tensor, label, names.expression(tensor)))
+        return home
+
+
+def _stray(node: ast.expr, device: torch.device) -> Operand:
+    text = ast.unparse(node)
+    return lost_operand(device_id(device), text, "", stray=True, source=text)

@@ -9,7 +9,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, leaves, operand_names, operands
+from devwidget.capture.faults import devices, moves, operand_names, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
@@ -147,7 +147,7 @@ class CallMode(BirthMode):
         own = vars(torch_internals.TensorBase)["grad"]
         if func.__self__ in (own, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
             try:
-                leaves.look_for_gradient(self._state, owner, _find_reader(frame))
+                moves.look_for_gradient(self._state, owner, _find_reader(frame))
             except Exception as trouble:  # a bug of devwidget must not reach the user's program
                 self._state.log.log_trouble(trouble)
 

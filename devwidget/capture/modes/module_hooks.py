@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.faults import uncalled
+from devwidget.capture.faults import moves
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.object_fields import SCALAR_IDS
@@ -112,7 +112,7 @@ class _ModuleHooks:
         entry.inputs = _with_devices(entry.inputs, args)
         entry.failed = True
         if here.failed is None:
-            uncalled.look(self._state, running, args, sys.exception())
+            moves.look_for_uncalled(self._state, running, args, sys.exception())
             here.failed = running.path
 
     def _forget_kept_copies(self) -> None:

@@ -15,7 +15,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import owners
-from devwidget.capture.faults.leaves import leaf_behind
+from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, is_a

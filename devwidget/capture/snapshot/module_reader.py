@@ -13,9 +13,16 @@ from devwidget.capture.modules import ModuleTree, Visit, entries_in
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
-from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
+from devwidget.capture.snapshot.wrapper_facts import (
+    SPECIAL,
+    Wrapping,
+    displayed_class_name,
+    find_wrapping,
+    read_special,
+    special_tensors,
+    written_class,
+)
 from devwidget.capture.source_code.classes import functions_in
 from devwidget.capture.source_code.source_files import classes_named
 from devwidget.capture.tensors import is_tensor

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Literal
@@ -11,17 +12,16 @@ from typing import Any, Literal
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import class_name, is_among
+from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_among
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, factory_of, is_of_torch
-from devwidget.capture.source_code.filled_lists import has_item
 from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
-from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, parsed_statement, targets_of
+from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
 from devwidget.records.trace import Operand
 
 MOST_STEPS = 16
@@ -248,3 +248,60 @@ def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
         if is_tensor(value) and value.device == target and not comes_later:
             found.append(name)
     return tuple(found)
+
+
+# Lists that a line fills.
+
+
+def find_append(frames: Sequence[FrameType], tensor: torch.Tensor) -> Site | None:
+    """Return the one statement that appends to the list which a frame has the tensor in.
+
+    Args:
+        frames: frames of the user, innermost first.
+        tensor: an item of the list.
+    """
+    for frame in frames:
+        name = _name_of_list(frame, tensor)
+        found = list(_appends(frame, name)) if name else []
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _name_of_list(frame: FrameType, tensor: torch.Tensor) -> str:
+    match parsed_expression(name_in(frame, tensor)):
+        case ast.Subscript(value=owner) if type(Scope(frame).value(owner)) is list:
+            return ast.unparse(owner)
+    for name, value in copy_items(dict_of(locals_of(frame).get("self"))):
+        if type(value) is list and is_among(tensor, value):
+            return f"self.{name}"
+    return ""
+
+
+def has_item(value: ast.expr, keys: Sequence[object]) -> bool:
+    """Return whether a literal such as `{"loss": []}` has the item at these keys; True if unknown."""
+    for key in keys:
+        match value:
+            case ast.List(elts=items) | ast.Tuple(elts=items) if not isinstance(key, str):
+                return bool(items)
+            case ast.Dict(keys=names, values=values):
+                found = [each for name, each in zip(names, values, strict=True) if getattr(name, "value", None) == key]
+                if not found:
+                    return None in names
+                value = found[0]
+            case _:
+                return True
+    return True
+
+
+def _appends(frame: FrameType, name: str) -> Iterator[Site]:
+    file = frame.f_code.co_filename
+    files = [file]
+    if cell_label(file) or frame.f_globals is vars(sys.modules["__main__"]):
+        files += [each for each in cells() if each != file]
+    for each in files:
+        for node in read_file(each).statements:
+            match node:
+                case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="append"), args=[_])):
+                    if ast.unparse(owner) == name:
+                        yield statements.site_at(each, node.lineno)

@@ -23,11 +23,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import file_label
 from devwidget.records.trace import Trace
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.installed_edits import place_edits
-from devwidget.trying.live_functions import find_functions
+from devwidget.trying.installed_edits import find_functions, place_edits
 from devwidget.trying.reference_step import Run, modules_that_cut, on_one_device
-from devwidget.trying.side_effects import TrialWatch
-from devwidget.trying.silenced_output import silence_trial
+from devwidget.trying.side_effects import TrialWatch, silence_trial
 from devwidget.trying.step_trials import repeat_step
 from devwidget.trying.trials import first_line, new_findings
 

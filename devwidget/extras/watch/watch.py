@@ -20,7 +20,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module, kind_here, read_memory
-from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.explain.traceback_frames import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.held_memory import find_memory_holders
 from devwidget.capture.memory.limits import is_limited

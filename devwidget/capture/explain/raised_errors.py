@@ -1,0 +1,262 @@
+"""Faults that function modes do not see, read from the exception: for an explanation, and at the end of a recording.
+
+These are: making a missing device current, loading a file to a missing device, setting a random generator's state from a GPU,
+workers of a loader that use CUDA, float16 gradients in a GradScaler, and programs that compare devices themselves.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType, FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from devwidget.capture.devices import list_devices
+from devwidget.capture.explain.traceback_frames import IN_LOADER, innermost_user, site_in_worker, traceback_frames
+from devwidget.capture.faults import devices, healing
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, is_exactly
+from devwidget.capture.precision.autocast_regions import region_before
+from devwidget.capture.recording.descriptions import fault_at
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
+from devwidget.capture.source_code.expressions import Scope, failing_call
+from devwidget.capture.source_code.provenance import find_construction
+from devwidget.capture.source_code.source_files import function_of, read_file
+from devwidget.capture.source_code.stack import user_frames
+from devwidget.capture.source_code.statements import made_by, site_at
+from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.records.device import CUDA, CURRENT_SETTERS
+from devwidget.records.errors import error_text, message
+from devwidget.records.fault_details import Compared, HalfGradients, InWorker
+from devwidget.records.site import cells
+from devwidget.records.syntax import arguments_in, name_of_called, parsed_expression, parsed_statement
+
+_READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(?: (\d+))?")
+_FORKED = "Cannot re-initialize CUDA in forked subprocess"
+_SCALER = SimpleNamespace(__name__="unscale_")
+_AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
+
+
+def meet_error(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
+    """Record the fault that raised an exception, if it is one of these.
+
+    Args:
+        state: state of the recording.
+        error: the exception.
+        frames: frames of its traceback, outermost first, if they are known.
+    """
+    frames = frames or traceback_frames(error.__traceback__)
+    user = innermost_user(frames)
+    if user is None or not isinstance(error, Exception):
+        return
+    _meet_unwatched(state, error, frames, user)
+    _meet_worker(state, error, user)
+    if message(error).startswith("RNG state must be"):
+        _meet_state_on_gpu(state, error, frames[frames.index(user) :])
+    if "unscale FP16 gradients" in message(error):
+        _meet_half_gradients(state, error, frames, user)
+    _meet_own_check(state, error, frames[-1])
+
+
+# Calls that function modes do not see.
+
+
+def _meet_unwatched(state: RecordingState, error: Exception, frames: Sequence[FrameType], user: FrameType) -> None:
+    """Report a device that is missing. Only errors raised by the call itself count: the innermost line of the user requested
+    it, directly or with a `with`.
+    """
+    found = _READ.match(message(error))
+    if found is not None:
+        requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
+        devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
+    func, args = _find_request(user, frames[-1])
+    if func is not None:
+        devices.handle_absent_device(FailedCall(state, func, args, {}, error, user))
+
+
+def _find_request(user: FrameType, innermost: FrameType) -> tuple[Any, tuple[Any, ...]]:
+    """Return the call that makes a device current, on the user's line or in the `__enter__` that failed."""
+    if innermost.f_code.co_name == "__enter__":
+        entered = locals_of(innermost).get("self")
+        number = getattr(entered, "idx", None)
+        if type(entered) is torch.cuda.device and type(number) is int:
+            return torch.device, (number,)
+        return None, ()
+    call = failing_call(user)
+    if call is None or getattr(call.func, "__name__", "") not in CURRENT_SETTERS:
+        return None, ()
+    return call.func, (*call.args, *call.kwargs.values())
+
+
+def _meet_worker(state: RecordingState, error: Exception, loop: FrameType) -> None:
+    """Report a forked worker of a `DataLoader` that uses CUDA. Its variables are lost, but not the text of its traceback."""
+    words = message(error)
+    site = site_in_worker(words) if IN_LOADER.search(words) and _FORKED in words else None
+    if site is None:
+        return
+    fault = fault_at(
+        state.tracker,
+        "device",
+        site.function,
+        site,
+        requested=CUDA.type,
+        error=error_text(error),
+        available=list_devices(),
+        detail=InWorker(to_site(raw_site(loop))),
+    )
+    state.log.log_fault(fault)
+
+
+def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:
+    """Report a random generator's state, which must be on the CPU, that was loaded to a GPU with the rest of a checkpoint.
+
+    Args:
+        frames: frames from the user's line on. The outermost one with the tensor has the user's name for it.
+    """
+    for frame in frames:
+        call = failing_call(frame)
+        if call is None:
+            continue
+        failed = FailedCall(state, call.func, call.args, call.kwargs, error, frame)
+        strays = [tensor for tensor in failed.tensors() if tensor.device.type != "cpu"]
+        if strays:
+            failed.report("operands", strays, torch.device("cpu"), NOT_OURS)
+            return
+
+
+# A GradScaler that got float16 gradients.
+
+
+def _meet_half_gradients(state: RecordingState, error: Exception, frames: Sequence[FrameType], user: FrameType) -> None:
+    """Report whose gradients they are, and which line created their optimizer."""
+    named = (locals_of(frame).get("optimizer") for frame in frames)
+    optimizer = next((each for each in named if is_a(each, torch.optim.Optimizer)), None)
+    if optimizer is None:
+        return
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    halves = [each for each in parameters if each.grad is not None and each.grad.dtype == torch.float16]
+    if not halves:
+        return
+    outer = list(user_frames(user))
+    files = [frame.f_code.co_filename for frame in outer]
+    built = find_construction(outer, optimizer)  # else the only line of the frames' files
+    for file in files:
+        built = built or made_by(file, class_name(type(optimizer)))
+    call = FailedCall(state, _SCALER, (), {"parameter": halves[0]}, error, user)
+    call.report("dtype", halves[:1], halves[0].device, NOT_OURS, HalfGradients(len(halves), built, region_before(outer)))
+    _blame_cast(state, [*files, *cells()])
+
+
+def _blame_cast(state: RecordingState, files: Iterable[str]) -> None:
+    """Blame the only line of a file or cell that casts to float16, where the line that is known casts nothing."""
+    for file in files:
+        casts = [node for node in read_file(file).statements if _casts(node)]
+        if casts:
+            break
+    else:
+        return
+    faults = state.log.faults
+    if len(casts) > 1 or not faults or not isinstance(faults[-1].detail, HalfGradients):
+        return
+    (operand,) = faults[-1].operands
+    if operand.birth is None or not _casts(parsed_statement(operand.birth.text)):
+        operand = dataclasses.replace(operand, birth=site_at(file, casts[0].lineno))
+        faults[-1] = dataclasses.replace(faults[-1], operands=(operand,))
+
+
+def _casts(statement: ast.AST | None) -> bool:
+    """Return whether a simple statement calls `half()`, or another function with float16."""
+    if statement is None or hasattr(statement, "body"):  # `with torch.autocast("cuda", dtype=torch.float16)` casts no weights
+        return False
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Call) and "autocast" not in ast.unparse(node.func):
+            arguments = arguments_in(node)
+            is_half = name_of_called(node) == "half" and not arguments
+            if is_half or any(ast.unparse(each).endswith(("float16", "torch.half")) for each in arguments):
+                return True
+    return False
+
+
+# Programs that compare devices themselves: `assert x.device == self.mask.device`. The tensors are in the frame.
+
+
+def _meet_own_check(state: RecordingState, error: Exception, frame: FrameType) -> None:
+    """Report that the program found two devices where it requires one.
+
+    Only the line that raised counts. What an exception handler or a caller raises says nothing about tensors.
+    """
+    if any(fault.error == error_text(error) for fault in state.log.faults):
+        return
+    scope, name = Scope(frame), frame.f_code.co_name
+    check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
+    for written in _compared(frame):
+        sides = [_written_out(side, scope) for side in written]
+        answers = list(map(scope.value, sides))
+        are_devices = all(is_exactly(answer, (DEVICE, str)) for answer in answers)
+        if not are_devices or answers[0] == answers[1]:
+            continue
+        tensors = _tensors_asked(scope, sides)
+        call = FailedCall(state, check, (), tensors, error, frame)
+        target = healing.target_device(call.name, call.tensors(), state)
+        if len(tensors) == 1:  # the device that the other side names
+            (tensor,) = tensors.values()
+            target = next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
+        strays = [tensor for tensor in call.tensors() if tensor.device != target]
+        if target is not None and strays:
+            call.report("operands", strays, target, NOT_OURS, Compared())
+            return
+
+
+def _written_out(node: ast.expr, scope: Scope) -> ast.expr:
+    """Return `graph.edges.device` for `graph.device`, a property of one line that returns `self.edges.device`."""
+    if not isinstance(node, ast.Attribute):
+        return node
+    text = f"{ast.unparse(_written_out(node.value, scope))}.{node.attr}"
+    found = find_class_attribute(type(scope.value(node.value)), node.attr)
+    getter = found.fget if type(found) is property else None
+    function = function_of(getter.__code__) if type(getter) is FunctionType else None
+    match function.body if function is not None else ():
+        case [*_, ast.Return(value=ast.Attribute() as result)] if len(function.body) <= 2:  # with a docstring
+            returned = ast.unparse(result)
+            if returned.startswith("self."):
+                text = ast.unparse(node.value) + returned.removeprefix("self")
+    return parsed_expression(text) or node
+
+
+def _tensors_asked(scope: Scope, sides: Sequence[ast.expr]) -> dict[str, torch.Tensor]:
+    """Return the tensors whose `x.device` or `x.device.type` is compared, with their expressions on the line."""
+    found = {}
+    for side in sides:
+        match side:
+            case (
+                ast.Attribute(value=ast.Attribute(value=owner, attr="device"), attr="type")
+                | ast.Attribute(value=owner, attr="device")
+            ):
+                tensor = scope.value(owner)
+                if is_tensor(tensor):
+                    found[ast.unparse(owner)] = tensor
+    return found
+
+
+def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield both sides of the equality that the raising line, or the `if` around it, requires."""
+    for node in read_file(frame.f_code.co_filename).statements:
+        match node:
+            case ast.Assert(test=test) if _is_at(node, frame.f_lineno):
+                operators: tuple[type[ast.cmpop], ...] = _AGREE
+            case ast.If(test=test) if any(isinstance(each, ast.Raise) and _is_at(each, frame.f_lineno) for each in node.body):
+                operators = _DIFFER
+            case _:
+                continue
+        for part in ast.walk(test):
+            if isinstance(part, ast.Compare) and len(part.ops) == 1 and isinstance(part.ops[0], operators):
+                yield part.left, part.comparators[0]
+
+
+def _is_at(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
