@@ -96,6 +96,19 @@ def walk_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
 
 
+def modules_in(root: nn.Module) -> list[nn.Module]:
+    """Return each module of a tree once."""
+    return [module for _, module in walk_modules(root)]
+
+
+def tensors_below(root: nn.Module) -> list[torch.Tensor]:
+    """Return parameters and buffers of each module of a tree, also of a replica."""
+    found: list[torch.Tensor] = []
+    for module in modules_in(root):
+        found += own_tensors(module).values()
+    return found
+
+
 def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield each parameter or buffer of a tree once: as `named_parameters`, whatever the class overrides."""
     known: set[int] = set()

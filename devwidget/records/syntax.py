@@ -74,13 +74,17 @@ def is_shallow(node: ast.AST) -> bool:
     return False
 
 
-def names_in(node: ast.AST) -> list[str]:
-    """Return the variables in an expression."""
+def names_in(node: ast.AST | None) -> list[str]:
+    """Return the variables in an expression; [] without one."""
+    if node is None:
+        return []
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def arguments_in(call: ast.Call) -> list[ast.expr]:
-    """Return the arguments of a call, by position and by name."""
+def arguments_in(call: ast.AST | None) -> list[ast.expr]:
+    """Return the arguments of a call, by position and by name; [] for all else."""
+    if not isinstance(call, ast.Call):
+        return []
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 

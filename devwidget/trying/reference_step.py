@@ -103,13 +103,11 @@ class Reference:
         runs: one run; two if the first changed state that the compared trial may have changed differently.
         is_exact: the user's step must give the same values. False if a split batch makes a difference: random numbers are
             drawn, weights are updated, or statistics are taken per part.
-        is_cut: a `DataParallel` splits the batch in the user's step.
         moves: pairs of devices that may replace each other.
     """
 
     runs: Sequence[Run]
     is_exact: bool
-    is_cut: bool
     moves: Collection[tuple[str, str]]
 
     def find_difference(self, tried: Sequence[Run], *, is_random: bool) -> str:
@@ -139,7 +137,7 @@ class Reference:
                 return Message("it returns {result} instead of {right}", result=_kind_of(b), right=_kind_of(a))
             if not _may_stand(a, b, self.moves):
                 return Message("its output is on {device} instead of {right}", device=str(b.device), right=str(a.device))
-        if not are_equal(mine.output, other.output, self.moves, values=values):
+        if values and not are_equal(mine.output, other.output, self.moves):
             return Message("its output differs from the output on one device")
         if values and (buffer := _find_unequal(mine.buffers, other.buffers)):
             return Message("`{name}` has different values than on one device", name=buffer)
@@ -211,7 +209,7 @@ def make_reference(
     """
     is_steady = are_equal(runs[0].results.output, runs[-1].results.output, ())
     takes_statistics = any(each.training and own(each).get("track_running_stats") is not None for each in modules)
-    return Reference(runs, not is_cut or (is_steady and not takes_statistics), is_cut, moves)
+    return Reference(runs, not is_cut or (is_steady and not takes_statistics), moves)
 
 
 def is_random(edits: Sequence[Edit]) -> bool:
@@ -236,20 +234,12 @@ def cured_moves(trace: Trace) -> set[tuple[str, str]]:
     return moves
 
 
-def are_equal(
-    healed: Sequence[torch.Tensor], edited: Sequence[torch.Tensor], moves: Collection[tuple[str, str]], *, values: bool = True
-) -> bool:
-    """Return whether two outputs have equal shapes, dtypes and devices, and equal values if asked. `moves` lists devices that
-    may differ.
-    """
+def are_equal(healed: Sequence[torch.Tensor], edited: Sequence[torch.Tensor], moves: Collection[tuple[str, str]]) -> bool:
+    """Return whether two outputs have equal shapes, dtypes, devices and values. `moves` lists devices that may differ."""
     if len(healed) != len(edited):
         return False
     for a, b in zip(healed, edited, strict=True):
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return False
-        if not _may_stand(a, b, moves):
-            return False
-        if values and not _are_close(a, b.to(a.device)):
+        if a.shape != b.shape or a.dtype != b.dtype or not _may_stand(a, b, moves) or not _are_close(a, b.to(a.device)):
             return False
     return True
 

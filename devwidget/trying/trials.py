@@ -213,7 +213,7 @@ class _Trials:
         if not failure:
             why = find_why_not_compared(reference, runs)
             self.outcomes |= {fix: _verify(fix, why) for fix in fixes.values()}
-        elif others and reference is not None and reference.is_cut and not runs[-1].trace.error:
+        elif others and reference is not None and self._parallel and not runs[-1].trace.error:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
         return failure
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, own_parameters, walk_modules
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -70,14 +70,16 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
 
 def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
     """Return whether a model is split over GPUs on purpose: each layer is whole on one, and none is on the CPU."""
-    parts = [part for _, part in walk_modules(model)]
-    places = [{tensor.device for tensor in own_parameters(part).values()} for part in parts]
-    devices = set().union(*places)
-    if len(devices) < 2 or any(device.type == "cpu" for device in devices) or any(len(place) > 1 for place in places):
-        return ""
-    if any("hf_device_map" in own(part) for part in parts):
-        return "map"
-    return "layers"
+    places = set[torch.device]()
+    split: Literal["layers", "map"] = "layers"
+    for part in modules_in(model):
+        place = {tensor.device for tensor in own_parameters(part).values()}
+        if len(place) > 1 or torch.device("cpu") in place:
+            return ""
+        places |= place
+        if "hf_device_map" in own(part):
+            split = "map"
+    return split if len(places) > 1 else ""
 
 
 def report_misplaced(

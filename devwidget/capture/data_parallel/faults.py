@@ -18,7 +18,7 @@ from torch import nn
 from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.data_parallel.originals import find_assignment, find_stored
 from devwidget.capture.data_parallel.outputs import describe_unjoined
-from devwidget.capture.modules import is_module, own, own_tensors, registered_entries, walk_modules
+from devwidget.capture.modules import is_module, modules_in, own, own_tensors, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -279,7 +279,7 @@ def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
 
 def copy_attributes(replica: nn.Module) -> list[tuple[nn.Module, dict[str, Any]]]:
     """Return the modules of a replica, each with what it holds now."""
-    return [(part, own(part).copy()) for _, part in walk_modules(replica)]
+    return [(part, own(part).copy()) for part in modules_in(replica)]
 
 
 def report_lost_writes(state: RecordingState, before: list[tuple[nn.Module, dict[str, Any]]]) -> None:
@@ -300,7 +300,7 @@ _MISSING = object()
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
     """Handle `next(self.parameters())` in a replica, which has no parameters: add some, so that forward can run again."""
     site = innermost_site(error.__traceback__)
-    parts = [part for _, part in walk_modules(replica)]
+    parts = modules_in(replica)
     if not any(own_tensors(part) and not registered_entries(part, "_parameters") for part in parts):
         return False
     write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(tensor_in(replica, site)))
@@ -310,7 +310,7 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
 
 
 def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
-    for _, part in walk_modules(module) if recurse else (("", module),):
+    for part in modules_in(module) if recurse else [module]:
         yield from own(part).get("_former_parameters", {}).values()
 
 
@@ -327,7 +327,7 @@ def owners_at(model: nn.Module, site: Site | None) -> list[nn.Module]:
     if site is None:
         return []
     place, found = (site.file, site.function, site.line), []
-    for _, part in walk_modules(model):
+    for part in modules_in(model):
         if any(has_line(each.__code__, *place) for each in classes.functions_of(type(part))):
             found.append(part)
     return found

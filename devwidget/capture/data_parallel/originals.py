@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, walk_modules
+from devwidget.capture.modules import is_module, modules_in, own
 from devwidget.capture.object_fields import (
     copy_items,
     find_class_attribute,
@@ -56,7 +56,7 @@ def find_stored(root: nn.Module, runs: Callable[[CodeType, str], bool]) -> Store
         root: the wrapped module.
         runs: whether a function was running when the replica failed, given its code and the name of the attribute.
     """
-    parts = [part for _, part in walk_modules(root)]
+    parts = modules_in(root)
     for part in parts:
         for name, value in copy_items(own(part)):
             if name in _REGISTERED or is_scalar(value):
@@ -87,7 +87,7 @@ def _is_entered(value: Any) -> bool:
 
 def runs_original(frames: Iterable[FrameType], root: nn.Module) -> bool:
     """Return whether a variable of these frames is a module of the original tree, and not of a replica."""
-    parts = [part for _, part in walk_modules(root)]
+    parts = modules_in(root)
     return any(is_module(value) and is_among(value, parts) for frame in frames for value in locals_of(frame).values())
 
 

@@ -158,14 +158,12 @@ class WrapperWatch:
             dim=wrapper.dim,
             site=raw_site(frame),
             started=self._started - state.started,
-            caller=frame,
         )
         state.parallel.add_call(self.call)
 
     def end_call(self) -> None:
         """Finish after the call has returned or raised."""
         self.call.seconds = time.perf_counter() - self._started
-        self.call.caller = None
         for run, device in zip(self.call.runs, self.call.devices, strict=False):
             peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
             run.peak_bytes = int(peak(device)) if peak is not None else 0

@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
-from devwidget.capture.modules import is_module, named_tensors, walk_modules
+from devwidget.capture.modules import is_module, modules_in, named_tensors, walk_modules
 from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
@@ -109,7 +109,7 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
         named = _find_around(named, running)
         if not named:
             return "", running[0]
-    return max(named, key=lambda pair: len(_parts_of(pair[1])), default=("", None))
+    return max(named, key=lambda pair: len(modules_in(pair[1])), default=("", None))
 
 
 def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -> list[tuple[str, nn.Module]]:
@@ -118,15 +118,11 @@ def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -
     for pair in named:
         if pair[1] is not running[0]:
             others.append(pair)
-            if is_among(running[0], _parts_of(pair[1])):
+            if is_among(running[0], modules_in(pair[1])):
                 around.append(pair)
     if around or any(next(named_tensors(each, "_parameters"), None) is not None for each in running):
         return around or [pair for pair in named if pair[1] is running[0]]
     return others
-
-
-def _parts_of(module: nn.Module) -> list[nn.Module]:
-    return [part for _, part in walk_modules(module)]
 
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:

@@ -53,8 +53,7 @@ def optimizer_state(context: ErrorContext) -> None:
 
 def _fills_items(frame: FrameType) -> bool:
     """Return whether the user function of a frame assigns items: `state['speed'] = torch.zeros(3)`."""
-    node = definition_of(frame.f_code)
-    for statement in statements_of(node) if node is not None else []:
+    for statement in statements_of(definition_of(frame.f_code)):
         for target in targets_of(statement):
             if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
                 return True
@@ -344,6 +343,6 @@ ALL = (
     plain_tensor,
     vector_of_losses,
     wrong_gradient,
-    raised_error,
     wrapper_call,
+    raised_error,  # after it: the wrapper compares devices itself
 )

@@ -221,7 +221,7 @@ def _written_out(node: ast.expr, scope: Scope) -> ast.expr:
     getter = found.fget if type(found) is property else None
     function = function_of(getter.__code__) if type(getter) is FunctionType else None
     match function.body if function is not None else ():
-        case [*_, ast.Return(value=ast.Attribute() as result)] if len(function.body) <= 2:  # with a docstring
+        case [ast.Return(value=ast.Attribute() as result)] | [ast.Expr(), ast.Return(value=ast.Attribute() as result)]:
             returned = ast.unparse(result)
             if returned.startswith("self."):
                 text = ast.unparse(node.value) + returned.removeprefix("self")

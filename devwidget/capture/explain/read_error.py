@@ -295,9 +295,9 @@ def unmoved_object(context: ErrorContext) -> None:
     named, _ = devices_named(context)
     for frame in reversed(context.frames):
         running = running_node(frame) if is_users_code(frame.f_code) and len(named) == 2 else None
-        for name in dict.fromkeys(names_in(running) if running is not None else ()):
+        for name in dict.fromkeys(names_in(running)):
             move = find_discarded_move(frame, name)
-            if move is None or not move.method:
+            if move.site is None or not move.method:
                 continue
             requested = device_requested(getattr(parsed_statement(move.site.text), "value", None), Scope(frame))
             there, away = named if requested is not None and means(requested, named[0]) else named[::-1]

@@ -15,7 +15,7 @@ from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.source_code.expressions import operands_of
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.syntax import arguments_in, names_in, parsed_operation
+from devwidget.records.syntax import arguments_in, name_of_called, names_in, parsed_operation
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -81,44 +81,32 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
     Args:
         direct: the line calls the function itself, not a function that passes its arguments on.
     """
-    node = parsed_operation(text)
-    pairs: list[tuple[ast.expr, Any]] = []
-    if isinstance(node, ast.Call) and (direct or _passes_on(node, name)):
-        parts = _with_owner(node, len(args)) if direct else node.args
-        if len(parts) == len(args) or not direct:
-            pairs += zip(parts, args, strict=False)
-        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    node, parts, keywords = parsed_operation(text), list[ast.expr](), list[ast.keyword]()
+    if isinstance(node, ast.Call):
+        if not direct and not name.startswith(name_of_called(node) or " "):  # as functions of torch.nn.functional are
+            return {}
+        parts, keywords = node.args, node.keywords
+        if direct and isinstance(node.func, ast.Attribute) and len(parts) == len(args) - 1:
+            parts = [node.func.value, *parts]  # torch gives a method its object
     elif direct:
         parts = operands_of(node)
-        if len(parts) == len(args) or isinstance(node, ast.Subscript):  # a value written to an item follows the item
-            pairs += zip(parts, args, strict=False)
+    pairs = [(keyword.value, kwargs[keyword.arg]) for keyword in keywords if keyword.arg in kwargs]
+    # A value written to an item follows the item.
+    if not direct or len(parts) == len(args) or isinstance(node, ast.Subscript):
+        pairs += zip(parts, args, strict=False)
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 
 
-def _with_owner(node: ast.Call, count: int) -> list[ast.expr]:
-    """Return the arguments of a call. For a method, which torch gives one more, prepend its object."""
-    if isinstance(node.func, ast.Attribute) and len(node.args) == count - 1:
-        return [node.func.value, *node.args]
-    return node.args
-
-
-def _passes_on(node: ast.Call, name: str) -> bool:
-    """Return whether the called name is close to the failed one, as for functions of torch.nn.functional."""
-    called = ast.unparse(node.func).rpartition(".")[2]
-    return bool(called) and name.startswith(called)
-
-
 def computed(text: str) -> str:
     """Return the one argument of a module or library call that is computed on the line, so that it has no name."""
-    node = parsed_operation(text)
-    if not isinstance(node, ast.Call):
-        return ""
     kinds = ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript
-    found = [part for part in arguments_in(node) if names_in(part) and isinstance(part, kinds)]
-    return ast.unparse(found[0]) if len(found) == 1 else ""
+    found = [part for part in arguments_in(parsed_operation(text)) if isinstance(part, kinds) and names_in(part)]
+    if len(found) == 1:
+        return ast.unparse(found[0])
+    return ""
 
 
 def is_a_place(text: str) -> bool:

@@ -23,9 +23,11 @@ from devwidget.records.fault_details import NotBuilt, NotVisible
 
 def handle_absent_device(call: FailedCall) -> Any:
     """Repair with the first device that exists, which is usually the intended one."""
-    requested, text = _find_absent(call)
-    if not text:
+    requests = {_describe_absent(each): each for each in _requests(call.name, call.args, call.kwargs)}
+    requests.pop("", None)
+    if not requests:
         return NOT_OURS
+    text, requested = next(iter(requests.items()))
     out = NOT_OURS
     if call.state.heal and call.name not in CURRENT_SETTERS:  # those are read when all is over
         out = _again(call, requested)
@@ -75,15 +77,6 @@ def _why_absent(kind: str) -> NotBuilt | NotVisible | None:
     if value in ("", "-1"):
         return NotVisible(f"{variable}={value}")
     return None
-
-
-def _find_absent(call: FailedCall) -> tuple[Any, str]:
-    """Return the argument with a missing device, and the device as text; "" if there is none."""
-    for requested in _requests(call.name, call.args, call.kwargs):
-        text = _describe_absent(requested)
-        if text:
-            return requested, text
-    return None, ""
 
 
 def _requests(name: str, args: Any, kwargs: Any) -> Iterator[Any]:

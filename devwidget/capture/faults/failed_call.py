@@ -120,10 +120,11 @@ class FailedCall:
         taken = None
         for tensor in strays:
             taken = taken or names.variables_taken(tensor, target)
+        tuples, lists = names.containers_of(operands)
         nearby = Nearby(
             taken=taken,
-            tuples=names.tuples_of(operands),
-            lists=names.lists_of(operands),
+            tuples=tuples,
+            lists=lists,
             at_hand=names.tensors_at_hand(text, target),
             alike=() if self.state.heal else names.others_of_module(operands),  # healed, each of them has its own fault
             library=where_library_decides(self.frame, target),
@@ -186,20 +187,13 @@ class FailedCall:
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
-        one = computed(text)
-        unnamed = {id(tensor) for tensor in self._list_unnamed(names, given)}
-        if one and len(unnamed) == 1:
-            found |= dict.fromkeys(unnamed, one)
-        return found
-
-    def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
-        unnamed = []
+        unnamed = {}
         for argument, tensor in given:
+            birth = self.state.births.find_birth(tensor)
+            is_made_on_line = birth is not None and birth.site is not None and site is not None and birth.site.is_line_of(site)
             is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
-            if not is_named and not self._is_made_on_line(tensor):
-                unnamed.append(tensor)
-        return unnamed
-
-    def _is_made_on_line(self, tensor: torch.Tensor) -> bool:
-        birth, site = self.state.births.find_birth(tensor), raw_site(self.frame)
-        return birth is not None and birth.site is not None and site is not None and birth.site.is_line_of(site)
+            if not is_named and not is_made_on_line:
+                unnamed[id(tensor)] = computed(text)
+        if len(unnamed) == 1:
+            return unnamed
+        return {}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.modules import own_tensors, walk_modules
+from devwidget.capture.modules import tensors_below
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
@@ -152,8 +152,7 @@ _VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
 
 def _home_of(module: nn.Module) -> torch.device | None:
     """Return the device of all parameters and buffers of a module; None if it is split, or has none."""
-    tensors = (tensor for _, part in walk_modules(module) for tensor in own_tensors(part).values())  # also of a replica
-    return _only_device(tensors)
+    return _only_device(tensors_below(module))
 
 
 def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import holder, in_module_beside, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_module_beside, module_at, registered_at, written_later
 from devwidget.capture.modules import is_module, own, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, format_value, is_among
 from devwidget.capture.recording.births import Birth
@@ -20,7 +20,7 @@ from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import variables_taken, where_given
-from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, first_argument, line_of, locals_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope, means
 from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, path_of
@@ -99,7 +99,7 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
 
 def _moved_away(asked: Asked, origin: Origin, held: Held) -> tuple[Origin, Held]:
     """Return the line that took a whole module from the right device, where an earlier line had put it."""
-    module = dict(asked.state.tracker.list_modules()).get(held.left_behind or "")
+    module = module_at(asked.state.tracker, held.left_behind)
     if held.left_behind is None or module is None:
         return origin, held
     moves = find_module_moves(asked.frames, module)
@@ -245,7 +245,7 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
 
 def _find_deciding_line(asked: Asked, held: Held) -> Site | None:
     """Return the line that decides where an owned tensor is; None if several methods of the owner's class set it."""
-    module = dict(asked.state.tracker.list_modules()).get(held.module or "")
+    module = module_at(asked.state.tracker, held.module)
     if module is None or held.how != "attribute" or held.note:
         return held.assigned
     return classes.deciding_assignment(type(module), held.name)
@@ -265,8 +265,7 @@ def _find_line_of_object(asked: Asked) -> Site | None:
     """Return the line of a class that stores a tensor of an object outside of the model, such as a loss, a hook or an
     average."""
     for frame in asked.frames:
-        code = frame.f_code
-        owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
+        owner = first_argument(frame)
         if owner is None or (is_module(owner) and asked.state.tracker.path_of(owner) is not None):
             continue
         registered = own_tensors(owner).items() if is_module(owner) else ()
@@ -288,8 +287,7 @@ class Names:
         self._frames = list(user_frames(frame))
         self._frame = next(iter(self._frames), None)
         self._at_work = list(frames_at_work(frame))
-        running = parsed_expression(call_text(self._site))
-        self._read = frozenset(names_in(running)) if running is not None else frozenset()
+        self._read = frozenset(names_in(parsed_expression(call_text(self._site))))
 
     def expression(self, tensor: object) -> str:
         """Return how the failing frame's code can write this tensor; "" if it has no name there."""
@@ -316,8 +314,8 @@ class Names:
         discarded = self._find_discarded_move(family)
         return dataclasses.replace(
             add_story(operand, asked),
-            ineffective=discarded.site if discarded is not None else None,
-            ineffective_method=discarded.method if discarded is not None else "",
+            ineffective=discarded.site,
+            ineffective_method=discarded.method,
             listed=find_append(self._frames, tensor),
             forgotten=find_forgetful_move(self._frames, tensor, target),
             field=self._find_field(family),
@@ -368,25 +366,20 @@ class Names:
         family = list_family(tensor, self._state.births.find_birth(tensor))
         return variables_taken(self._at_work, family, target)
 
-    def tuples_of(self, operands: Sequence[Operand]) -> tuple[tuple[str, int], ...]:
-        """Return the tuples whose items are operands, with their lengths."""
-        found = {}
-        for operand in operands:
-            name = path_of(operand.expression)[0]
+    def containers_of(self, operands: Sequence[Operand]) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
+        """Return the tuples whose items are operands, with their lengths, and the lists."""
+        tuples, lists = dict[str, int](), []
+        for name in dict.fromkeys(path_of(operand.expression)[0] for operand in operands):
             value = self._value_of(name)
             if type(value) is tuple:
-                found[name] = len(value)
-        return tuple(found.items())
-
-    def lists_of(self, operands: Sequence[Operand]) -> tuple[str, ...]:
-        """The variables that are lists and have operands as items."""
-        names = dict.fromkeys(path_of(operand.expression)[0] for operand in operands)
-        return tuple(name for name in names if type(self._value_of(name)) is list)
+                tuples[name] = len(value)
+            elif type(value) is list:
+                lists.append(name)
+        return tuple(tuples.items()), tuple(lists)
 
     def tensors_at_hand(self, text: str, target: torch.device) -> tuple[str, ...]:
         """Return the variables of the failing line on the right device, then such arguments of its function."""
-        node = parsed_expression(text)
-        names = names_in(node) if node is not None else []
+        names = names_in(parsed_expression(text))
         if self._frame is not None:
             code = self._frame.f_code
             names = [*names, *code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]]
@@ -400,11 +393,12 @@ class Names:
     def others_of_module(self, operands: Sequence[Operand]) -> tuple[str, ...]:
         """Return the variables of the failing statement that are tensors of the misplaced module, or views of them."""
         stray = next((each for each in operands if each.stray and each.held and each.held.left_behind), None)
-        site, modules = to_site(self._site), dict(self._state.tracker.list_modules())
+        site = to_site(self._site)
         statement = parsed_statement(site.text) if site is not None else None
-        if stray is None or stray.held is None or statement is None or stray.held.module not in modules:
+        module = module_at(self._state.tracker, stray.held.module) if stray is not None and stray.held is not None else None
+        if stray is None or statement is None or module is None:
             return ()
-        own, found = list(own_tensors(modules[stray.held.module]).values()), []
+        own, found = list(own_tensors(module).values()), []
         for name in dict.fromkeys(names_in(statement)):
             value = self._value_of(name)
             if not is_tensor(value) or device_id(value.device) != stray.device or name == stray.expression:
@@ -418,25 +412,24 @@ class Names:
             return None
         return lookup(self._frame, name)
 
-    def _find_discarded_move(self, family: list[torch.Tensor]) -> DiscardedMove | None:
+    def _find_discarded_move(self, family: list[torch.Tensor]) -> DiscardedMove:
         """Return the line that asked to move one of these tensors, or an object that holds it, and dropped the result."""
         for tensor in family:
             attempt = self._state.attempts.find_birth(tensor)
             for asked in _askers(attempt) if attempt is not None else ():
                 site = statements.discarded_move(asked.code.co_filename, line_of(asked))
                 if site is not None:
-                    return DiscardedMove(site, "")
+                    return DiscardedMove(site)
             for frame in self._frames:
-                name = name_in(frame, tensor)
-                found = find_discarded_move(frame, name) if name else None
-                if found is not None:
+                found = find_discarded_move(frame, name_in(frame, tensor))
+                if found.site is not None:
                     return found
-        return None
+        return DiscardedMove()
 
     def device_argument(self, requested: Any) -> tuple[str, Site | None]:
         """Return the expression that named a device in the failing call, and the line that gave it its value."""
         here, call = to_site(self._site), parsed_expression(call_text(self._site))
-        for node in arguments_in(call) if isinstance(call, ast.Call) else ():
+        for node in arguments_in(call):
             match node:
                 case ast.Constant(value=value) if _is_requested(value, requested):
                     return ast.unparse(node), here

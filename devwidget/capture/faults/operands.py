@@ -16,13 +16,13 @@ from devwidget.capture.devices import default_device
 from devwidget.capture.faults import healing, operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.modules import is_module, own_tensors, walk_modules
+from devwidget.capture.modules import is_module, tensors_below
 from devwidget.capture.object_fields import dict_of, is_a, is_among, is_exactly
 from devwidget.capture.recording.descriptions import lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.snapshot.odd_tensors import is_distributed
 from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, find_wrapping, group_of, hooks_of
-from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, raw_site
+from devwidget.capture.source_code.call_sites import call_text, first_argument, line_of, raw_site
 from devwidget.capture.source_code.stack import stack
 from devwidget.capture.source_code.statements import statement_text
 from devwidget.capture.tensors import DEVICE, device_of
@@ -173,18 +173,11 @@ def _find_bypassed_hook(
     """
     frames = [each for _, each in stack(frame)]
     for each in frames:
-        module = _first_argument(each)
+        module = first_argument(each)
         if is_module(module) and has_hook(module):
-            names = {other.f_code.co_name for other in frames if _first_argument(other) is module}
+            names = {other.f_code.co_name for other in frames if first_argument(other) is module}
             if not names & runs_hook:
                 return HookBypassed(displayed_class_name(module), each.f_code.co_name)
-    return None
-
-
-def _first_argument(frame: FrameType) -> Any:
-    code = frame.f_code
-    if code.co_argcount:
-        return locals_of(frame).get(code.co_varnames[0])
     return None
 
 
@@ -192,7 +185,7 @@ def _is_sharded(module: nn.Module, tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether `fully_shard` was applied to a module that has one of these tensors."""
     if find_wrapping(type(module)).word != "FSDP2":
         return False
-    owned = [tensor for _, part in walk_modules(module) for tensor in own_tensors(part).values()]
+    owned = tensors_below(module)
     return any(is_among(tensor, owned) for tensor in tensors)
 
 

@@ -10,7 +10,16 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, own_parameters, own_tensors, registered_entries, walk_modules
+from devwidget.capture.modules import (
+    is_module,
+    modules_in,
+    own,
+    own_parameters,
+    own_tensors,
+    registered_entries,
+    tensors_below,
+    walk_modules,
+)
 from devwidget.capture.object_fields import class_name, class_values, is_a, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
@@ -107,8 +116,7 @@ def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module
 def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
     """Return the module of a variable that contains this one and is on one device; the module itself if there is none."""
     for _, whole in _modules_named(frames):
-        parts = [part for _, part in walk_modules(whole)]
-        if is_among(module, parts) and all(_is_wholly_on(device, part) for part in parts):
+        if is_among(module, modules_in(whole)) and {tensor.device for tensor in tensors_below(whole)} == {device}:
             module = whole
     return module
 
@@ -148,10 +156,15 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """Return the line after `__init__` that replaced a registered tensor, if that one alone is elsewhere."""
-    module = dict(tracker.list_modules()).get(held.module or "")
+    module = module_at(tracker, held.module)
     if held.left_behind is not None or module is None:
         return None
     return classes.first_write(type(module), held.name)
+
+
+def module_at(tracker: ModuleTracker, path: str | None) -> nn.Module | None:
+    """Return the module of the model at a path."""
+    return dict(tracker.list_modules()).get(path or "")
 
 
 def _list_owned(tracker: ModuleTracker) -> Iterator[Owned]:
@@ -175,10 +188,8 @@ def _owned_by(path: str, module: nn.Module, search: AttributeSearch) -> Iterator
         if name in fields:
             for found in search.find_tensors(name, fields[name]):
                 yield Owned(path, module, "attribute", *found)
-    for name, value in class_values(type(module), nn.Module):
-        if is_a(value, (torch.Tensor, list, tuple, dict)):
-            for found in search.find_tensors(name, value):
-                yield Owned(path, module, "class attribute", *found)
+    for name, tensor, _ in search.of_class(type(module)):
+        yield Owned(path, module, "class attribute", name, tensor)
 
 
 def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
@@ -187,10 +198,10 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     for path, module in tracker.list_modules():
         paths |= {f"{path}.{name}".strip(".") for name, value in own_tensors(module).items() if value is tensor}
     held = dataclasses.replace(held, shared=tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")})))
-    left = _left_behind(tracker, held.module or "", tensor.device)
-    if left is None:
+    found = _left_behind(tracker, held.module or "", tensor.device)
+    if found is None:
         return held
-    module = dict(tracker.list_modules())[left]
+    left, module = found
     is_root = is_among(module, [ref() for ref in tracker.roots])
     if is_root:
         module = _find_whole(frames, module, tensor.device)
@@ -198,22 +209,19 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     return dataclasses.replace(held, left_behind=left, left_class=class_name(type(module)), left_root=is_root, built=built)
 
 
-def _is_wholly_on(device: torch.device, module: nn.Module) -> bool:
-    return all(tensor.device == device for tensor in own_tensors(module).values())
-
-
-def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
+def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> tuple[str, nn.Module] | None:
     """Return the topmost module around `path` that is wholly on one device, which was not moved; None if even the module at
     `path` is not.
     """
     modules = dict(tracker.list_modules())
-    elsewhere = [f"{owner}." for owner, module in modules.items() if not _is_wholly_on(device, module)]
-    names = path.split(".") if path else []
-    for length in range(len(names) + 1):
-        top = ".".join(names[:length])
+    elsewhere = []
+    for owner, module in modules.items():
+        if any(tensor.device != device for tensor in own_tensors(module).values()):
+            elsewhere.append(f"{owner}.")
+    for top in sorted(modules, key=len):
         beginning = f"{top}." if top else ""
-        if top in modules and not any(owner.startswith(beginning) for owner in elsewhere):
-            return top
+        if f"{path}.".startswith(beginning) and not any(owner.startswith(beginning) for owner in elsewhere):
+            return top, modules[top]
     return None
 
 

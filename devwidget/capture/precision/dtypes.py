@@ -14,7 +14,7 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
-from devwidget.capture.modules import is_module, own_parameters, walk_modules
+from devwidget.capture.modules import is_module, modules_in, own_parameters
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_around, region_before
 from devwidget.capture.recording.descriptions import operand_of
@@ -249,7 +249,7 @@ def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[
     module = call.state.tracker.running
     if module is not None:
         yield from _dtypes(own_parameters(module).values())
-        below = {dtype for _, part in walk_modules(module) for dtype in _dtypes(own_parameters(part).values())}
+        below = {dtype for part in modules_in(module) for dtype in _dtypes(own_parameters(part).values())}
         if len(below) == 1:
             yield from below
 

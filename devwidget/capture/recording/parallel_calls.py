@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 import torch
@@ -44,7 +43,7 @@ class ReplicaRun:
 
 @dataclass(slots=True, eq=False)
 class WrapperCall:
-    """One call of a wrapper, during and after it; its caller only while it runs.
+    """One call of a wrapper, during and after it.
 
     Attributes:
         gives_numbers: the class whose forward returned one number per replica, which were gathered into a vector.
@@ -64,7 +63,6 @@ class WrapperCall:
     gathered_on: torch.device | None = None
     backward: bool = False
     with_grad: bool = False
-    caller: FrameType | None = None
     gives_numbers: type | None = None
 
     def replica_run(self, number: int) -> ReplicaRun:

@@ -112,22 +112,25 @@ def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Odd
     if not parts:
         size = tensor.numel() * tensor.element_size()
         return OddTensorReading(_read_shape(tensor), size, size, note)
-    readings = [read_odd(part) if is_odd(part) else _dense_bytes(part) for part in parts]
-    key = readings[0].storage_key if len(readings) == 1 else None
-    total, stored = sum(part.bytes for part in readings), sum(part.storage_bytes for part in readings)
+    total = stored = 0
+    key: int | None = None
+    for part in parts:
+        if is_odd(part):
+            reading = read_odd(part)
+            total, stored, key = total + reading.bytes, stored + reading.storage_bytes, reading.storage_key
+        else:
+            storage = part.untyped_storage()
+            total, stored, key = total + part.nbytes, stored + storage.nbytes(), storage._cdata
+    if len(parts) > 1:
+        key = None
     return OddTensorReading(_read_shape(tensor), total, stored, note, key)
-
-
-def _dense_bytes(tensor: torch.Tensor) -> OddTensorReading:
-    storage = tensor.untyped_storage()
-    return OddTensorReading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata)
 
 
 def _read_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
     try:
         return tuple(size if type(size) is int else -1 for size in tensor.shape)
     except RuntimeError:  # the strided nested tensor has no shape
-        return (tensor.size(0), *(-1 for _ in range(tensor.dim() - 1)))
+        return (tensor.size(0), *[-1] * (tensor.dim() - 1))
 
 
 def shard_note(tensor: Any) -> str:

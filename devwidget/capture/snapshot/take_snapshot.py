@@ -72,7 +72,7 @@ def _is_of_another_model(optimizer: torch.optim.Optimizer, model: nn.Module) -> 
     """
     own = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
     given = tensors_of(optimizer)
-    ids = {id(parameter) for parameter in own}
-    is_torch = module_name(type(optimizer)).startswith("torch.optim.") and all(map(is_parameter, given))
-    dtypes = {each.dtype for each in given}
-    return is_torch and bool(given) and dtypes == {each.dtype for each in own} and not any(id(each) in ids for each in given)
+    if not given or not all(map(is_parameter, given)) or not module_name(type(optimizer)).startswith("torch.optim."):
+        return False
+    has_same_dtypes = {each.dtype for each in given} == {each.dtype for each in own}
+    return has_same_dtypes and {*map(id, own)}.isdisjoint(map(id, given))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import is_module, own_parameters, walk_modules
+from devwidget.capture.modules import is_module, named_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_among, is_exactly
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
@@ -119,7 +119,7 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         call = running_node(above)
         if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
             continue
-        devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
+        devices = {parameter.device for _, parameter in named_tensors(called, "_parameters")}
         for each in arguments_in(call) if devices == {target} else ():
             if is_among(Scope(above).value(each), family):
                 return Given(to_site(site_of(above)), ast.unparse(each), ast.unparse(call.func))

@@ -158,6 +158,13 @@ def locals_of(frame: FrameType | None) -> dict[str, Any]:
     return copy
 
 
+def first_argument(frame: FrameType) -> Any:
+    """Return the first argument of the function that a frame runs: `self` of a method, whatever its name."""
+    if frame.f_code.co_argcount:
+        return locals_of(frame).get(frame.f_code.co_varnames[0])
+    return None
+
+
 _OURS_ALONE = 3
 """References to a frame's dict of variables: the frame's, our variable, and the argument of `getrefcount`."""
 

@@ -193,7 +193,7 @@ def failing_call(frame: FrameType) -> Call | None:
             function = torch.Tensor.__getitem__
         case _:
             return None
-    return Call(function, tuple(part for operand in operands for part in _argument(operand, scope)), {})
+    return Call(function, tuple(_argument(operand, scope) for operand in operands), {})
 
 
 def _name_of(operator: ast.operator | ast.cmpop) -> str:
@@ -256,7 +256,7 @@ def _call(node: ast.Call, scope: Scope) -> Call:
         return Call(func, args, kwargs)
     match node.func:
         case ast.Attribute(value=owner, attr=name):
-            return Call(_find_function(torch.Tensor, name), (*_argument(owner, scope), *args), kwargs)
+            return Call(_find_function(torch.Tensor, name), (_argument(owner, scope), *args), kwargs)
     return Call(_Named(ast.unparse(node.func)), args, kwargs)
 
 
@@ -266,27 +266,27 @@ def _arguments(node: ast.Call, scope: Scope) -> tuple[Any, ...]:
         if isinstance(argument, ast.Starred):
             found += parts_of(scope.value(argument.value))
         else:
-            found += _argument(argument, scope)
+            found.append(_argument(argument, scope))
     return tuple(found)
 
 
 def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for keyword in node.keywords:
-        value = scope.given(keyword.value)
-        if keyword.arg is not None and value:  # what is not known is left out
-            found[keyword.arg] = value[0] if len(value) == 1 else value
-        elif keyword.arg is None and value:
-            found |= {name: part for name, part in items_of(value[0]) or () if type(name) is str}
+        value = _argument(keyword.value, scope)
+        if keyword.arg is None:
+            found |= {name: part for name, part in items_of(value) or () if type(name) is str}
+        elif value is not None:  # what is not known is left out
+            found[keyword.arg] = value
     return found
 
 
-def _argument(node: ast.expr, scope: Scope) -> list[Any]:
+def _argument(node: ast.expr, scope: Scope) -> Any:
     """Return an argument: its value, the tensors that it is computed from, or None if unknown."""
     values = scope.given(node)
     if len(values) == 1:
-        return values
-    return [values or None]
+        return values[0]
+    return values or None
 
 
 def _attribute(owner: Any, name: str) -> Any:
@@ -295,23 +295,15 @@ def _attribute(owner: Any, name: str) -> Any:
         return UNKNOWN
     if is_tensor(owner) and name in _READABLE:
         return read_attribute(owner, name)
-    if is_tensor(owner):
-        return dict_of(owner).get(name, UNKNOWN)
     if type(owner) is DEVICE and name in ("type", "index"):
         return getattr(owner, name)
-    if is_a(owner, tuple):
-        return dict(children(owner)).get(f".{name}", UNKNOWN)
-    fields = dict_of(owner)
-    for group in (fields, *map(fields.get, ("_parameters", "_buffers", "_modules"))):
-        if is_a(group, dict) and dict.__contains__(group, name):
-            return dict.get(group, name)
-    if type(fields) is dict:
-        of_class = find_class_attribute(type(owner), name)
-    else:
-        of_class = None
-    if is_tensor(of_class):
+    if is_tensor(owner) or is_a(owner, types.ModuleType):
+        return dict_of(owner).get(name, UNKNOWN)
+    found = dict(children(owner)).get(f".{name}", UNKNOWN)
+    of_class = find_class_attribute(type(owner), name)
+    if found is UNKNOWN and is_tensor(of_class):
         return of_class
-    return UNKNOWN
+    return found
 
 
 def _item(owner: Any, key: Any) -> Any:

@@ -16,7 +16,7 @@ from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import Scope, factory_of, is_of_torch
+from devwidget.capture.source_code.expressions import Scope, argument_named, factory_of, is_of_torch
 from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
@@ -68,7 +68,6 @@ class _Assignment:
     """A line of a frame that assigned a value, and the relevant part of it."""
 
     frame: FrameType
-    name: str
     site: Site
     keys: tuple[Any, ...]
     value: ast.expr
@@ -83,8 +82,7 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
         target: the device that it should have been on.
         aspect: what is wrong with it; the tensors that it was computed from share it.
     """
-    tensors: list[torch.Tensor] = [tensor]
-    last: _Assignment | None = None
+    tensors, last = [tensor], None
     while len(tensors) < MOST_STEPS:
         assigned = _find_assignment(frames, tensors[-1], last)
         if assigned is None:
@@ -131,7 +129,7 @@ def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _A
         assigned = _read_assignment(frame, text, site) if site is not None else _find_default(frame, text)
         if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
             continue
-        if not has_item(assigned.value, path_of(text)[1]):  # what is in it now came later
+        if path_of(text)[1] and _has_empty_part(assigned.value):  # what is in it now came later
             return None
         return assigned
     return None
@@ -142,7 +140,7 @@ def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | N
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return None
     if keys and text in map(ast.unparse, targets_of(statement)):
-        return _Assignment(frame, name, site, (), statement.value)
+        return _Assignment(frame, site, (), statement.value)
     for target in getattr(statement, "targets", ()):
         names = [ast.unparse(each) for each in getattr(target, "elts", ())]
         if name not in names:
@@ -150,9 +148,9 @@ def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | N
         index = names.index(name)
         match statement.value:
             case ast.Tuple(elts=values) if index < len(values):  # `a, b = torch.ones(3), torch.zeros(3)`
-                return _Assignment(frame, name, site, keys, values[index])
-        return _Assignment(frame, name, site, (index, *keys), statement.value)
-    return _Assignment(frame, name, site, keys, statement.value)
+                return _Assignment(frame, site, keys, values[index])
+        return _Assignment(frame, site, (index, *keys), statement.value)
+    return _Assignment(frame, site, keys, statement.value)
 
 
 def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
@@ -180,17 +178,15 @@ def _find_default(frame: FrameType, name: str) -> _Assignment | None:
     for parameter, default in (*last_ones, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)):
         if parameter.arg == name and default is not None:
             site = statements.site_at(frame.f_code.co_filename, default.lineno, "<module>")
-            return _Assignment(frame, name, site, (), default)
+            return _Assignment(frame, site, (), default)
     return None
 
 
 def _line_of_keyword(assigned: _Assignment) -> Site | None:
     """Return the line that assigned `w` in `loss = nn.CrossEntropyLoss(weight=w)`, for its `weight`."""
-    if not isinstance(assigned.value, ast.Call):
-        return None
-    for keyword in assigned.value.keywords:
-        if keyword.arg == assigned.keys[-1] and isinstance(keyword.value, ast.Name):
-            return statements.assignment(assigned.site.file, keyword.value.id, assigned.site.line)
+    argument = argument_named(assigned.value, str(assigned.keys[-1]))
+    if isinstance(argument, ast.Name):
+        return statements.assignment(assigned.site.file, argument.id, assigned.site.line)
     return None
 
 
@@ -278,20 +274,13 @@ def _name_of_list(frame: FrameType, tensor: torch.Tensor) -> str:
     return ""
 
 
-def has_item(value: ast.expr, keys: Sequence[object]) -> bool:
-    """Return whether a literal such as `{"loss": []}` has the item at these keys; True if unknown."""
-    for key in keys:
-        match value:
-            case ast.List(elts=items) | ast.Tuple(elts=items) if not isinstance(key, str):
-                return bool(items)
-            case ast.Dict(keys=names, values=values):
-                found = [each for name, each in zip(names, values, strict=True) if getattr(name, "value", None) == key]
-                if not found:
-                    return None in names
-                value = found[0]
-            case _:
+def _has_empty_part(value: ast.expr) -> bool:
+    """Return whether a literal such as `{"loss": []}` has an empty container."""
+    for part in ast.walk(value):
+        match part:
+            case ast.List(elts=[]) | ast.Dict(keys=[]):
                 return True
-    return True
+    return False
 
 
 def _appends(frame: FrameType, name: str) -> Iterator[Site]:

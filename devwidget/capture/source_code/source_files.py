@@ -136,8 +136,10 @@ def methods_of(owner: ast.ClassDef) -> list[Function]:
     return [node for node in owner.body if isinstance(node, Function)]
 
 
-def statements_of(scope: Function | ast.Module) -> Iterator[ast.stmt]:
+def statements_of(scope: Function | ast.Module | None) -> Iterator[ast.stmt]:
     """Yield statements of a function or a file in order, without statements of inner functions and classes."""
+    if scope is None:
+        return
     waiting = scope.body[::-1]
     while waiting:
         node = waiting.pop()

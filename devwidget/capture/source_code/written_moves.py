@@ -37,22 +37,22 @@ MOST_CALLS = 3
 class DiscardedMove(NamedTuple):
     """A statement that moved a variable and dropped the result; `method` is `Graph.to` for an object, "" for a tensor."""
 
-    site: Site
-    method: str
+    site: Site | None = None
+    method: str = ""
 
 
-def find_discarded_move(frame: FrameType, text: str) -> DiscardedMove | None:
+def find_discarded_move(frame: FrameType, text: str) -> DiscardedMove:
     """Return the statement that moved what an expression of a frame reads, or an object that the expression begins with."""
     scope = Scope(frame)
     for node in _prefixes(text):
         value = scope.value(node)
         for site in _moves_of(frame, ast.unparse(node), value):
             if is_tensor(value):
-                return DiscardedMove(site, "")
+                return DiscardedMove(site)
             method = _method_of(site)
             if returns_copy(value, method):
                 return DiscardedMove(site, f"{class_name(type(value))}.{method}")
-    return None
+    return DiscardedMove()
 
 
 def find_forgetful_move(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device) -> Site | None:
@@ -72,7 +72,7 @@ def _line_that_forgets(owner: Any, forgotten: str, target: torch.device) -> Site
     fields = dict_of(owner)
     for function in functions_of(type(owner)):
         definition = definition_of(function.__code__) if function.__name__ in PLACING_METHODS else None
-        for statement in statements_of(definition) if definition is not None else ():
+        for statement in statements_of(definition):
             moved = [name for name in fields if assigns_self_attribute(statement, name)]
             if forgotten in moved:
                 return None
