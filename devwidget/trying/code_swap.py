@@ -4,10 +4,12 @@ from __future__ import annotations
 import __future__
 
 import ast
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import CodeType, FunctionType
 
+from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.undo import Undo
 
 Pair = tuple[FunctionType, CodeType]
@@ -75,7 +77,7 @@ def _compile_functions(tree: ast.Module, file: str, flags: int, is_whole: bool) 
     found = {}
     for part in parts:
         code = compile(part, file, "exec", flags=flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-        for each in _list_inner(code):
+        for each in itertools.islice(codes_in(code), 1, None):
             found[each.co_qualname, seen[each.co_qualname]] = each
             seen[each.co_qualname] += 1
     return found
@@ -83,14 +85,6 @@ def _compile_functions(tree: ast.Module, file: str, flags: int, is_whole: bool) 
 
 def _count_named(codes: Codes, name: str) -> int:
     return sum(each == name for each, _ in codes)
-
-
-def _list_inner(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of functions and classes, outer ones first."""
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield constant
-            yield from _list_inner(constant)
 
 
 def put_codes_in_place(pairs: Iterable[Pair], undo: Undo) -> None:

@@ -10,11 +10,10 @@ import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from devwidget.capture.source_code.source_files import Function, own_lines
 from devwidget.records.finding import Edit, apply_edits, splice_lines
 from devwidget.records.syntax import is_self_attribute
 from devwidget.trying.code_swap import CodeSwap
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class NotTried(Exception):
@@ -97,7 +96,7 @@ def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
     while True:
         number = _first_ending_at(place.block, first)
         place = place._replace(number=number)
-        if number == len(place.block) or _first(place.block[number]) >= first:
+        if number == len(place.block) or own_lines(place.block[number]).start >= first:
             return place
         node = place.block[number]
         inner = _find_block(node, first, last)
@@ -122,7 +121,7 @@ def _first_ending_at(block: list[ast.stmt], line: int) -> int:
 def _find_block(node: ast.stmt, first: int, last: int) -> list[ast.stmt] | None:
     """Return the block inside a statement that contains some lines."""
     for block in _blocks(node):
-        if _first(block[0]) <= last and (block[-1].end_lineno or 0) >= first:
+        if own_lines(block[0]).start <= last and (block[-1].end_lineno or 0) >= first:
             return block
     return None
 
@@ -140,11 +139,6 @@ def runs_in_constructor(place: EditPlace) -> bool:
 def _calls_method(init: Function, name: str) -> bool:
     own = init.args.args[0].arg
     return any(isinstance(node, ast.Call) and is_self_attribute(node.func, name, own) for node in ast.walk(init))
-
-
-def _first(node: ast.stmt) -> int:
-    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

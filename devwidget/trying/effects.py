@@ -15,6 +15,7 @@ from torch import nn
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, mro_of, names_of, parts_of
+from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.device import PLACING_METHODS
@@ -136,17 +137,13 @@ def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
 
 def _names_in(code: CodeType) -> set[str]:
     """Return names and keywords in some code, and in the code nested in it."""
-    found = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            found |= _names_in(constant)
-        elif isinstance(constant, tuple):  # names of keywords
-            found.update(filter(_is_text, constant))
+    found = set[str]()
+    for each in codes_in(code):
+        found.update(each.co_names)
+        for constant in each.co_consts:
+            if isinstance(constant, tuple):  # names of keywords
+                found.update(name for name in constant if isinstance(name, str))
     return found
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _move_registered(root: nn.Module, before: set[int], device: torch.device) -> None:

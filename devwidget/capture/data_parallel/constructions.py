@@ -91,8 +91,9 @@ def report_misplaced(
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
     found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
-    root = state.births.find_root(tensor) if len(found) > 1 else None  # only this tensor arrived later
-    birth = to_site(root.site) if root is not None else None
+    root, birth = state.births.find_root(tensor), None
+    if root is not None and len(found) > 1:  # only this tensor arrived later
+        birth = to_site(root.site)
     error = (
         f"RuntimeError: module must have its parameters and buffers on device {wanted} (device_ids[0]) "
         f"but found one of them on device: {tensor.device}"

@@ -8,7 +8,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import nn
 from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.data_parallel.originals import find_assignment, find_stored
 from devwidget.capture.data_parallel.outputs import describe_unjoined
-from devwidget.capture.modules import is_module, modules_in, own, own_tensors, registered_entries
+from devwidget.capture.modules import modules_in, own, own_tensors, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -156,8 +156,9 @@ class CallFaults:
         stored = find_stored(self.wrapper.module, runs)
         if stored is None:
             return False
-        explains = (failed.number,) if isinstance(failed, Fault) else ()
-        detail = CallsOriginal(stored.name, stored.code.co_name, device_id(self.wrapper.src_device_obj), explains)
+        detail = CallsOriginal(stored.name, stored.code.co_name, device_id(self.wrapper.src_device_obj))
+        if isinstance(failed, Fault):
+            detail = replace(detail, explains=(failed.number,))
         path = self.state.tracker.path_of(stored.part)
         write_fault(self.state, "replica", path, failed.site, failed.error, detail, birth=find_assignment(stored))
         return True
@@ -196,7 +197,7 @@ class CallFaults:
             values = {**own(part), **dict(registered_entries(part, "_buffers"))}
             for name in dict.fromkeys(re.findall(r"\bself\.(\w+)", text)):
                 value = values.get(name)
-                tensors = [] if is_module(value) else [tensor for tensor in tensors_in(value) if batch in tensor.shape]
+                tensors = [tensor for tensor in tensors_in(value) if batch in tensor.shape]
                 is_length = type(value) is int and value == batch
                 if is_length or (tensors and share in sizes):
                     detail = KeptWhole(name, batch, replicas, self._first_tensor_argument())
@@ -240,8 +241,9 @@ class CallFaults:
         """Describe inputs that were split wrongly."""
         operands = []
         for tensor in tensors:
-            root = self.state.births.find_root(tensor)
-            birth = to_site(root.site) if root is not None else None
+            root, birth = self.state.births.find_root(tensor), None
+            if root is not None:
+                birth = to_site(root.site)
             if birth is None and self.caller is not None:
                 birth = find_origin(list(user_frames(self.caller)), tensor, tensor.device).site
             operands.append(operand_of(tensor, "input", "", stray=True, birth=birth))
@@ -254,7 +256,9 @@ def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tenso
     """
     cut = [tensor for tensor in inputs if tensor.dim() > dim]
     lengths = sorted((tensor.shape[dim] for tensor in cut), reverse=True)
-    batch = max(lengths, key=lengths.count if len(lengths) > 2 else None, default=0)
+    batch = max(lengths, default=0)
+    if len(lengths) > 2:
+        batch = max(lengths, key=lengths.count)
     return [tensor for tensor in cut if tensor.shape[dim] != batch], batch
 
 
@@ -304,8 +308,9 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
     if not any(own_tensors(part) and not registered_entries(part, "_parameters") for part in parts):
         return False
     write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(tensor_in(replica, site)))
-    for part in parts if state.heal else ():
-        own(part)["parameters"] = functools.partial(_former_parameters, part)
+    if state.heal:
+        for part in parts:
+            own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
 
 

@@ -102,14 +102,16 @@ class Worker:
     def _explain_objects(self, found: Sequence[Fault]) -> None:
         """Explain a misplaced tensor inside an object: every replica got the same object."""
         faults = self._faults
-        for name, value in named_arguments(faults.wrapper.module, *faults.inputs) if found else ():
+        if not found:
+            return
+        for name, value in named_arguments(faults.wrapper.module, *faults.inputs):
             whole = {(device_id(tensor.device), tuple(tensor.shape)) for _, tensor in tensors_of_object(value)}
             mine = []
             for fault in found:
                 if any((operand.device, operand.shape) in whole for operand in fault.operands if operand.stray):
                     mine.append(fault)
             if mine:
-                samples = max(shape[0] if shape else 0 for _, shape in whole)
+                samples = max(next(iter(shape), 0) for _, shape in whole)
                 explains = tuple(fault.number for fault in mine)
                 faults.report_uncut(mine[0].module, mine[0].site, mine[0].error, name, value, samples, explains)
 
@@ -122,13 +124,15 @@ def watch_wrappers(state: RecordingState, undo: Undo) -> None:
 def _run_watched(
     state: RecordingState, original: Callable[..., Any], wrapper: nn.DataParallel[Any], *args: Any, **kwargs: Any
 ) -> Any:
+    if not wrapper.device_ids:
+        return original(wrapper, *args, **kwargs)
     with Undo() as undo:
-        misplaced = first_misplaced(wrapper) if wrapper.device_ids else None
+        misplaced = first_misplaced(wrapper)
         if misplaced is not None:
             report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
             if state.heal:  # run the wrapped module alone, where it is
                 undo.enter_context(make_replacement(wrapper, "device_ids", []))
-        elif wrapper.device_ids:
+        else:
             watched = WrapperWatch(wrapper, state, sys._getframe(1))
             for name in ("scatter", "replicate", "parallel_apply", "gather"):
                 listen(state.is_here, wrapper, name, getattr(watched, name), undo)
@@ -166,7 +170,8 @@ class WrapperWatch:
         self.call.seconds = time.perf_counter() - self._started
         for run, device in zip(self.call.runs, self.call.devices, strict=False):
             peak: Any = getattr(torch.get_device_module(device), "max_memory_allocated", None)  # the cpu keeps none
-            run.peak_bytes = int(peak(device)) if peak is not None else 0
+            if peak is not None:
+                run.peak_bytes = int(peak(device))
 
     @contextlib.contextmanager
     def _measure_step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
@@ -234,15 +239,15 @@ class WrapperWatch:
         with self._measure_step("gather", "gather"):
             joined = original(outputs, *where)
         whole = list(tensors_in(joined))
-        point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
-        self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
+        if whole:
+            point = self.call.gathered_on = whole[0].device
+            self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts])
         self._mark_nodes(CALL, self.call, whole)
         self._mark_nodes(GATHERED, True, whole)
-        first = tensors_in(outputs[0]) if len(outputs) > 1 else ()
-        numbers = [vector for vector, part in zip(whole, first, strict=False) if not part.dim()]  # as losses are
-        if numbers:
-            self.call.gives_numbers = type(self._wrapper.module)
-            self._mark_nodes(NUMBER, True, numbers)
+        for vector, part in zip(whole, tensors_in(outputs[0]), strict=False):
+            if len(outputs) > 1 and not part.dim():  # as losses are
+                self.call.gives_numbers = type(self._wrapper.module)
+                self._mark_nodes(NUMBER, True, [vector])
         return joined
 
     def _given_back(self, outputs: Any) -> list[torch.Tensor]:

@@ -14,6 +14,7 @@ from torch.overrides import get_testing_overrides
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.source_code.expressions import operands_of
+from devwidget.capture.source_code.frames import is_place
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import arguments_in, name_of_called, names_in, parsed_operation
 
@@ -109,9 +110,7 @@ def computed(text: str) -> str:
     return ""
 
 
-def is_a_place(text: str) -> bool:
-    """Return whether an expression can be repeated without computing anything: names, attributes and items."""
-    part = parsed_operation(text)
-    if not isinstance(part, ast.Attribute | ast.Subscript):
-        return False
-    return not any(isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part))
+def is_attribute_or_item(text: str) -> bool:
+    """Return whether an expression can be repeated, because it only reads an attribute or an item."""
+    node = parsed_operation(text)
+    return isinstance(node, ast.Attribute | ast.Subscript) and is_place(node)

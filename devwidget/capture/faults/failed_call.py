@@ -12,7 +12,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written_names
+from devwidget.capture.faults.call_arguments import arguments, computed, is_attribute_or_item, written_names
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_among
@@ -158,7 +158,7 @@ class FailedCall:
         for argument, tensor in given:
             stray = is_among(tensor, strays)
             source = sources.get(id(tensor), "")
-            expression = names.expression(tensor) or (source if is_a_place(source) else "")
+            expression = names.expression(tensor) or (source if is_attribute_or_item(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             if stray:
                 operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)

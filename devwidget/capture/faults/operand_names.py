@@ -275,7 +275,7 @@ def _find_line_of_object(asked: Asked) -> Site | None:
     return None
 
 
-# The line that decided a device or dtype, and who keeps the tensor: from the recording, else from living frames.
+# Names in the user's code.
 
 
 class Names:

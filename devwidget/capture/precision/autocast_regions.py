@@ -31,7 +31,9 @@ def region_around(frames: Iterable[FrameType], site: Site | None = None) -> Auto
     for frame in frames:
         line = frame.f_lineno
         if site is not None:
-            line = site.line if site.file == frame.f_code.co_filename else 0
+            line = site.line
+            if site.file != frame.f_code.co_filename:
+                continue
         around = [region for region in _regions(frame) if region[0].body[0].lineno <= line <= (region[0].end_lineno or 0)]
         if around:
             return _describe(frame, around[-1])

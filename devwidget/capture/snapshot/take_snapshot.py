@@ -20,7 +20,7 @@ from devwidget.capture.tensors import is_parameter
 from devwidget.capture.undo import paused_gc
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message
-from devwidget.records.snapshot import Snapshot
+from devwidget.records.snapshot import Snapshot, TensorFacts
 
 
 def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None, virtual_gpus: int = 0) -> Snapshot:
@@ -52,16 +52,20 @@ def _read_snapshot(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snaps
     tree, busy = ModuleTree(model), running_thread()
     modules = ModuleReader(tree, gradients=not busy)
     facts = tuple(modules.read_module(place, visit) for place, visit in enumerate(tree.visits))
+    notes, states = [facts[0].note], tuple[TensorFacts, ...]()
     if busy:
-        unread = Message("gradients were not read, because thread `{thread}` may be using them", thread=busy)
-        facts = (replace(facts[0], note=join_notes(facts[0].note, unread)), *facts[1:])
-    states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
-    if optimizer is not None and _is_of_another_model(optimizer, model):
-        unowned = Message(
-            "`{optimizer}` has none of its parameters: build the optimizer after the model",
-            optimizer=class_name(type(optimizer)),
-        )
-        facts = (replace(facts[0], note=join_notes(facts[0].note, unowned)), *facts[1:])
+        notes.append(Message("gradients were not read, because thread `{thread}` may be using them", thread=busy))
+    if optimizer is not None:
+        states = tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
+        if _is_of_another_model(optimizer, model):
+            notes.append(
+                Message(
+                    "`{optimizer}` has none of its parameters: build the optimizer after the model",
+                    optimizer=class_name(type(optimizer)),
+                )
+            )
+    if len(notes) > 1:
+        facts = (replace(facts[0], note=join_notes(*notes)), *facts[1:])
     return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)
 
 

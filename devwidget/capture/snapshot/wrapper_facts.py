@@ -31,6 +31,10 @@ from devwidget.records.snapshot import TensorFacts
 Note = Callable[[dict[str, Any]], str]
 
 
+def _wrap_nothing(own: dict[str, Any]) -> str:
+    return ""
+
+
 class Wrapping(NamedTuple):
     """A class of wrappers.
 
@@ -41,12 +45,8 @@ class Wrapping(NamedTuple):
     """
 
     word: str
-    note: Note
+    note: Note = _wrap_nothing
     hides: bool = True
-
-
-def _wrap_nothing(own: dict[str, Any]) -> str:
-    return ""
 
 
 def _data_parallel(own: dict[str, Any]) -> str:
@@ -80,15 +80,15 @@ def _read_parametrized(own: dict[str, Any]) -> str:
 _WRAPPINGS = {
     "torch.nn.parallel.data_parallel.DataParallel": Wrapping("DataParallel", _data_parallel),
     "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _read_distributed),
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _wrap_nothing),
-    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _wrap_nothing, hides=False),
-    torch_internals.COMPILED_MODULE: Wrapping("compiled", _wrap_nothing),
-    torch_internals.SCRIPTED_MODULE: Wrapping("scripted", _wrap_nothing),
-    "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _wrap_nothing, hides=False),
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP"),
+    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", hides=False),
+    torch_internals.COMPILED_MODULE: Wrapping("compiled"),
+    torch_internals.SCRIPTED_MODULE: Wrapping("scripted"),
+    "torch.fx.graph_module.GraphModule": Wrapping("fx graph", hides=False),
 }
 _PARAMETRIZED = Wrapping("parametrized", _read_parametrized, hides=False)
-_QUANTIZED = Wrapping("quantized", _wrap_nothing, hides=False)
-_PLAIN = Wrapping("", _wrap_nothing, hides=False)
+_QUANTIZED = Wrapping("quantized", hides=False)
+_PLAIN = Wrapping("", hides=False)
 
 
 def find_wrapping(kind: type) -> Wrapping:
@@ -106,12 +106,8 @@ def find_wrapping(kind: type) -> Wrapping:
 
 def is_parametrized(kind: type) -> bool:
     """Return whether `torch.nn.utils.parametrize` generated the class."""
-    made = class_name(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
+    made = class_name(kind).startswith("Parametrized") and module_name(kind) == nn.utils.parametrize.__name__
     return made and len(_bases(kind)) == 1
-
-
-def _module_of_parametrize() -> str:
-    return nn.utils.parametrize.__name__
 
 
 def written_class(kind: type) -> type:

@@ -45,7 +45,7 @@ _OPERATORS = {
     "Mult": "mul", "FloorDiv": "floor_divide", "Mod": "remainder", "BitAnd": "bitwise_and", "BitOr": "bitwise_or",
     "NotEq": "ne", "LtE": "le", "GtE": "ge",
 }  # fmt: skip
-"""Torch's names of Python's operators, where they are not those of the syntax tree in small letters."""
+"""Torch's names of operators that the syntax tree names otherwise."""
 
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS

@@ -82,6 +82,12 @@ def lookup(frame: FrameType, name: str) -> Any:
     return locals_of(frame).get(name, dict.get(frame.f_globals, name))
 
 
+def is_place(node: ast.expr) -> bool:
+    """Return whether an expression computes nothing: it reads a variable, an attribute or an item."""
+    computing = (ast.Call, ast.BinOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda, ast.comprehension)
+    return not any(isinstance(part, computing) for part in ast.walk(node))
+
+
 def path_of(text: str) -> tuple[str, tuple[Any, ...]]:
     """Return `batch` and `("ids", 0)` for `batch['ids'][0]`: the variable, then items and attributes, outermost first."""
     node, keys = parsed_expression(text), list[Any]()

@@ -17,7 +17,7 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, argument_named, factory_of, is_of_torch
-from devwidget.capture.source_code.frames import holds, name_in, path_of
+from devwidget.capture.source_code.frames import holds, is_place, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site, cell_label, cells
@@ -194,14 +194,9 @@ def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
     """Return whether the assigned expression is a place that already has the tensor."""
     if isinstance(assigned.value, ast.Tuple | ast.List):
         return False
-    if assigned.keys and _is_place(assigned.value):  # `state = self.weight.state` has `state.code` from there
+    if assigned.keys and is_place(assigned.value):  # `state = self.weight.state` has `state.code` from there
         return True
     return holds(Scope(assigned.frame).value(assigned.value), tensor)
-
-
-def _is_place(value: ast.expr) -> bool:
-    """Return whether an expression only reads a variable, an attribute or an item."""
-    return all(isinstance(node, ast.Name | ast.Attribute | ast.Subscript | ast.Constant | ast.Load) for node in ast.walk(value))
 
 
 def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:

@@ -165,9 +165,9 @@ def first_parameter(filename: str, line: int) -> str:
 def made_by(filename: str, factory: str) -> Site | None:
     """Return the first statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`."""
     for node in read_file(filename).statements:
-        for part in ast.walk(node.value) if isinstance(node, ast.Assign) else ():
-            match part:
-                case ast.Call(func=ast.Attribute(attr=name)) if name == factory:
+        if isinstance(node, ast.Assign):
+            for part in ast.walk(node.value):
+                if isinstance(part, ast.Call) and name_of_called(part) == factory:
                     return site_at(filename, node.lineno)
     return None
 
@@ -183,11 +183,13 @@ def named_move(filename: str, method: str) -> Site | None:
 
 def discarded_move(filename: str, line: int) -> Site | None:
     """Return the statement at a line, if it is a move whose result is discarded: `x.to(device)`, alone."""
-    text = statement_text(filename, line)
-    match parsed_statement(text):
-        case ast.Expr(value=ast.Call(func=method) | ast.ListComp(elt=ast.Call(func=method))):
-            if isinstance(method, ast.Attribute) and method.attr in MOVES:
-                return Site(filename, line, text)
+    site = site_at(filename, line)
+    node = parsed_statement(site.text)
+    match node:
+        case ast.Expr(value=ast.ListComp(elt=move)):
+            node = ast.Expr(move)
+    if node is not None and _name_moved(node):
+        return site
     return None
 
 
