@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import MemberDescriptorType
@@ -18,6 +19,7 @@ from devwidget.capture.object_fields import (
     dict_of,
     fields_of,
     find_class_attribute,
+    is_among,
     module_name,
     parts_of,
 )
@@ -135,35 +137,22 @@ def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
 
 
 def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
-    """Return a copy of nested containers in which every tensor is changed.
-
-    Containers that are defined by their content are rebuilt; others stay the same object.
-    """
-    if is_tensor(value):
-        return change(value)
-    build = _find_builder(value)
-    if build is None or any(value is outer for outer in around):
-        return value
-    before = list(parts_of(value))
-    after = [replace_tensors(part, change, (*around, value)) for part in before]
-    if all(new is old for new, old in zip(after, before, strict=True)):
-        return value
-    return build(after)
-
-
-def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
     """Return a copy of nested containers in which every tensor is changed, data classes and other container classes included.
 
     Objects without a changed tensor stay the same object.
     """
     if is_tensor(value):
         return change(value)
-    if any(value is outer for outer in around) or all(change(tensor) is tensor for tensor in tensors_in(value)):
+    before = list(parts_of(value))
+    if not before or is_among(value, around):
         return value
-    again = functools.partial(copy_with_tensors, change=change, around=(*around, value))
+    again = functools.partial(replace_tensors, change=change, around=(*around, value))
+    after = [again(part) for part in before]
+    if all(map(operator.is_, after, before)):
+        return value
     build = _find_builder(value)
     if build is not None:
-        return build([*map(again, parts_of(value))])
+        return build(after)
     return _copy_with_parts(value, again)
 
 
@@ -172,10 +161,7 @@ def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     kind = type(value)
     base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
     parts = () if base in (dict, OrderedDict, object) else map(change, parts_of(value))
-    if base is tuple:
-        made = base.__new__(kind, parts)
-    else:
-        made = base.__new__(kind)
+    made = base.__new__(kind, *([parts] if base is tuple else ()))
     if base is list:
         list.extend(made, parts)
     for key, part in copy_items(value) if issubclass(kind, dict) else ():

@@ -24,7 +24,7 @@ from devwidget.capture.object_fields import (
     items_of,
     parts_of,
 )
-from devwidget.capture.tensors import copy_with_tensors, is_tensor, tensors_in
+from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
@@ -189,7 +189,7 @@ def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:
             return tensor[:samples]
         return tensor
 
-    pair: tuple[Any, Any] = copy_with_tensors((batch, target), cut)
+    pair: tuple[Any, Any] = replace_tensors((batch, target), cut)
     return pair
 
 

@@ -14,7 +14,7 @@ from devwidget.capture.patching.registry import listen
 from devwidget.capture.restore import SavedState
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import copy_with_tensors, is_tensor, read_attribute, tensors_in
+from devwidget.capture.tensors import is_tensor, read_attribute, replace_tensors, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -65,7 +65,7 @@ def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
     parts = inputs.args, inputs.kwargs, inputs.target
     if not any(map(_has_graph, tensors_in(parts))):
         return inputs, []
-    args, kwargs, target = copy_with_tensors(parts, cut)
+    args, kwargs, target = replace_tensors(parts, cut)
     return Arguments(args, kwargs, target), list(cuts.values())
 
 

@@ -15,7 +15,7 @@ from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.restore.torch_settings import autocast_depth
 from devwidget.capture.step.batch import Arguments, Inputs
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import copy_with_tensors
+from devwidget.capture.tensors import replace_tensors
 from devwidget.capture.validation import refuse_counts, refuse_flags
 from devwidget.extras.plan.records.plan import PlannedLoop
 from devwidget.extras.plan.watcher import Watcher, virtual_gpu
@@ -203,7 +203,7 @@ class RunningLoop:
         """Under Trainer accelerate casts what a model returns to float32. Source: `ConvertOutputsToFp32`."""
         if self.loop.kind != TRAINER or self.loop.autocast is None:
             return out
-        return copy_with_tensors(out, lambda tensor: tensor.float() if tensor.dtype in _HALVES else tensor)
+        return replace_tensors(out, lambda tensor: tensor.float() if tensor.dtype in _HALVES else tensor)
 
     def _run_loss(self) -> None:
         self.seen["loss"] = self.step.compute_loss(self.seen["out"])
