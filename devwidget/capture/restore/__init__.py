@@ -17,13 +17,12 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.fields import is_own_class
+from devwidget.capture.restore.keepers import Undoing
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
-from devwidget.capture.restore.settings import Settings, process_settings
+from devwidget.capture.restore.settings import keep_settings
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import has_changed, put_versions_back
-from devwidget.capture.restore.torch_settings import torch_settings
-from devwidget.capture.restore.undoing import Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
@@ -43,7 +42,7 @@ class SavedState:
     def __init__(self) -> None:
         torch_internals.check_names("reading tensors", "restoring")
         self.not_restored: tuple[str, ...] = ()
-        self._settings = Settings((*torch_settings(), *process_settings()))
+        self._settings = keep_settings()
         self._generators = list(global_states())
         self._roots: list[tuple[str, Any]] = []
         self._search = ReachSearch()
@@ -81,7 +80,7 @@ class SavedState:
             None if unknown, or if settings have changed.
         """
         search, storages = self._search, self._storages
-        if self._settings.has_changed() or search.lost:
+        if search.lost or any(kept.has_changed() for kept in self._settings):
             return None
         with paused_gc(), _plain_torch():
             if storages.is_unsure(search.tensors):
@@ -99,15 +98,11 @@ class SavedState:
         undoing.lost += search.lost
         with uninterrupted(), paused_gc():
             undoing.attempt_step("written values", lambda: self._find_unseen(unseen))
-            for kept in search.states:
-                undoing.attempt_step(kept.owner, kept.put_back)
-            self._settings.put_back(undoing)
+            undoing.put_all_back((*search.states, *self._settings))
             undoing.attempt_step("tensors", lambda: self._put_tensors_back(undoing))
-            for tensor in unseen:
-                undoing.lost.append((tensor, _UNSEEN))
+            undoing.lost += [(tensor, _UNSEEN) for tensor in unseen]
             undoing.attempt_step("counts of writes", lambda: put_versions_back(search.tensors, undoing))
-            for kept in (*search.generators, *self._generators):
-                undoing.attempt_step(kept.owner, kept.put_back)
+            undoing.put_all_back((*search.generators, *self._generators))
             self.not_restored = self._name_lost(undoing.lost)
 
     def _find_unseen(self, found: list[Any]) -> None:
@@ -116,8 +111,7 @@ class SavedState:
 
     def _put_tensors_back(self, undoing: Undoing) -> None:
         with _plain_torch():
-            for kept in self._search.tensors:
-                undoing.attempt_step(kept.owner, kept.put_back)
+            undoing.put_all_back(self._search.tensors)
             self._storages.put_back(undoing)
 
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
@@ -126,13 +120,8 @@ class SavedState:
         owners = {id(kept.before.alias): kept.owner for kept in self._search.tensors}
         found = [(owners.get(id(what), what), why) for what, why in lost]
         names = _name_objects([what for what, _ in found], [*self._roots, *self._search.list_globals()])
-        lines: dict[str, None] = {}
-        for what, why in found:
-            name = names[id(what)]
-            if isinstance(what, str):
-                name = what
-            lines[Message("`{what}` ({why})", what=name, why=why)] = None
-        return tuple(lines)
+        told = (Message("`{what}` ({why})", what=names[id(what)], why=why) for what, why in found)
+        return tuple(dict.fromkeys(told))
 
 
 @contextlib.contextmanager
@@ -166,7 +155,7 @@ def _name_objects(values: Sequence[Any], roots: Iterable[tuple[str, Any]]) -> di
         roots: name of each root; "" for the model, whose parts are named by their path alone.
     """
     names = {id(value): _name_class(value) for value in values}
-    unnamed = {id(value) for value in values if not is_a(value, type)}
+    unnamed = {id(value) for value in values if not is_a(value, (type, str))}
     with contextlib.suppress(TooManyObjects):
         for place in walk(roots, enter=_is_entered, most=_MOST, deepest=_DEEPEST):
             if id(place.value) in unnamed:
@@ -175,6 +164,8 @@ def _name_objects(values: Sequence[Any], roots: Iterable[tuple[str, Any]]) -> di
 
 
 def _name_class(value: Any) -> str:
+    if isinstance(value, str):  # a setting
+        return value
     if is_a(value, type):
         return class_name(value)
     return Message("a {kind}", kind=class_name(type(value)))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import class_name, fields_of, module_name, mro_of, names_of
+from devwidget.capture.object_fields import class_name, fields_of, find_class_attribute, module_name, mro_of, names_of
 from devwidget.capture.restore.keepers import Keeper
 
 _HEAP_TYPE = 1 << 9
@@ -91,19 +91,14 @@ FIELDS = Keeper(_read_fields, _write_fields, _same_fields, _list_values)
 
 def _namespace_of(value: Any) -> dict[str, Any] | None:
     """Return the object's `__dict__`; None without one, or if the class overrides it."""
-    for base in mro_of(type(value)):
-        found = names_of(base).get("__dict__")
-        if found is not None:
-            namespace = found.__get__(value) if issubclass(type(found), _PYTHONS) else None
-            if type(namespace) is dict:
-                return namespace
-            return None
-    return None
+    found = find_class_attribute(type(value), "__dict__")
+    namespace = found.__get__(value) if issubclass(type(found), _PYTHONS) else None
+    return namespace if type(namespace) is dict else None
 
 
 def has_slots(kind: type) -> bool:
     """Return whether a class written in Python gave it slots."""
-    return any(True for _ in _slots_of(kind))
+    return next(_slots_of(kind), None) is not None
 
 
 def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:

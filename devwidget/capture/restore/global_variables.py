@@ -47,33 +47,18 @@ def names_in(code: types.CodeType) -> frozenset[str]:
 
 def _read_variables(function: types.FunctionType) -> list[Variable]:
     """Return variables of the function's module, and of other program modules that it may reach by `module.name`."""
-    if not is_own_package(_name_of(function.__globals__)):
+    names, own = names_in(function.__code__), function.__globals__
+    if not _is_programs(own):
         return []
-    names = names_in(function.__code__)
-    found = _choose_variables(function.__globals__, names)
-    modules = [each.value for each in found] + [sys.modules.get(name) for name in names]
-    namespaces: dict[int, dict[str, Any]] = {}
-    for module in modules:
-        if _is_own_module(module):
-            namespaces[id(module)] = vars(module)
-    for namespace in namespaces.values():
-        found += _choose_variables(namespace, names)
-    return found
+    modules = [*(dict.get(own, name) for name in names), *map(sys.modules.get, names)]
+    reached = [vars(module) for module in modules if type(module) is types.ModuleType]
+    namespaces = {id(namespace): namespace for namespace in (own, *filter(_is_programs, reached))}
+    return [Variable(namespace, name, dict.get(namespace, name, _UNSET)) for namespace in namespaces.values() for name in names]
 
 
-def _choose_variables(namespace: dict[str, Any], names: frozenset[str]) -> list[Variable]:
-    return [Variable(namespace, name, dict.get(namespace, name, _UNSET)) for name in names]
-
-
-def _is_own_module(value: Any) -> bool:
-    return type(value) is types.ModuleType and is_own_package(_name_of(vars(value)))
-
-
-def _name_of(namespace: dict[str, Any]) -> str:
+def _is_programs(namespace: dict[str, Any]) -> bool:
     name = dict.get(namespace, "__name__")
-    if type(name) is str:
-        return name
-    return ""
+    return is_own_package(name if type(name) is str else "")
 
 
 def _same_variables(now: list[Variable], before: list[Variable]) -> bool:

@@ -7,13 +7,12 @@ import io
 import itertools
 import types
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from devwidget.capture.modules import TENSOR_GROUPS, Group, registered_entries
-from devwidget.capture.object_fields import find_class_attribute, is_among, is_exactly, is_scalar, module_name
+from devwidget.capture.object_fields import find_class_attribute, is_among, is_exactly, is_scalar, module_name, mro_of
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.fields import is_heap, is_own_class
 from devwidget.capture.restore.keepers import Keeper
@@ -57,7 +56,9 @@ def _is_programs(kind: type) -> bool:
 
 
 CODE = Keeper(_read_parts, same=_same_parts, parts=dict.values)
-"""A function or a class: its variables and attributes are restored; a replaced one is reported."""
+"""A function: its variables are restored; a replaced part is reported."""
+CLASS = Keeper(lambda kind: {**_read_parts(kind), "": mro_of(kind)}, same=_same_parts, parts=dict.values)
+"""A class, with its bases: what its attributes hold is restored; a replaced one is reported."""
 OUTSIDE = Keeper(_read_parts, same=_same_parts, parts=_parts_of_program)
 """An object that stands for something outside, or has a field that does."""
 REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
@@ -85,25 +86,23 @@ def _file_position(file: Any) -> Any:
 
 
 _FILES = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper, io.StringIO, io.BytesIO)
-_LOOKS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
-    (_FILES, _file_position),
-    ((itertools.count,), repr),
-)
-"""What shows that an object of exactly these C types has changed."""
-
-
+_FILE = Keeper(_file_position, same=_is_same)
+_COUNT = Keeper(repr, same=_is_same)
 _ITERATOR = Keeper(lambda iterator: iterator.__length_hint__(), same=_is_same)
 
 
 def named_keeper(kind: type) -> Keeper | None:
-    """Return how callables, references and objects written in C are compared; None if a change cannot be seen."""
+    """Return how classes, callables, references and objects written in C are compared; None if a change cannot be seen."""
+    if issubclass(kind, type):
+        return CLASS
     if is_among(kind, _CODE):
         return CODE
     if issubclass(kind, weakref.ref):
         return REFERENCE
-    for kinds, look in _LOOKS:
-        if is_among(kind, kinds):
-            return Keeper(look, same=_is_same)
+    if is_among(kind, _FILES):
+        return _FILE
+    if kind is itertools.count:
+        return _COUNT
     if module_name(kind) == "builtins" and find_class_attribute(kind, "__length_hint__") is not None:
         return _ITERATOR
     return None

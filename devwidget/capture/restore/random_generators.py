@@ -15,7 +15,7 @@ from devwidget.capture.restore.keepers import Keeper, Kept
 
 
 def _make_keeper(read: Callable[[Any], Any], write: Callable[[Any, Any], object]) -> Keeper:
-    return Keeper(read, write, lambda now, before: False)
+    return Keeper(read, write, lambda now, before: False, is_random=True)
 
 
 def _set_bits(owner: Any, state: Any) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator
 from gc import is_tracked
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import mro_of
-from devwidget.capture.restore.arrays import ARRAY, MOST_BYTES, array_bytes, is_array
-from devwidget.capture.restore.containers import container_keeper
+from devwidget.capture.restore.containers import ARRAY, MOST_BYTES, container_keeper, is_array, plain_array
 from devwidget.capture.restore.fields import (
     FIELDS,
     has_kept_fields,
@@ -21,11 +19,10 @@ from devwidget.capture.restore.fields import (
     leads_outside,
 )
 from devwidget.capture.restore.global_variables import GLOBALS
-from devwidget.capture.restore.keepers import Keeper, Kept
-from devwidget.capture.restore.named import CODE, OUTSIDE, SCRIPTED, named_keeper
+from devwidget.capture.restore.keepers import Keeper, Kept, format_reason
+from devwidget.capture.restore.named import CLASS, OUTSIDE, SCRIPTED, named_keeper
 from devwidget.capture.restore.random_generators import generator_keeper
 from devwidget.capture.restore.tensors import TENSOR, is_wrapper
-from devwidget.capture.restore.undoing import format_reason
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
@@ -33,20 +30,6 @@ MOST = 2_000_000
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
 _LEAVES = frozenset(map(id, _PLAIN))
 _TUPLE = id(tuple)
-
-
-class ObjectKind(NamedTuple):
-    """How objects of one class are read.
-
-    Attributes:
-        type: the class, kept alive so that its id stays unique.
-        sort: tensors are restored after all else and generators last; arrays are copied up to a limit.
-        keepers: how each object is kept.
-    """
-
-    type: type
-    sort: Literal["tensor", "array", "generator", "class", "object"]
-    keepers: tuple[Keeper, ...] = ()
 
 
 class ReachSearch:
@@ -65,7 +48,7 @@ class ReachSearch:
         self.tensors: list[Kept] = []
         self.lost: list[tuple[Any, str]] = []
         self._met: dict[int, Any] = {}
-        self._kinds: dict[int, ObjectKind] = {}
+        self._keepers: dict[int, tuple[type, tuple[Keeper, ...]]] = {}  # with the class, which keeps its id
         self._left_bytes = MOST_BYTES
 
     def add_roots(self, roots: Iterable[Any]) -> list[Kept]:
@@ -92,39 +75,28 @@ class ReachSearch:
                 self.lost.append((Message("what the model holds"), why))
                 return []
             met[id(value)] = value
-            if key not in self._kinds:
-                self._kinds[key] = _choose_kind(type(value))
-            self._read_object(value, self._kinds[key])
+            if key not in self._keepers:
+                self._keepers[key] = type(value), tuple(_find_keepers(type(value)))
+            for keeper in self._keepers[key][1]:
+                self._keep(value, keeper)
         below: list[Any] = []
         for kept in (*self.states[states:], *self.tensors[tensors:]):
             below += kept.parts()
         return below
 
-    def _read_object(self, value: Any, kind: ObjectKind) -> None:
-        if kind.sort == "class":
-            self._keep_classes(value)
-        elif kind.sort == "array":
-            size = array_bytes(value)
-            if size <= self._left_bytes:
-                self._left_bytes -= size
-                self._keep(value, ARRAY, self.states)
-        elif kind.sort == "generator":
-            self._keep(value, kind.keepers[0], self.generators)
-        else:
-            if kind.sort == "tensor":
-                self._keep(value, TENSOR, self.tensors)
-            for keeper in kind.keepers:
-                is_odd = keeper is FIELDS and leads_outside(value)
-                self._keep(value, OUTSIDE if is_odd else keeper, self.states)
-
-    def _keep_classes(self, kind: type) -> None:
-        """Save a class and its bases if they belong to the program."""
-        for base in mro_of(kind):
-            if is_own_class(base) and (base is kind or id(base) not in self._met):
-                self._met[id(base)] = base
-                self._keep(base, CODE, self.states)
-
-    def _keep(self, value: Any, keeper: Keeper, states: list[Kept]) -> None:
+    def _keep(self, value: Any, keeper: Keeper) -> None:
+        if keeper is CLASS and not is_own_class(value):
+            return
+        if keeper is FIELDS and leads_outside(value):
+            keeper = OUTSIDE
+        if keeper is ARRAY:
+            size = plain_array(value).nbytes
+            if size > self._left_bytes:
+                return
+            self._left_bytes -= size
+        states = self.tensors if keeper is TENSOR else self.states
+        if keeper.is_random:
+            states = self.generators
         try:
             states.append(Kept(value, keeper.read(value), keeper))
         except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
@@ -133,25 +105,17 @@ class ReachSearch:
             self.lost.append((value, Message("it cannot be read: {error}", error=format_reason(error))))
 
 
-def _choose_kind(kind: type) -> ObjectKind:
-    if issubclass(kind, torch.Tensor):  # what is in their `__dict__` is in the table
-        return ObjectKind(kind, "tensor", (FIELDS,) if is_wrapper(kind) or has_slots(kind) else ())
-    if is_array(kind):
-        return ObjectKind(kind, "array")
-    if issubclass(kind, type):
-        return ObjectKind(kind, "class")
-    generator = generator_keeper(kind)
-    if generator is not None:
-        return ObjectKind(kind, "generator", (generator,))
-    return ObjectKind(kind, "object", tuple(_find_keepers(kind)))
-
-
 def _find_keepers(kind: type) -> Iterator[Keeper]:
+    if issubclass(kind, torch.Tensor):  # what is in their `__dict__` is in the table
+        yield TENSOR
+        if is_wrapper(kind) or has_slots(kind):
+            yield FIELDS
+        return
     if kind is types.FunctionType:
         yield GLOBALS
-    named = named_keeper(kind)
-    if named is not None:
-        yield named
+    whole = ARRAY if is_array(kind) else generator_keeper(kind) or named_keeper(kind)
+    if whole is not None:
+        yield whole
         return
     container = container_keeper(kind)
     if container is not None:

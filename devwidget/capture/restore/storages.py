@@ -5,16 +5,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
-from devwidget.capture.restore.keepers import Kept
+from devwidget.capture.restore.keepers import Kept, NotRestored, Undoing
 from devwidget.capture.restore.tensors import is_wrapper, read_version, storage_id
-from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.capture.tensors import is_tensor, sparse_parts
 from devwidget.records.schema.message import Message
 
@@ -155,15 +154,15 @@ def _bytes_of(tensor: Any) -> int:
 
 def _has_memory(holder: Any) -> bool:
     """Return False on meta devices, and for tensors that only pretend to have a storage."""
-    if vars(_BASE)["device"].__get__(holder).type == "meta":
-        return False
-    return bool(_BASE.untyped_storage(holder).data_ptr())
+    return _device_of(holder).type != "meta" and bool(_BASE.untyped_storage(holder).data_ptr())
+
+
+_device_of: Callable[[Any], torch.device] = vars(_BASE)["device"].__get__
 
 
 def _host_address(holder: Any) -> int:
     """Return the address of a storage in host memory; 0 on other devices."""
-    here = vars(_BASE)["device"].__get__(holder).type == "cpu"
-    if here:
+    if _device_of(holder).type == "cpu":
         return int(_BASE.untyped_storage(holder).data_ptr())
     return 0
 
@@ -186,5 +185,5 @@ def _write_bytes(holder: Any, copy: Copy) -> None:
 
 def _byte_window(holder: Any, size: int) -> torch.Tensor:
     """Return the first bytes of a storage, whatever the dtype of the tensors over it."""
-    empty = torch.empty(0, dtype=torch.uint8, device=vars(_BASE)["device"].__get__(holder))
+    empty = torch.empty(0, dtype=torch.uint8, device=_device_of(holder))
     return empty.set_(_BASE.untyped_storage(holder), 0, (size,), (1,))

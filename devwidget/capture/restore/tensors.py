@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -9,8 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import find_class_attribute
-from devwidget.capture.restore.keepers import Keeper, Kept
-from devwidget.capture.restore.undoing import NotRestored, Undoing
+from devwidget.capture.restore.keepers import Keeper, Kept, NotRestored, Undoing
 from devwidget.records.schema.message import Message
 
 Read = Callable[[Any], Any]
@@ -101,14 +101,12 @@ def _read_gradient(tensor: Any) -> Any:
 def _same_but_gradient(now: TensorState, before: TensorState) -> bool:
     if now.kind is not before.kind or now.requires_grad is not before.requires_grad or now.history is not before.history:
         return False
-    if any(a is not b for a, b in zip(now.hooks, before.hooks, strict=True)) or (before.is_bare and not now.is_bare):
+    if any(map(operator.is_not, now.hooks, before.hooks)) or (before.is_bare and not now.is_bare):
         return False
-    return now.signature == before.signature and not _is_odd(before.alias)
-
-
-def _is_odd(alias: Any) -> bool:
-    """Return whether its parts may have changed although its signature is the same."""
-    return alias is not None and (_own["layout"](alias) is not torch.strided or _own["is_nested"](alias))
+    alias = before.alias
+    if alias is not None and (_own["layout"](alias) is not torch.strided or _own["is_nested"](alias)):
+        return False  # its parts may have changed although its signature is the same
+    return now.signature == before.signature
 
 
 def _same_state(now: TensorState, before: TensorState) -> bool:

@@ -24,7 +24,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from devwidget import gpus
 from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.torch_settings import set_switches, switches_now
+from devwidget.capture.restore.settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
 from devwidget.extras.meta.known_values import most_bytes

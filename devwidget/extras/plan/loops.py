@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.patching.registry import make_patch
-from devwidget.capture.restore.torch_settings import autocast_depth
+from devwidget.capture.restore.settings import autocast_depth
 from devwidget.capture.step.batch import Arguments, Inputs
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import replace_tensors

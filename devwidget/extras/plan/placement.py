@@ -17,7 +17,7 @@ from devwidget import gpus
 from devwidget.capture.modules import all_tensors, named_tensors, own, own_tensors, walk_modules
 from devwidget.capture.object_fields import fields_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.restore import keep_state
-from devwidget.capture.restore.torch_settings import leave_autocast
+from devwidget.capture.restore.settings import leave_autocast
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors, tensors_in
 from devwidget.extras.meta.known_values import is_small, keep_storage, keep_values

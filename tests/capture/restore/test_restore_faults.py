@@ -6,7 +6,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.restore import keep_state
-from devwidget.capture.restore.undoing import Undoing
+from devwidget.capture.restore.keepers import Undoing
 from tests.capture.restore.changing_models import Changing, buffered
 from tests.described import described, differences
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import devwidget
-from devwidget.capture.restore.torch_settings import switches_now
+from devwidget.capture.restore.settings import switches_now
 from devwidget.extras.plan import child_process
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.records.errors import DevwidgetError
