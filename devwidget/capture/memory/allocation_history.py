@@ -30,7 +30,7 @@ class MemoryHistory:
         self._has_stacks = False
         self._most_events = sys.maxsize
         self._count_free: Callable[[int], int] = lambda index: 0
-        self._events: defaultdict[int, deque[Event]] = defaultdict(self._make_list)
+        self._events: defaultdict[int, deque[Event]] = defaultdict(lambda: deque(maxlen=self._most_events))
 
     def start(self, context: str | None, most_events: int, count_free: Callable[[int], int]) -> None:
         """Keep events from now on.
@@ -64,23 +64,13 @@ class MemoryHistory:
         """See `Listener`."""
         self._add_event("oom", index, size, addr=0, device_free=self._count_free(index))
 
-    def _make_list(self) -> deque[Event]:
-        return deque(maxlen=self._most_events)
-
     def _add_event(self, action: str, index: int, size: int, **fields: int) -> None:
         event: Event = {"action": action, "size": size, "stream": 0, "time_us": time.time_ns() // 1000, **fields}
         event["user_metadata"] = self.metadata
-        event["frames"] = []
+        frames = event["frames"] = []
         if self._has_stacks and not action.startswith("free"):
-            event["frames"] = _read_frames()
+            for _, frame in stack(sys._getframe(1)):
+                code = frame.f_code
+                if not is_own(code.co_filename):
+                    frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
         self._events[index].append(event)
-
-
-def _read_frames() -> list[dict[str, Any]]:
-    """Return the running frames, innermost first, without devwidget's own."""
-    frames = []
-    for _, frame in stack(sys._getframe(1)):
-        code = frame.f_code
-        if not is_own(code.co_filename):
-            frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
-    return frames

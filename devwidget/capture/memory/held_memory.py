@@ -41,6 +41,16 @@ _CONTAINERS: tuple[Any, ...] = (*_CLEARED, tuple)
 _NOT_WRITTEN = re.compile(r"<|\.__\w+__")
 """Parts of paths that code cannot have: a key without a text, the content of a function."""
 _PLACES = ("variable", "local", "output", "traceback")
+_OTHER, _OF_LIBRARY, _ERROR = 3, 6, 7
+_RANKS: dict[int, Any] = {
+    0: torch.nn.Module,
+    1: torch.optim.Optimizer,
+    2: _CONTAINERS,
+    4: torch.Tensor,
+    5: (FunctionType, MethodType),  # what it closes over, or its object, has a name elsewhere
+    _ERROR: (BaseException, TracebackType, FrameType),
+}
+"""The order in which roots get the storages that they reach. Other classes have the place `_OTHER`."""
 
 
 class _Storage(NamedTuple):
@@ -112,51 +122,50 @@ class _Search:
 
     def _assign_storages(self) -> None:
         taken: set[int] = set()
-        library = -1
+        library: tuple[int, int] | None = None
         for index, start in enumerate(self.graph.starts):
             before = self.graph.reach([start])
-            if _is_librarys(self.roots[index]):
-                library = index if library < 0 else library
-            found = {number: self.storages[number] for number in before if number in self.storages}
-            self.reached.append({storage.key for storage in found.values()})
-            for number, storage in found.items():
-                if storage.key not in taken:
-                    taken.add(storage.key)
-                    path = _path_to(number, before)
-                    if _is_librarys(self.roots[index]):
-                        place = library, self.graph.starts[library]
-                    else:
-                        place = index, self._choose_holder(path)
-                    row = self.rows.setdefault((storage.device, *place), _Row(*place))
-                    row.keys.add(storage.key)
-                    row.roles[self._role_of(path)] += storage.bytes
+            found = [number for number in before if number in self.storages]
+            self.reached.append({self.storages[number].key for number in found})
+            is_librarys = _is_librarys(self.roots[index])
+            if is_librarys:
+                library = library or (index, start)
+            for number in found:
+                storage = self.storages[number]
+                if storage.key in taken:
+                    continue
+                taken.add(storage.key)
+                path = _path_to(number, before)
+                place = library if library and is_librarys else (index, self._choose_holder(path))
+                row = self.rows.setdefault((storage.device, *place), _Row(*place))
+                row.keys.add(storage.key)
+                row.roles[self._role_of(path)] += storage.bytes
 
     def _choose_holder(self, path: list[int]) -> int:
         """Return the fullest container outside of modules and objects, else the first module, optimizer or tensor."""
         values = [self.graph.objects[number] for number in path]
         first = next(at for at, value in enumerate(values) if is_tensor(value))
-        if any(is_a(value, torch.optim.Optimizer) for value in values[:first]):
-            return next(n for n, value in zip(path, values, strict=True) if is_a(value, torch.optim.Optimizer))
-        most, holder = 1, -1
-        for at in range(first):
-            inner = at > 0 and _is_inner(values[max(0, at - 2) : at], values[at])
-            if not inner and _count_items(values[at]) > most:
-                most, holder = _count_items(values[at]), path[at]
-        if holder >= 0:
-            return holder
-        modules = [number for number, value in zip(path[:first], values, strict=False) if is_module(value)]
-        return (modules or [path[first]])[0]
+        most, holder, module = 1, first, first
+        for at, value in enumerate(values[:first]):
+            if is_a(value, torch.optim.Optimizer):
+                return path[at]
+            if is_module(value):
+                module = min(module, at)
+            elif _count_items(value) > most and not _is_inner(values[max(0, at - 2) : at], value):
+                most, holder = _count_items(value), at
+        return path[holder if most > 1 else module]
 
     def _role_of(self, path: list[int]) -> str:
         if any(map(self.graph.is_node, path)):
             return "graph"
-        *_, before, tensor = [None, *(self.graph.objects[number] for number in path)]
-        if is_tensor(before) and gradient_of(before) is tensor:
+        values = [self.graph.objects[number] for number in path]
+        if is_tensor(values[-2:][0]) and gradient_of(values[-2:][0]) is values[-1]:
             return "gradients"
-        if is_parameter(tensor):
+        if is_parameter(values[-1]):
             return "parameters"
-        is_state = any(is_a(self.graph.objects[number], torch.optim.Optimizer) for number in path)
-        return "optimizer" if is_state else "tensors"
+        if any(is_a(value, torch.optim.Optimizer) for value in values):
+            return "optimizer"
+        return "tensors"
 
     # -- what a device has
 
@@ -182,10 +191,7 @@ class _Search:
             class_name(type(value)),
             items=_count_items(value) if is_a(value, _CONTAINERS) else 0,
             bytes=row.roles.total(),
-            parameters=row.roles["parameters"],
-            gradients=row.roles["gradients"],
-            optimizer=row.roles["optimizer"],
-            graph=row.roles["graph"],
+            **{role: row.roles[role] for role in ("parameters", "gradients", "optimizer", "graph")},
             frees=frees,
             freed=freed,
             also=tuple(dict.fromkeys(self._list_others(row))),
@@ -262,23 +268,9 @@ class _Search:
 
 def _rank(root: Root) -> tuple[int, int]:
     """Return the place of a root in the order in which storages are assigned."""
-    value = root.value
-    if is_a(value, (BaseException, TracebackType, FrameType)):
-        kind = 7
-    elif _is_librarys(root):
-        kind = 6
-    elif type(value) in (FunctionType, MethodType):  # what it closes over, or its object, has a name elsewhere
-        kind = 5
-    elif is_module(value):
-        kind = 0
-    elif is_a(value, torch.optim.Optimizer):
-        kind = 1
-    elif is_a(value, _CONTAINERS):
-        kind = 2
-    elif is_tensor(value):
-        kind = 4
-    else:
-        kind = 3
+    kind = next((rank for rank, kinds in _RANKS.items() if is_a(root.value, kinds)), _OTHER)
+    if kind < _ERROR and _is_librarys(root):
+        kind = _OF_LIBRARY
     is_alias = root.kind == "output" and not root.name.startswith("Out")
     return kind, 2 * _PLACES.index(root.kind) + is_alias
 
@@ -319,13 +311,13 @@ def _is_removable(place: Place) -> bool:
 
 def _is_inner(around: list[Any], value: Any) -> bool:
     """Return whether a container is an object's `__dict__`, or one in which a module registers its parts."""
-    if any(dict_of(each) is value for each in around):
-        return True
-    return any(is_module(each) and _is_registry(each, value) for each in around)
-
-
-def _is_registry(module: Any, value: Any) -> bool:
-    return any(name.startswith("_") and part is value for name, part in copy_items(dict_of(module)))
+    for each in around:
+        fields = dict_of(each)
+        if fields is value:
+            return True
+        if is_module(each) and any(name.startswith("_") and part is value for name, part in copy_items(fields)):
+            return True
+    return False
 
 
 def _count_items(value: Any) -> int:

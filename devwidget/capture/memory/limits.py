@@ -18,21 +18,15 @@ def is_limited(filename: str, expression: str, items: int) -> bool:
     name = expression.rpartition(".")[2]
     for node in ast.walk(read_file(filename).tree):
         if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            if any(_is_length(each, name) for each in sides) and any(_allows_more(each, items) for each in sides):
+            has_length = allows_more = False
+            for side in (node.left, *node.comparators):
+                match side:
+                    case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=own) | ast.Attribute(attr=own)]) if own == name:
+                        has_length = True
+                    case ast.Constant(value=int(number)):
+                        allows_more |= number > items
+                    case ast.Name() | ast.Attribute():
+                        allows_more = True
+            if has_length and allows_more:
                 return True
-    return False
-
-
-def _allows_more(side: ast.expr, items: int) -> bool:
-    match side:
-        case ast.Constant(value=int(number)):
-            return number > items
-    return isinstance(side, ast.Name | ast.Attribute)
-
-
-def _is_length(node: ast.expr, name: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=own) | ast.Attribute(attr=own)]):
-            return own == name
     return False

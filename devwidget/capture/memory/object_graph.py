@@ -145,35 +145,19 @@ class ObjectGraph:
         return number
 
     def _list_parts(self, value: Any) -> list[Any]:
-        if id(value) in self._closed:
-            return []
+        found, nodes = [], []
         if is_tensor(value):
-            found = self._list_behind(value)
-        elif id(value) in self._nodes:
-            found = self._list_saved(value)
-        else:
+            found = [*dict.values(dict_of(value)), *viewed_base(value), *sparse_parts(value), gradient_of(value)]
+            nodes = [node_of(value)]
+        elif id(value) in self._nodes:  # it keeps what backward needs, the nodes before it, and a leaf that gets a gradient
+            found = [*saved_by(value), *dict.values(dict_of(value))]
+            if find_class_attribute(type(value), "variable") is not None:
+                found.append(value.variable)
+            nodes = [before for before, _ in value.next_functions]
+        elif id(value) not in self._closed:
             found = _list_referents(value)
-        return [part for part in found if id(type(part)) not in _LEAVES]
-
-    def _list_behind(self, tensor: torch.Tensor) -> list[Any]:
-        """Return attributes, gradient, base and graph of a tensor."""
-        found = [*dict.values(dict_of(tensor)), *viewed_base(tensor), *sparse_parts(tensor)]
-        gradient = gradient_of(tensor)
-        if gradient is not None:
-            found.append(gradient)
-        return found + self._note_nodes([node_of(tensor)])
-
-    def _list_saved(self, node: Any) -> list[Any]:
-        """Return what a node of the graph keeps: what backward needs, the nodes before it, and a leaf that gets a gradient."""
-        found: list[Any] = [*saved_by(node), *dict.values(dict_of(node))]
-        if find_class_attribute(type(node), "variable") is not None:
-            found.append(node.variable)
-        return found + self._note_nodes(before for before, _ in node.next_functions)
-
-    def _note_nodes(self, nodes: Iterable[Any]) -> list[Any]:
-        found = [node for node in nodes if node is not None]
-        self._nodes.update(map(id, found))
-        return found
+        self._nodes.update(id(node) for node in nodes if node is not None)
+        return [part for part in (*found, *nodes) if id(type(part)) not in _LEAVES]
 
 
 def _list_referents(value: Any) -> list[Any]:

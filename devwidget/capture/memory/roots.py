@@ -62,8 +62,8 @@ class Roots:
                 self._add_namespace(dict_of(module))
         self.found: list[Root] = []
         running = [each for _, each in stack(frame)]
-        failed = [step.tb_frame for error in errors for step in steps_down(error.__traceback__)]
-        failed = list({id(each): each for each in failed if each not in running}.values())
+        steps = (step for error in errors for step in steps_down(error.__traceback__))
+        failed = list(dict.fromkeys(step.tb_frame for step in steps if step.tb_frame not in running))
         self._add_variables([*failed, *running])
         for each in running:
             if is_users_code(each.f_code):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -60,25 +61,16 @@ class TrainingWatch:
 
 def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[DeviceId, dict[str, int]]:
     """Return bytes of gradients and of optimizer state by device. Call it in the thread that trains."""
-    held: dict[DeviceId, dict[str, int]] = {}
-    _add_bytes(held, "gradients", _list_gradients(model))
-    if optimizer is not None:
-        _add_bytes(held, "optimizer", tensors_in(dict(dict_of(optimizer).get("state") or {}), depth=4))
+    held: defaultdict[DeviceId, dict[str, int]] = defaultdict(Counter)
+    state = dict_of(optimizer).get("state") if optimizer is not None else None
+    parts = {"gradients": map(gradient_of, _list_parameters(model)), "optimizer": tensors_in(dict(state or {}), depth=4)}
+    for category, tensors in parts.items():
+        for tensor in {id(tensor): tensor for tensor in tensors}.values():  # tied ones once
+            if tensor is not None and tensor.layout is torch.strided:
+                device = device_id(tensor.device)
+                held[device][category] += allocated_bytes(tensor.nbytes, device.kind)
     return held
-
-
-def _list_gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    return (grad for tensor in _list_parameters(model) if (grad := gradient_of(tensor)) is not None)
 
 
 def _list_parameters(model: nn.Module) -> Iterator[torch.Tensor]:
     return (tensor for _, module in walk_modules(model) for tensor in own_tensors(module).values())
-
-
-def _add_bytes(held: dict[DeviceId, dict[str, int]], category: str, tensors: Iterable[torch.Tensor]) -> None:
-    for tensor in {id(tensor): tensor for tensor in tensors}.values():  # tied ones once
-        if tensor.layout is torch.strided:
-            device = device_id(tensor.device)
-            size = allocated_bytes(tensor.nbytes, device.kind)
-            parts = held.setdefault(device, {})
-            parts[category] = parts.get(category, 0) + size
