@@ -70,16 +70,12 @@ def _release_signals() -> None:
             del _held[number]
         if _waiting:
             number = _waiting.pop(0)
-            _call_handler(number)
+            handler = getsignal(number)
+            if callable(handler):
+                handler(number, sys._getframe(1))
     finally:  # whatever has struck, or was raised
         if _held or _waiting:
             _release_signals()
-
-
-def _call_handler(number: int) -> None:
-    handler = getsignal(number)
-    if callable(handler):
-        handler(number, sys._getframe(2))
 
 
 def _is_main_thread() -> bool:
@@ -145,12 +141,14 @@ class sure_exit:
         if owner._is_open:  # called by hand
             return types.MethodType(self._leave, owner)
         found, whose = functools.partial(self._leave, owner), weakref.ref(owner)
-        owner.__dict__["_let_go"] = weakref.ref(found, lambda _: self._make_up(whose()))
-        return found
 
-    def _make_up(self, owner: Any) -> None:
-        if owner is not None and owner._is_open:
-            self._leave(owner, None, None, None)
+        def make_up(_: object) -> None:
+            owner = whose()
+            if owner is not None and owner._is_open:
+                self._leave(owner, None, None, None)
+
+        owner.__dict__["_let_go"] = weakref.ref(found, make_up)
+        return found
 
 
 def all_or_nothing(enter: Callable[[_Left], None]) -> Callable[[_Left], _Left]:

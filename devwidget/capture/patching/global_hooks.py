@@ -75,7 +75,7 @@ class GlobalHook:
     """
 
     def __init__(self, table: str, *flags: str) -> None:
-        self._names = table, flags
+        self._name, self._flags = table, flags
         self._hooks: tuple[Hook, ...] = ()
         self._table: HookTable | None = None
         self._put_in = Undo()
@@ -104,29 +104,29 @@ class GlobalHook:
             self._put_in.run_steps()
 
     def _install_table(self) -> None:
-        table, flags = self._names
-        owner, name = torch_internals.find_target(table)
-        for owner_of_flag, flag in map(torch_internals.find_target, flags):
+        for owner_of_flag, flag in map(torch_internals.find_target, self._flags):
             marked = vars(owner_of_flag)[flag]
             self._put_in.add_step(marked.pop, OUR_KEY, None)
             marked[OUR_KEY] = True
-        own = _find_own(owner, name)
+        own = self._find_own()
         if self._table is None or self._table.own is not own:
             self._table = HookTable(own, self)
-        self._put_in.enter_context(registry.make_replacement(owner, name, self._table))
+        self._show_table(self._table, self._put_in)
 
     def put_aside(self, undo: Undo) -> None:
         """Restore torch's own table until it is undone."""
-        owner, name = torch_internals.find_target(self._names[0])
-        undo.enter_context(registry.make_replacement(owner, name, _find_own(owner, name)))
+        self._show_table(self._find_own(), undo)
 
+    def _show_table(self, table: Any, undo: Undo) -> None:
+        undo.enter_context(registry.make_replacement(*torch_internals.find_target(self._name), table))
 
-def _find_own(owner: Any, name: str) -> Any:
-    """Return torch's own table, even if ours is in its place: users' handles refer to it."""
-    table = vars(owner)[name]
-    while isinstance(table, HookTable):
-        table = table.own
-    return table
+    def _find_own(self) -> Any:
+        """Return torch's own table, even if ours is in its place: users' handles refer to it."""
+        owner, name = torch_internals.find_target(self._name)
+        table = vars(owner)[name]
+        while isinstance(table, HookTable):
+            table = table.own
+        return table
 
 
 MODULE_BEGINS = GlobalHook("global_forward_pre_hooks")

@@ -95,14 +95,10 @@ class DispatchMode:
         """End the mode, wherever it is."""
         stack = dispatch_modes()
         others = [each for each in stack if each is not self]
-        if len(others) == len(stack):
-            self.end_mode()
-        else:
+        if len(others) < len(stack):
             operator_key.replace_modes(others)
-
-    def end_mode(self) -> None:
-        """Do nothing from now on, in any thread."""
-        self.__class__ = _ended_class(EndedDispatchMode, type(self))
+        else:
+            self.__class__ = _ended_class(EndedDispatchMode, type(self))
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NotImplementedError

@@ -140,21 +140,22 @@ class Hub:
             self._inherited = self.original
         self.listeners: tuple[Patch, ...] = ()
         self._function: PatchedFunction | None = None
-        self._is_aside = bool(_suspensions)
 
-    def is_in_place(self) -> bool:
-        """Return whether neither the user nor torch has put something else there."""
+    def is_ours(self) -> bool:
+        """Return whether neither the user has put something else there, nor torch where it does not write itself."""
+        if any(each.always for each in self.listeners):
+            return True
         current = _read_attribute(self.owner, self.name)
-        if self._is_aside:
+        if _suspensions:
             return current is self.original
         return current is self._standing or (self._function is not None and _plain_function(current) is self._function)
 
     def set_listeners(self, listeners: tuple[Patch, ...]) -> None:
         """Change the listeners. Without any the original is restored, unless the user has patched over ours."""
-        is_ours = self.is_in_place() or any(each.always for each in self.listeners)
+        is_ours = self.is_ours()
         self.listeners = listeners
         self._standing = self._join_listeners()
-        if is_ours and not self._is_aside:
+        if is_ours and not _suspensions:
             _write_attribute(self.owner, self.name, self._standing)
         key = id(self.owner), self.name
         if is_ours and not listeners and _hubs.get(key) is self:
@@ -195,18 +196,13 @@ class Hub:
 
     def put_aside(self) -> None:
         """Restore the original until `put_back`."""
-        if self.is_in_place():
+        if self.is_ours():
+            self._standing = _read_attribute(self.owner, self.name)  # torch may have written it
             _write_attribute(self.owner, self.name, self.original)
-        elif any(each.always for each in self.listeners):  # torch has written it
-            self._standing = _read_attribute(self.owner, self.name)
-            _write_attribute(self.owner, self.name, self.original)
-        self._is_aside = True
 
     def put_back(self) -> None:
         """Replace the name again, unless something else was put there meanwhile."""
-        is_ours = self.is_in_place() or any(each.always for each in self.listeners)
-        self._is_aside = False
-        if is_ours:
+        if self.is_ours():
             _write_attribute(self.owner, self.name, self._standing)
 
 
@@ -232,7 +228,7 @@ def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False)
     return Patch(owner, name, None, value, always=always)
 
 
-def listen(is_here: Callable[[], bool], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
+def listen(is_here: Callable[[], object], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
     """Call `around(original, *args, **kwargs)` in place of a function, in the threads of one recording.
 
     Args:
@@ -285,17 +281,17 @@ def _begin_suspension(block: object) -> None:
 
 @_lock
 def _end_suspension(block: object) -> None:
-    if block in _suspensions:
-        _suspensions.remove(block)
-    if not _suspensions:
+    if not set(_suspensions) - {block}:
+        _suspensions[:] = [block]  # also where an exception has ended its beginning
         for hub in _hubs.values():
             hub.put_back()
+    _suspensions.remove(block)
 
 
 def _find_hub(owner: Any, name: str) -> Hub:
     """Return the hub of a name, a new one if the user has patched over ours."""
     hub = _hubs.get((id(owner), name))
-    if hub is None or not (hub.is_in_place() or any(each.always for each in hub.listeners)):
+    if hub is None or not hub.is_ours():
         hub = _hubs[id(owner), name] = Hub(owner, name)
     return hub
 

@@ -18,7 +18,6 @@ Inside = Callable[[], contextlib.AbstractContextManager[object]]
 """Creates the context. Called in the thread that does the work."""
 Choice = Callable[[], Inside | None]
 """Called in the thread that starts a thread or submits a task; None to leave it alone."""
-_absent = object()
 _POOL = "multiprocessing.pool"
 _OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor", ())  # since Python 3.14; it pickles
 
@@ -46,17 +45,14 @@ def _wrap_submit(choice: Choice, submit: Callable[..., Any], plain: Callable[...
         inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
         if inside is None:
             return plain(*args, **kwargs)
-        return submit(args[0], _run_in(inside, args[1]), *args[2:], **kwargs)
+        return submit(args[0], functools.partial(_run_inside, inside, args[1]), *args[2:], **kwargs)
 
     return submit_inside
 
 
-def _run_in(inside: Inside, task: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with inside():
-            return task(*args, **kwargs)
-
-    return run
+def _run_inside(inside: Inside, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    with inside():
+        return task(*args, **kwargs)
 
 
 def _wrap_start(choice: Choice, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
@@ -64,27 +60,22 @@ def _wrap_start(choice: Choice, original: Callable[[threading.Thread], None]) ->
         inside = choice()
         if inside is None:
             return original(self)
-        run, own = self.run, vars(self).get("run", _absent)
+        run, own = self.run, vars(self).get("run")  # one that the user has set, in place of the method of the class
+
+        def put_back() -> None:
+            vars(self).pop("run", None)
+            if own is not None:
+                vars(self)["run"] = own
 
         def run_inside() -> None:
-            # Taken off here and not after `start`, which may return before the new thread has looked for `run`.
-            _put_back(self, own)
-            with inside():
-                run()
+            put_back()  # here and not after `start`, which may return before the new thread has looked for `run`
+            _run_inside(inside, run)
 
         vars(self)["run"] = run_inside
         try:
             original(self)
         except BaseException:
-            _put_back(self, own)
+            put_back()
             raise
 
     return start
-
-
-def _put_back(thread: threading.Thread, own: Any) -> None:
-    """Restore the thread's own `run`: the class method, unless the user has set another."""
-    if own is _absent:
-        vars(thread).pop("run", None)
-    else:
-        vars(thread)["run"] = own

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.modules import own
+from devwidget.capture.modules import registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -147,8 +147,8 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
         batch = take_item(batch) if has_loss else without_target(model, take_item(batch))
     args, kwargs = _split_batch(batch)
     call = _find_callable(model)
-    problem = _describe_misfit(call, args, kwargs)
-    if problem and has_loss and target is None and len(args) > 1 and not _describe_misfit(call, args[:-1], kwargs):
+    problem = describe_misfit(call, *args, **kwargs)
+    if has_loss and target is None and _has_target(call, args, kwargs):
         return Arguments(args[:-1], kwargs, args[-1])
     if problem:
         name = class_name(type(model))
@@ -167,10 +167,13 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
 def without_target(model: nn.Module, item: Any) -> Any:
     """Return an item of a loader without its target, for a step without a loss: it has one part too many for `forward`."""
     args, kwargs = _split_batch(item)
-    call = _find_callable(model)
-    if len(args) > 1 and _describe_misfit(call, args, kwargs) and not _describe_misfit(call, args[:-1], kwargs):
+    if _has_target(_find_callable(model), args, kwargs):
         return Inputs(*args[:-1], **kwargs)
     return item
+
+
+def _has_target(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return len(args) > 1 and bool(describe_misfit(call, *args, **kwargs)) and not describe_misfit(call, *args[:-1], **kwargs)
 
 
 def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:
@@ -223,21 +226,17 @@ def _find_callable(model: nn.Module) -> Any:
     inner = model
     while any(type.__subclasscheck__(kind, type(inner)) for kind in _WRAPPERS):  # an abstract class compares and hashes classes
         inner = inner._modules["module"]  # type: ignore[assignment]
-    children = own(inner).get("_modules")  # without a `__getattr__` of the user's, which may raise
-    if is_a(children, dict):
-        compiled = children.get("_orig_mod")
-    else:
-        compiled = None
+    compiled = dict(registered_entries(inner, "_modules")).get("_orig_mod")
     return (inner if compiled is None else compiled).forward
 
 
-def _describe_misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    try:
-        inspect.signature(call).bind(*args, **kwargs)
-    except TypeError as error:
-        return message(error)
-    except ValueError:  # a scripted or C++ forward has no signature to check against
-        return ""
+def describe_misfit(call: Any, /, *args: Any, **kwargs: Any) -> str:
+    """Return why a call would not take these arguments; "" if it would, or has no signature, as scripted code and C++."""
+    with contextlib.suppress(ValueError):
+        try:
+            inspect.signature(call).bind(*args, **kwargs)
+        except TypeError as error:
+            return message(error)
     return ""
 
 

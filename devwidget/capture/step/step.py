@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from torch import nn
 
 from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import field_of, find_class_attribute, is_a, parts_of
-from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.batch import Arguments, describe_misfit
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.trace import Phase
 
@@ -78,12 +77,11 @@ class Step:
     def step_optimizer(self) -> None:
         """Run the optimizer's step, with a closure if it needs one."""
         if self.optimizer is not None:
-            closure = (self._make_closure,) if _needs_closure(self.optimizer) else ()
-            self.optimizer.step(*closure)
+            needs_closure = describe_misfit(self.optimizer.step)
+            self.optimizer.step(*((self._run_again,) if needs_closure else ()))
 
-    def _make_closure(self) -> Any:
-        """Return forward, loss and backward as a closure, for an optimizer that evaluates the loss repeatedly, such as
-        LBFGS."""
+    def _run_again(self) -> Any:
+        """Run forward, loss and backward for an optimizer that evaluates the loss repeatedly, such as LBFGS."""
         if self.optimizer is not None:
             self.optimizer.zero_grad()
         loss = self.compute_loss(self.model(*self.inputs.args, **self.inputs.kwargs))
@@ -103,20 +101,4 @@ def _own_loss(out: Any) -> Any:
 def _takes_one(function: Callable[..., Any]) -> bool:
     """Return True for a loss that cannot take a target."""
     call = function.forward if is_module(function) else function
-    try:
-        inspect.signature(call).bind(None, None)
-    except TypeError:
-        return True
-    except ValueError:  # a builtin without a signature: the usual two arguments
-        return False
-    return False
-
-
-def _needs_closure(optimizer: torch.optim.Optimizer) -> bool:
-    try:
-        inspect.signature(optimizer.step).bind()
-    except TypeError:
-        return True
-    except ValueError:
-        return False
-    return False
+    return bool(describe_misfit(call, None, None))
