@@ -16,10 +16,9 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthMode
-from devwidget.capture.patches.attention_fast_path import fast_paths
+from devwidget.capture.patches.arrivals import watch_swaps
 from devwidget.capture.patches.compiled import force_eager
-from devwidget.capture.patches.unseen_tensors import watch_swaps
-from devwidget.capture.patches.warning_lines import show_lines_of_callers
+from devwidget.capture.patches.unnoticed import stay_unnoticed
 from devwidget.capture.patches.worker_errors import keep_worker_errors
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Births
@@ -62,27 +61,22 @@ def which_watched() -> Watching:
 
 def begin_watching() -> None:
     """Watch every call in this thread until `pause_watching`. Idempotent; an error ends the watch."""
+    global _watching
     back = pause_watching if _watching is Watching.EVERY else end_watching
     try:
+        state = _begin_state()
         if _watching is not Watching.EVERY:
             pause_watching()
-        _watch_every_call()
+            _install_patches(state, _undo)
+            # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
+            if torch_internals.has_name("compiler_stance"):
+                force_eager(_undo)  # loads the compiler: a second
+            _watching = Watching.EVERY
+        if _mode is None:
+            _enter_mode(BirthMode(state))
     except BaseException:
         back()
         raise
-
-
-def _watch_every_call() -> None:
-    global _watching
-    state = _begin_state()
-    if _watching is not Watching.EVERY:
-        _install_patches(state, _undo)
-        # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        if torch_internals.has_name("compiler_stance"):
-            force_eager(_undo)  # loads the compiler: a second
-        _watching = Watching.EVERY
-    if _mode is None:
-        _enter_mode(BirthMode(state))
 
 
 def begin_cell() -> None:
@@ -91,25 +85,20 @@ def begin_cell() -> None:
         begin_watching()
     elif _watching is not Watching.COMPILED and _mode is None:
         try:
-            _watch_first_calls()
+            state = _begin_state()
+            _install_patches(state, _undo_cell)
+            _undo_cell.enter_context(make_patch(*_compiling_function(), _stop_before))
+            _enter_mode(_FirstCalls(state))
         except BaseException as error:
             pause_watching()
             if not isinstance(error, DevwidgetError):  # `begin_watching` says what this torch lacks
                 raise
 
 
-def _watch_first_calls() -> None:
-    state = _begin_state()
-    _install_patches(state, _undo_cell)
-    _undo_cell.enter_context(make_patch(*_compiling_function(), _stop_before))
-    _enter_mode(_FirstCalls(state))
-
-
 def _install_patches(state: RecordingState, undo: Undo) -> None:
-    fast_paths(None, undo)
+    stay_unnoticed(undo)
     watch_swaps(state, undo)
     keep_worker_errors(undo)
-    show_lines_of_callers(undo)
 
 
 def _compiling_function() -> tuple[Any, str]:

@@ -23,16 +23,14 @@ from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.object_fields import find_class_attribute
-from devwidget.capture.patches.attention_fast_path import fast_paths
+from devwidget.capture.patches.arrivals import watch_arrivals, watch_swaps
 from devwidget.capture.patches.compiled import watch_compilation, watch_exports
 from devwidget.capture.patches.custom_gradients import watch_gradients
 from devwidget.capture.patches.higher_order import higher_order
-from devwidget.capture.patches.loaders import watch_loaders
 from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.schedulers import watch_schedulers
 from devwidget.capture.patches.state_dicts import watch_checkpoints
-from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
-from devwidget.capture.patches.warning_lines import show_lines_of_callers
+from devwidget.capture.patches.unnoticed import stay_unnoticed
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import leave_modes
@@ -59,30 +57,6 @@ EVERY_SECONDS = 0.2
 Taken = TypeVar("Taken")
 
 
-class Progress:
-    """A module hook that reports progress to a waiting user.
-
-    Args:
-        state: state of the recording.
-        model: its modules count as 100 %.
-        told: called with words such as `forward of encoder.layer.3, 40 %`.
-    """
-
-    def __init__(self, state: RecordingState, model: nn.Module, told: Callable[[str], None]) -> None:
-        self._state, self._told = state, told
-        self._whole, self._begun, self._last = max(1, sum(1 for _ in walk_modules(model))), 0, 0.0
-
-    def report_module(self, module: nn.Module, args: Any) -> None:
-        """Report that a module begins."""
-        if self._state.is_elsewhere():
-            return
-        self._begun += 1
-        now, path = time.perf_counter(), self._state.tracker.here.path
-        if now - self._last >= EVERY_SECONDS and path:
-            self._last = now
-            self._told(f"{self._state.tracker.phase} of {path}, {min(99, 100 * self._begun // self._whole)} %")
-
-
 class Recorder:
     """Records the code inside its `with` block.
 
@@ -102,13 +76,14 @@ class Recorder:
             self._state.observers += (CopyChecks(self._state.log, self._state.tracker),)
         self._state.watching = self._make_modes
         self._undo = Undo()
+        self._beside: list[Callable[[], contextlib.AbstractContextManager[object]]] = []
         self._memory: MemoryWatch | None = None
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
         self._failure: Failure | None = None
         self._seconds = 0.0
         self._samples = 0
-        self._once = threading.Lock()
+        self._has_begun = False
         self._facts: Trace | None = None
 
     def attach_model(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
@@ -189,8 +164,24 @@ class Recorder:
             self._held.append((self._state.log.number(), phase, held() if ran or not self._held else self._held[-1][2]))
 
     def report_progress(self, model: nn.Module, told: Callable[[str], None]) -> None:
-        """Report from time to time which module runs, until the recording ends."""
-        MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
+        """Report from time to time which module runs, until the recording ends.
+
+        Args:
+            model: its modules count as 100 %.
+            told: called with words such as `forward of encoder.layer.3, 40 %`.
+        """
+        tracker, whole = self._state.tracker, max(1, sum(1 for _ in walk_modules(model)))
+        begun, last = 0, 0.0
+
+        def report_module(module: nn.Module, args: Any) -> None:
+            nonlocal begun, last
+            begun += 1
+            now, path = time.perf_counter(), tracker.here.path
+            if now - last >= EVERY_SECONDS and path:
+                last = now
+                told(f"{tracker.phase} of {path}, {min(99, 100 * begun // whole)} %")
+
+        self._state.call_hook(MODULE_BEGINS, report_module, self._undo)
 
     def report_calls(self, told: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
         """Call back for each module that the program calls itself, with its arguments, when it returns, until the recording
@@ -198,24 +189,15 @@ class Recorder:
         """
 
         def ended(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
-            here = self._state.tracker.threads.place
-            if len(rest) == 2 and not here.stack and here.replica < 0 and not self._state.is_elsewhere():
+            here = self._state.tracker.here
+            if len(rest) == 2 and not here.stack and here.replica < 0:
                 told(module, args, rest[0])
 
-        MODULE_ENDS.call_hook(ended, self._undo)
+        self._state.call_hook(MODULE_ENDS, ended, self._undo)
 
     def enter_beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Enter these context managers in every further watched thread, outside of the recorder's own."""
-        ours = self._state.watching
-
-        @contextlib.contextmanager
-        def enter_both() -> Iterator[None]:
-            with Undo() as undo:
-                undo.enter_context(modes())
-                undo.enter_context(ours())
-                yield
-
-        self._state.watching = enter_both
+        self._beside.insert(0, modes)
 
     def collect_trace(self) -> Trace:
         """Return the recording as a trace without findings."""
@@ -240,10 +222,11 @@ class Recorder:
         Raises:
             DevwidgetError: if it has already begun; nothing is changed then.
         """
-        if not self._once.acquire(blocking=False):
+        if self._has_begun:
             raise DevwidgetError(
                 Message("a recording can only be entered once"), instead="with devwidget.record() as recording: ..."
             )
+        self._has_begun = True
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
@@ -253,12 +236,10 @@ class Recorder:
             watch_constructions,
             watch_wrappers,
             watch_arrivals,
-            watch_loaders,
             watch_optimizers,
             watch_schedulers,
             watch_checkpoints,
             parallel_gradients,
-            fast_paths,
             watch_compilation,
             higher_order,
             watch_swaps,
@@ -266,9 +247,9 @@ class Recorder:
         )
         for put_in in patches:
             put_in(self._state, undo)
-        show_lines_of_callers(undo)
+        stay_unnoticed(undo)
         watch_gradients(self._state, lambda: CallMode(self._state), undo)
-        self._state.transfers.watch_synchronizers(self._state.is_here, undo)
+        self._state.transfers.watch_synchronizers(self._state.listen, undo)
         watch_threads(self._state, undo)
         newcomers.append(self._state.meet_place)
         undo.add_step(newcomers.remove, self._state.meet_place)
@@ -291,6 +272,7 @@ class Recorder:
                 self._meet_last(error)
             self._facts = self._read_trace()
         self._state.let_go()
+        self._beside.clear()
         self._state.watching = contextlib.nullcontext  # a method would be a cycle, and its neighbours hold the whole model
 
     def _meet_last(self, error: BaseException) -> None:
@@ -304,6 +286,8 @@ class Recorder:
     @contextlib.contextmanager
     def _make_modes(self) -> Iterator[None]:
         with Undo() as undo:
+            for modes in self._beside:
+                undo.enter_context(modes())
             self._enter_modes(undo)
             yield
 

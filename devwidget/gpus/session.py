@@ -11,7 +11,7 @@ from typing import Any
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.interrupts import Lock
-from devwidget.capture.patches.warning_lines import show_lines_of_callers
+from devwidget.capture.patches.unnoticed import show_lines_of_callers
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.thread_starts import pool_tasks, thread_starts

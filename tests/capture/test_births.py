@@ -14,7 +14,7 @@ from devwidget.capture.source_code.call_sites import RawSite
 
 
 def born(births: Births, tensor: torch.Tensor, *, computed: bool) -> Birth:
-    birth = Birth.make_birth(tensor, 7, "linear", RawSite(sys._getframe().f_code, 0))
+    birth = Birth.make_birth(tensor, 7, call="linear", site=RawSite(sys._getframe().f_code, 0))
     if computed:
         birth.weights = births.birth_of(torch.nn.Parameter(torch.ones(3)))
     births.put_birth(tensor, birth)

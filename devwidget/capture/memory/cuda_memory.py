@@ -54,9 +54,7 @@ class CudaMemory:
             return 0
         peak, current = (int(figures["allocated_bytes"]["all"][name]) for name in ("peak", "current"))
         known, self._peaks[index] = self._peaks.get(index, peak), peak
-        if peak > known:
-            return peak
-        return current
+        return peak if peak > known else current
 
     def listen(self, listener: Any) -> Collection[MemoryBlock]:
         """Notify `listener` from now on. Blocks already in use are found on request."""
@@ -83,10 +81,9 @@ class CudaMemory:
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """Return the block that holds a tensor; none if it is not on a card."""
         with self._lock:
-            known = self._find_block(tensor)
-            if known is None:
+            block, is_new = self._find_block(tensor)
+            if block is None:
                 return ()
-            block, is_new = known
             if is_new and self._listener is not None:
                 self._listener.begin((block,))
             return (block,)
@@ -95,9 +92,9 @@ class CudaMemory:
         """Note that an operator has returned."""
         with self._lock, torch_internals.DisableTorchFunction():
             for tensor in tensors_in(result, depth=1):
-                known = self._find_block(tensor)
-                if known is not None and known[1] and self._listener is not None:
-                    self._listener.taken(known[0], self.allocated(known[0].index))
+                block, is_new = self._find_block(tensor)
+                if block is not None and is_new and self._listener is not None:
+                    self._listener.taken(block, self.allocated(block.index))
 
     def refused(self, error: torch.OutOfMemoryError) -> None:
         """Note that an operator ran out of memory."""
@@ -105,10 +102,10 @@ class CudaMemory:
         if refused is not None and self._listener is not None:
             self._listener.refused(refused.gpu, refused.requested, self.allocated(refused.gpu))
 
-    def _find_block(self, tensor: torch.Tensor) -> tuple[MemoryBlock, bool] | None:
-        """Return the block of a tensor, and whether it is new."""
+    def _find_block(self, tensor: torch.Tensor) -> tuple[MemoryBlock | None, bool]:
+        """Return the block of a tensor, and whether it is new; None if it is not on a card."""
         if not tensor.is_cuda or tensor.layout is not torch.strided:
-            return None
+            return None, False
         storage = tensor.untyped_storage()
         address = storage._cdata
         entry = self._storages.get(address)

@@ -60,7 +60,6 @@ class Event:
 
 Live = dict[MemoryBlock, Event | None]
 """Blocks in use with the event that allocated each; None for blocks from before the recording."""
-_Where = tuple[Phase, str | None, RawSite | None]
 _Holding = tuple[str, Phase, str | None, RawSite | None]
 """Role of bytes, and where they were allocated."""
 _Share = tuple[str, str | None, RawSite | None]
@@ -102,7 +101,10 @@ class DeviceCurve:
             sums[block.role] += block.size
         peak = fullest = -1
         for place, event in enumerate(events):
-            self._count_event(event, sums)
+            change = _apply_event(event, self.live)
+            changed = event if isinstance(event, MemoryBlock) else event.block
+            if changed is not None:
+                sums[changed.role] += change
             if sums["activations"] > self._most_kept:
                 self._most_kept, fullest = sums["activations"], place
             if isinstance(event, MemoryBlock):
@@ -117,12 +119,6 @@ class DeviceCurve:
             self._kept = _sum_shares(_go_on(live_before, events[: fullest + 1]), {"activations"})
         self._points = thin_points(self._points)
 
-    def _count_event(self, event: Event | MemoryBlock, sums: dict[str, int]) -> None:
-        change = _apply_event(event, self.live)
-        block = event if isinstance(event, MemoryBlock) else event.block
-        if block is not None:
-            sums[block.role] += change
-
     def _add_point(self, event: Event, sums: dict[str, int]) -> None:
         if self._before is None:
             self._before = max(0, event.held - sum(sums.values()))
@@ -133,11 +129,11 @@ class DeviceCurve:
 
     def list_living(self) -> dict[MemoryBlock, Holding]:
         """Return the blocks in use that were allocated during the recording."""
-        living = {}
-        for block, event in self.live.items():
-            if event is not None:
-                living[block] = Holding(block.role, block.size, event.phase, event.module, to_site(event.site))
-        return living
+        return {
+            block: Holding(block.role, block.size, event.phase, event.module, to_site(event.site))
+            for block, event in self.live.items()
+            if event is not None
+        }
 
     def make_record(self, end: DeviceMemory) -> MemoryCurve:
         """Return the curve as a record; `end` is the state of the device at the end."""
@@ -185,33 +181,31 @@ class Curves:
     def taken(self, block: MemoryBlock, held: int) -> None:
         """Note that a block is in use."""
         here = self._tracker.threads.place
-        where = self._find_where(here)
+        event = self._add_event(here, block.index, held, block)
         block.inside = bool(here.stack)
-        if where[0] != "backward":  # where gradients are scattered
+        if event.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
-        self._events.append(Event(self._log.number(), *where, block.index, held, block))
         if len(self._events) > MOST_EVENTS:
             self.fold_events()
 
     def refused(self, index: int, size: int, held: int) -> None:
         """Note that an allocation failed."""
-        where = self._find_where(self._tracker.here)
-        self._events.append(Event(self._log.number(), *where, index, held, refused=size))
+        self._add_event(self._tracker.here, index, held, refused=size)
 
     def mark(self, index: int, held: int) -> None:
         """Look at a device without an allocation: the end of a phase."""
-        phase, module, _ = self._find_where(self._tracker.here)
-        self._events.append(Event(self._log.number(), phase, module, None, index, held))  # the look is ours
+        self._add_event(self._tracker.here, index, held).site = None  # the look is ours
 
-    def _find_where(self, here: ThreadPlace) -> _Where:
-        """Return phase, module and line of the current allocation."""
+    def _add_event(self, here: ThreadPlace, index: int, held: int, block: MemoryBlock | None = None, refused: int = 0) -> Event:
         tracker = self._tracker
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         module, site = here.path, here.operator_site or tracker.find_site(sys._getframe(2))
         if phase == "backward" and module is None:
             made = tracker.forward_nodes.find_node()
             module, site = made[1] if made is not None else None, site or self.calling
-        return phase, module, site
+        event = Event(self._log.number(), phase, module, site, index, held, block, refused)
+        self._events.append(event)
+        return event
 
     # -- what is asked
 

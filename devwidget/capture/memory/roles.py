@@ -20,7 +20,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import is_own
-from devwidget.capture.tensors import gradient_of, node_of, tensors_in
+from devwidget.capture.tensors import gradient_of, is_tensor, node_of, tensors_in
 
 
 class MemoryBlock:
@@ -61,25 +61,18 @@ def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()
     """
     todo = [node for tensor in tensors if (node := node_of(tensor)) is not None]
     seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
-    fields: dict[type, tuple[str, ...]] = {}  # a step has many nodes of few kinds
     while todo:
         node = todo.pop()
         if node in seen:
             continue
         seen.add(node)
-        if (names := fields.get(type(node))) is None:
-            names = fields[type(node)] = _saved_names(node)
-        yield from _saved_under(node, names)
+        yield from saved_by(node)
         todo += [before for before, _ in node.next_functions if before is not None]
 
 
 def saved_by(node: Any) -> Iterator[torch.Tensor]:
     """Yield tensors that one node of the graph saved, as `kept_for_backward`."""
-    return _saved_under(node, _saved_names(node))
-
-
-def _saved_under(node: Any, names: tuple[str, ...]) -> Iterator[torch.Tensor]:
-    for name in names:
+    for name in _saved_names(type(node)):
         saved = getattr(node, name)
         for each in saved if type(saved) is tuple or type(saved) is list else (saved,):
             data = _saved_data(each)
@@ -89,8 +82,7 @@ def _saved_under(node: Any, names: tuple[str, ...]) -> Iterator[torch.Tensor]:
                 yield from tensors_in(data, depth=2)
 
 
-def _saved_names(node: Any) -> tuple[str, ...]:
-    kind = type(node)
+def _saved_names(kind: type) -> tuple[str, ...]:
     names = _names.get(kind)
     if names is None:
         names = _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
@@ -166,11 +158,8 @@ class Roles:
         self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
         state = dict_of(optimizer).get("state")
         for parameter, own in list(state.items()) if is_a(state, dict) else ():
-            if isinstance(parameter, torch.Tensor):
-                known = [block.owner for block in self._blocks_of(parameter)]
-            else:
-                known = []
-            self.claim_role("optimizer", tensors_in(own, depth=3), known[0] if known else None)
+            blocks = self._blocks_of(parameter) if is_tensor(parameter) else ()
+            self.claim_role("optimizer", tensors_in(own, depth=3), blocks[0].owner if blocks else None)
         self.claim_role("optimizer", tensors_in(state, depth=4))
 
     def claim_saved(self, results: Any) -> None:
@@ -187,10 +176,6 @@ class Roles:
         """Return nodes of results that are still alive. A result that was written to since has another node."""
         nodes = ((node_of(tensor), number) for ref, number in self._walked if (tensor := ref()) is not None)
         return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
-
-    def claim_outputs(self, results: Any) -> None:
-        """Assign the outputs of a model."""
-        self.claim_role("outputs", tensors_in(results))
 
     def claim_failed(self, trace: TracebackType | None) -> None:
         """Assign what remains of a computation that an exception ended."""

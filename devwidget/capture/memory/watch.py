@@ -16,8 +16,8 @@ from devwidget.capture.memory.roles import MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
 from devwidget.records.memory import HELD, DeviceMemory, Holding, MemoryCurve, MemoryPoint
@@ -94,12 +94,12 @@ class MemoryWatch:
             self._state.log.add_note(_NOT_TOLD)
         self._curves.begin(self._source.listen(self._curves))
         self.mark_devices()
-        MODULE_ENDS.call_hook(self._after_module, undo)
-        MODULE_BEGINS.call_hook(self._before_module, undo)
-        STEP_BEGINS.call_hook(self._before_step, undo)
-        STEP_ENDS.call_hook(self._before_step, undo)
+        self._state.call_hook(MODULE_ENDS, self._after_module, undo)
+        self._state.call_hook(MODULE_BEGINS, self._before_module, undo)
+        self._state.call_hook(STEP_BEGINS, self._before_step, undo)
+        self._state.call_hook(STEP_ENDS, self._before_step, undo)
         for name in ("backward", "grad"):
-            listen(self._state.is_here, torch.autograd, name, self._run_backward, undo)
+            self._state.listen(torch.autograd, name, self._run_backward, undo)
         undo.enter_context(self._source.mode())
 
     def in_thread(self) -> contextlib.AbstractContextManager[object]:
@@ -148,27 +148,25 @@ class MemoryWatch:
     # -- hooks
 
     def _before_module(self, module: nn.Module, args: Any) -> None:
-        if self._state.is_elsewhere() or len(self._state.tracker.here.stack) != 1:  # not outermost in its thread
+        if len(self._state.tracker.here.stack) != 1:  # not outermost in its thread
             return
         with self._guard_reading():
             self._roles.claim_model(part for _, part in walk_modules(module))
             self._roles.claim_inputs(args)
 
     def _after_module(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        if self._state.is_elsewhere() or self._state.tracker.here.stack:
+        if self._state.tracker.here.stack:
             return
         with self._guard_reading():
             if len(rest) == 1:  # it raised: torch calls hooks without the keyword arguments then
                 self._roles.claim_failed(sys.exc_info()[2])
                 return
             self._roles.claim_inputs((args, rest[0]))
-            self._roles.claim_outputs(rest[1])
+            self._roles.claim_role("outputs", tensors_in(rest[1]))
             self._roles.claim_saved(rest[1])
             self._roles.note_walked(rest[1])
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if self._state.is_elsewhere():
-            return
         with self._guard_reading():
             self._roles.claim_optimizer(optimizer)
 

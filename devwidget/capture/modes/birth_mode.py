@@ -148,11 +148,10 @@ class BirthMode(FunctionMode):
         if data is not None:
             birth.transfers = data.transfers
             birth.transfer = data.transfer if call.name in VIEWS else None
-        if call.name == "clone":  # it stays behind when what it copies moves on
+        if call.name == "clone":  # it stays behind when what it copies moves on; `copy.deepcopy` makes a Parameter of it unseen
             birth.call, birth.site, birth.direct = call.name, call.site, call.is_direct()
-        state.births.put_birth(result, birth)
-        if call.name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
             state.births.put_storage(result, birth)
+        state.births.put_birth(result, birth)
         if birth.direct and call.name in MOVES:
             self._note_move(call, result, birth)
 
@@ -203,12 +202,10 @@ class BirthMode(FunctionMode):
 
     def _find_decision(self, call: TorchCall, number: int, result: torch.Tensor, parent: Birth | None) -> Birth:
         """Return what decided the device: a factory, a move, a cast, or the weights of a layer."""
-        is_move = call.name in MOVES and parent is None
-        if is_move:
-            origin = self._state.births.find_birth(call.args[0])
-        else:
-            origin = None
-        birth = Birth.make_birth(result, number, call.name, call.site, call.is_direct(), is_move, parent, origin)
+        known: dict[str, Any] = {"call": call.name, "site": call.site, "direct": call.is_direct()}
+        if call.name in MOVES and parent is None:
+            known |= {"is_move": True, "origin": self._state.births.find_birth(call.args[0])}
+        birth = Birth.make_birth(result, number, parent, **known)
         if call.site is not None and call.site.code.co_name == "__init__":
             birth.built = _find_construction(call.frame)
         if birth.direct and "device" in call.kwargs and call.kwargs["device"] is None:
@@ -268,18 +265,11 @@ class BirthMode(FunctionMode):
 
 def _find_construction(frame: FrameType) -> RawSite | None:
     """Return where user code builds the outermost of the modules whose constructors are running."""
-    outside = (each for each in frames_at_work(frame) if not _is_constructor(each))
-    found = next(outside, None)
-    if found is not None:
-        return site_of(found)
+    for each in frames_at_work(frame):
+        code = each.f_code
+        if code.co_name != "__init__" or not code.co_argcount or not is_module(locals_of(each).get(code.co_varnames[0])):
+            return site_of(each)
     return None
-
-
-def _is_constructor(frame: FrameType) -> bool:
-    code = frame.f_code
-    if code.co_name != "__init__" or not code.co_argcount:
-        return False
-    return is_module(locals_of(frame).get(code.co_varnames[0]))
 
 
 def calls_itself(frame: FrameType, site: RawSite | None) -> bool:

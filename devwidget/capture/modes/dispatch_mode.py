@@ -76,9 +76,7 @@ def _all_devices(args: tuple[Any, ...]) -> Devices:
     found = join_devices((), (tensor.device for tensor in tensors_in(args, depth=2)))
     if len(found) > 1:
         return found
-    if found:
-        return found[0]
-    return None
+    return next(iter(found), None)
 
 
 def _first_tensor(out: Any) -> torch.Tensor | None:
@@ -91,41 +89,28 @@ def _first_tensor(out: Any) -> torch.Tensor | None:
 
 def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """Return the accelerator that the operator syncs with, if any."""
-    tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
-    if tensor is None or not is_accelerator(tensor.device):
+    if not args or not isinstance(args[0], torch.Tensor) or not is_accelerator(args[0].device):
         return None
-    if name == "repeat_interleave":
-        if kwargs.get("output_size") is not None:
-            return None
-        return tensor.device
-    if name not in _MASKED or _has_mask(args):
-        return tensor.device
-    return None
+    if name == "repeat_interleave" and kwargs.get("output_size") is not None:
+        return None
+    if name in _MASKED and not _has_mask(args):
+        return None
+    return args[0].device
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
     """Return whether a mask selects elements, whose number the host must know. Writing one number through a mask needs no
     sync.
     """
-    masks = [each for each in args[1] if isinstance(each, torch.Tensor) and each.dtype in (torch.bool, torch.uint8)]
+    tensors = [each for each in args[1] if isinstance(each, torch.Tensor)]
+    masks = [each for each in tensors if each.dtype in (torch.bool, torch.uint8)]
     value = args[2] if len(args) > 2 else None
     one = isinstance(value, torch.Tensor) and value.numel() == 1 and value.device.type == "cpu"
     return bool(masks) and not (one and len(masks) == 1 and not any(args[3:4]))
 
 
-def _is_carried(source: torch.device, target: torch.device) -> bool:
-    """Return whether a copy takes bytes to another device. A copy to meta drops them, as hooks of accelerate do with
-    weights."""
-    return source != target and target.type != "meta"
-
-
 def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
-
-
-def _is_active(state: RecordingState) -> bool:
-    """Return whether the function mode of a recording would see a call that begins now."""
-    return any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
 
 
 _now = time.perf_counter
@@ -205,7 +190,9 @@ class OperatorMode(DispatchMode):
         if here.cause == "healed":
             return
         state.transfers.note_synchronized()
-        if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
+        # Whether the function mode of the recording would see a call that begins now.
+        is_active = any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
+        if here.site is not None or (self._tracker.forced != "backward" and not is_active):
             state.waits.note_wait(device, copies=name in _COPIES)
         else:
             state.waits.add_wait(_WORDS.get(name, name), device, frame)
@@ -215,14 +202,16 @@ class OperatorMode(DispatchMode):
         out = self._run_logged(func, name, args, kwargs)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
-        if isinstance(before, torch.Tensor) and _is_carried(before.device, out.device) and cause not in _PARALLEL_CAUSES:
-            seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
+        if not isinstance(before, torch.Tensor) or before.device == out.device:
+            return out
+        seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
+        # A copy to meta drops the bytes, as hooks of accelerate do with weights.
+        if out.device.type != "meta" and cause not in _PARALLEL_CAUSES:
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.log_transfer(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
             if out.device.type == "cpu" and is_accelerator(before.device) and not _is_later(name, args, kwargs):
                 self._note_wait(name, before.device, sys._getframe(2))
-        if isinstance(before, torch.Tensor) and before.device != out.device:
-            for observer in self._state.observers:
-                observer.copy_made(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))
+        for observer in self._state.observers:
+            observer.copy_made(before, out, site)
         return out

@@ -31,18 +31,17 @@ from devwidget.records.trace import Held, Operand
 
 def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tensor) -> None:
     """Record a result that is float64 only because one operand is. Explicit casts are not reported."""
-    site = call.site
+    site, direct = call.site, caller(call.frame)
     floats = [t for t in tensors_in((call.args, call.kwargs), depth=2) if t.is_floating_point()]
     doubles = [t for t in floats if t.dtype is torch.float64]
     narrow = [t for t in floats if t.dtype is not torch.float64]
-    direct = caller(call.frame)
+    if not doubles or not narrow or site is None or state.tracker.phase not in ("forward", "loss"):
+        return
     frame = _through_nn(direct)
-    own_line = site is not None and frame is not None and frame.f_code is site.code
-    if not doubles or not narrow or not own_line or state.tracker.phase not in ("forward", "loss"):
+    if frame is None or frame.f_code is not site.code or (frame is direct and state.tracker.is_outside(site)):
         return
     birth = state.births.find_birth(doubles[0])
-    logging = frame is direct and site is not None and state.tracker.is_outside(site)
-    if site is None or frame is None or logging or (birth is not None and _is_meant(birth)):
+    if birth is not None and _is_meant(birth):
         return
     names = operand_names.Names(state, frame)
     stray = names.with_birth(_describe_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
@@ -243,7 +242,7 @@ class CallMode(BirthMode):
         if not later or not is_tensor(source):
             return
         if is_accelerator(source.device) and target.device.type == "cpu":
-            birth = Birth.make_birth(target, state.log.number(), "copy_", site, direct=True, is_move=True)
+            birth = Birth.make_birth(target, state.log.number(), call="copy_", site=site, direct=True, is_move=True)
             state.births.put_birth(target, birth)
             state.transfers.add_transfer(birth, state.births.find_birth(source), source, target, None, later=True)
 
@@ -254,14 +253,14 @@ class CallMode(BirthMode):
         if not is_tensor(tensor):
             return
         birth = self._state.births.find_birth(tensor)
-        moved = birth.transfer if birth is not None and birth.transfer is not None and birth.transfer.into is None else None
+        moved = birth.transfer if birth is not None else None
         if birth is not None and birth.transfers:
             self._state.transfers.note_use(birth, site)
         if is_accelerator(tensor.device):
             self._state.transfers.note_synchronized()
             if name == "tolist" and self._state.tracker.here.waits is None:  # virtual GPUs need no copy for it
                 self._state.waits.note_wait(tensor.device)
-        elif moved is not None and is_accelerator(moved.source):
+        elif moved is not None and moved.into is None and is_accelerator(moved.source):
             self._state.waits.read[moved.site, moved.source] = name, site
 
     def _note_listed(self, data: Any) -> None:

@@ -33,19 +33,15 @@ class _Limit:
     before = ours = 0
 
 
+@_lock
 def deepen_recursion(undo: Undo) -> None:
     """Raise the limit in proportion: with hooks torch runs a module call in four frames instead of three."""
     undo.add_step(_put_back, undo)
-    _raise_limit(undo)
-
-
-@_lock
-def _raise_limit(recording: Undo) -> None:
     if not _Limit.recordings:
         before = sys.getrecursionlimit()
         _Limit.before, _Limit.ours = before, before * 4 // 3 + _AT_THE_LEAF
         sys.setrecursionlimit(_Limit.ours)
-    _Limit.recordings = (*_Limit.recordings, recording)
+    _Limit.recordings = (*_Limit.recordings, undo)
 
 
 @_lock
@@ -61,8 +57,8 @@ _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_in
 def module_hooks(state: RecordingState, undo: Undo) -> None:
     """Follow every module call."""
     hooks = _ModuleHooks(state)
-    MODULE_BEGINS.call_hook(hooks.module_begins, undo)
-    MODULE_ENDS.call_hook(hooks.module_ends, undo)
+    state.call_hook(MODULE_BEGINS, hooks.module_begins, undo)
+    state.call_hook(MODULE_ENDS, hooks.module_ends, undo)
     deepen_recursion(undo)
 
 
@@ -73,17 +69,13 @@ class _ModuleHooks:
         self._state, self._tracker, self._log = state, state.tracker, state.log
 
     def module_begins(self, module: nn.Module, args: Any) -> None:
-        if self._state.is_elsewhere():
-            return
         here = self._tracker.here
         if not here.stack and here.replica < 0:
             self._state.ties.look_for_ties(module)
         # Past torch's relays between a call of a module and its hooks, which every search would have to walk through.
-        self._tracker.enter_module(module, sys._getframe(3), _now(), self._log.number())
+        self._tracker.enter_module(module, sys._getframe(4), _now(), self._log.number())
 
     def module_ends(self, module: nn.Module, args: Any, *rest: Any) -> None:
-        if self._state.is_elsewhere():
-            return
         running = self._tracker.leave_module(module)
         if running is None or running.path is None:
             return

@@ -136,36 +136,17 @@ def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:
 @contextlib.contextmanager
 def _step_aside() -> Iterator[None]:
     """Remove the recording's modes from this thread. The modes of a simulation stay, because they keep the device labels."""
-    simulated = any(map(_is_simulators, dispatch_modes()))
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(without_dispatch_modes(lambda mode: not _is_simulators(mode)))
-        stack.enter_context(_without_function_modes())
-        if simulated:
-            stack.enter_context(_without_hooks())
+    functions = torch_internals.function_modes()
+    with without_dispatch_modes(lambda mode: not _is_simulators(mode)), Undo() as undo:
+        undo.add_step(restack_functions, functions)
+        restack_functions([mode for mode in functions if not isinstance(mode, FunctionMode) or _is_simulators(mode)])
+        if dispatch_modes():  # dynamo reads torch's tables of module hooks into what it traces
+            MODULE_BEGINS.put_aside(undo)
+            MODULE_ENDS.put_aside(undo)
         else:
-            stack.enter_context(registry.suspend_patches())
-        yield
-
-
-@contextlib.contextmanager
-def _without_hooks() -> Iterator[None]:
-    """Restore torch's own tables of module hooks, which dynamo reads into what it traces."""
-    with Undo() as undo:
-        MODULE_BEGINS.put_aside(undo)
-        MODULE_ENDS.put_aside(undo)
+            undo.enter_context(registry.suspend_patches())
         yield
 
 
 def _is_simulators(mode: object) -> bool:
     return type(mode).__module__.startswith(_SIMULATOR)
-
-
-@contextlib.contextmanager
-def _without_function_modes() -> Iterator[None]:
-    """Remove the function modes of recordings."""
-    before = torch_internals.function_modes()
-    restack_functions([mode for mode in before if not isinstance(mode, FunctionMode) or _is_simulators(mode)])
-    try:
-        yield
-    finally:
-        restack_functions(before)

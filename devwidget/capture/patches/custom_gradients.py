@@ -52,14 +52,14 @@ def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
         if id(cls) not in watched and _is_users(names_of(cls).get("backward")):
             watched[id(cls)] = cls
             with uninterrupted():
-                listen(state.is_here, cls, "backward", functools.partial(_run_backward, state, calls), undo)
+                state.listen(cls, "backward", functools.partial(_run_backward, state), undo)
         out = original(cls, *args, **kwargs)
         devices = tuple(device_of(a) if is_tensor(a) else None for a in args)
         _note_forward(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
         return out
 
-    listen(state.is_here, torch.autograd.Function, "apply", apply, undo)
-    listen(state.is_here, torch.Tensor, "register_hook", functools.partial(_register_hook, state, calls, undo), undo)
+    state.listen(torch.autograd.Function, "apply", apply, undo)
+    state.listen(torch.Tensor, "register_hook", functools.partial(_register_hook, state, undo), undo)
     owner, name = torch_internals.find_target("run_backward")
     listen(lambda: _has_mode(state, dispatch_modes()), owner, name, functools.partial(_run_engine, state, calls), undo)
 
@@ -69,13 +69,15 @@ def _has_mode(state: RecordingState, modes: Iterable[Any]) -> bool:
 
 
 def _run_engine(state: RecordingState, calls: Calls, original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Run the engine with the mode active. What a checkpoint computes again is user code as in the first run."""
+    """Run the engine with the function mode active. What a checkpoint computes again is user code as in the first run."""
     state.tracker.phases.add("backward")
-    with _enter_mode(state, calls):
+    if _has_mode(state, torch_internals.function_modes()):
+        return original(*args, **kwargs)
+    with calls():
         return original(*args, **kwargs)
 
 
-def _register_hook(state: RecordingState, calls: Calls, undo: Undo, original: Any, self: torch.Tensor, hook: Any) -> Any:
+def _register_hook(state: RecordingState, undo: Undo, original: Any, self: torch.Tensor, hook: Any) -> Any:
     if not is_users_function(hook) or hasattr(hook, KEY):
         return original(self, hook)
     birth = state.births.find_birth(self)
@@ -84,11 +86,10 @@ def _register_hook(state: RecordingState, calls: Calls, undo: Undo, original: An
 
     @functools.wraps(hook)
     def checked(grad: torch.Tensor) -> Any:
-        if state.is_elsewhere():  # it may outlive the recording
-            return hook(grad)
-        with _enter_mode(state, calls):
-            out = hook(grad)
-        return _check_gradients(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
+        out = hook(grad)
+        if state.is_here():  # it may outlive the recording
+            out = _check_gradients(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
+        return out
 
     setattr(checked, KEY, True)
     handle = original(self, checked)
@@ -105,13 +106,6 @@ def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
         hooks[handle.id] = hook
 
 
-def _enter_mode(state: RecordingState, calls: Calls) -> contextlib.AbstractContextManager[object]:
-    """Enter a function mode, unless one of this recording is already active."""
-    if _has_mode(state, torch_internals.function_modes()):
-        return contextlib.nullcontext()
-    return calls()
-
-
 def _is_users(method: Any) -> bool:
     function = method.__func__ if type(method) is staticmethod else None
     while isinstance(function, PatchedFunction):  # of another recording
@@ -121,17 +115,12 @@ def _is_users(method: Any) -> bool:
 
 def _note_forward(out: Any, forward: _Forward) -> None:
     for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
-        if is_tensor(tensor):
-            node = read_attribute(tensor, "grad_fn")
-        else:
-            node = None
-        if node is not None:
+        if is_tensor(tensor) and (node := read_attribute(tensor, "grad_fn")) is not None:
             node.metadata[KEY] = forward
 
 
-def _run_backward(state: RecordingState, calls: Calls, original: Any, ctx: Any, *grads: Any) -> Any:
-    with _enter_mode(state, calls):
-        out = original(ctx, *grads)
+def _run_backward(state: RecordingState, original: Any, ctx: Any, *grads: Any) -> Any:
+    out = original(ctx, *grads)
     forward = ctx.metadata.get(KEY)
     if forward is None:
         return out

@@ -17,6 +17,7 @@ from devwidget.capture.patching import operator_key
 from devwidget.capture.patching.mode_stack import dispatch_modes, without_dispatch_modes
 from devwidget.capture.patching.registry import listen, make_patch
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -33,7 +34,7 @@ NOTE = Message(
 
 def higher_order(state: RecordingState | None, undo: Undo) -> None:
     """Make operators that take functions call them above autograd."""
-    is_here = _is_watched if state is None else state.is_here
+    is_here: Callable[[], object] = dispatch_modes if state is None else state.is_here
     operator = torch_internals.HigherOrderOperator
     listen(is_here, operator, "__call__", functools.partial(_call_in_sight, state), undo)
     undo.enter_context(make_patch(operator, "dispatch", _to_modes))
@@ -49,21 +50,15 @@ def _call_in_sight(
 ) -> Any:
     kernel = _find_kernel(self)
     leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
-    is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
+    # Other code may have a rule for operators here: a mode of the user's, a tracer, or `torch.func`.
+    is_transformed = torch_internals.functorch_interpreter() is not None or torch_internals.dispatch_modes()
+    is_plain = not is_transformed and not torch.overrides.has_torch_function(leaves)
     if kernel is None or not is_plain or not any(map(_is_function, leaves)):
         return original(self, *args, **kwargs)
     out = kernel(*args, **kwargs)
-    if kernel is _run_cond and state is not None and _has_gradient(out):
+    if kernel is _run_cond and state is not None and any(tensor.requires_grad for tensor in tensors_in(out)):
         state.log.add_note(NOTE)
     return out
-
-
-def _is_watched() -> bool:
-    return bool(dispatch_modes())
-
-
-def _has_gradient(out: Any) -> bool:
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in torch_internals.arg_tree_leaves(out))
 
 
 def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,11 +78,6 @@ def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_function(leaf: Any) -> bool:
     return callable(leaf) and not isinstance(leaf, (torch.Tensor, torch_internals.OperatorBase))
-
-
-def _is_transformed() -> bool:
-    """Return whether other code has a rule for operators here: a mode of the user's, a tracer, or `torch.func`."""
-    return torch_internals.functorch_interpreter() is not None or bool(torch_internals.dispatch_modes())
 
 
 def _find_kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:

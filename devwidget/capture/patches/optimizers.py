@@ -17,11 +17,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import is_module, named_tensors, registered_entries
-from devwidget.capture.object_fields import class_name, dict_of, is_a, is_among, items_of, parts_of
+from devwidget.capture.modules import is_module, named_tensors
+from devwidget.capture.object_fields import class_name, dict_of, is_among, items_of, parts_of
 from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
-from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -38,7 +37,6 @@ from devwidget.records.fault_details import MissingParameters, MissingReason, St
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import parsed_statement
 
-_ASKING = frozenset({"parameters", "named_parameters"})
 _NamedParameters = list[tuple[str, torch.Tensor]]
 
 
@@ -54,7 +52,7 @@ class _Construction:
     def would_give(self, parameter: torch.Tensor) -> bool:
         """Return whether an optimizer built in the same way now would get a parameter."""
         owners = [owner for ref in self.asked if (owner := ref()) is not None]
-        return any(parameter is each for owner in owners for _, each in named_tensors(owner, "_parameters"))
+        return any(is_among(parameter, own_tensors) for own_tensors in map(_list_parameters, owners))
 
 
 def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
@@ -67,13 +65,12 @@ def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
     if built is None:
         return ()
     file, line, scope = built.f_code.co_filename, line_of(site_of(built)), Scope(built)
-    texts = [statement_text(file, line)]
-    for node in _parse_nodes(texts[0]):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            before = assignment(file, node.id, line)
-            if before is not None:
-                texts.append(before.text)
-    owners = (_module_asked(node, scope) for text in texts for node in _parse_nodes(text))
+    nodes = list(_parse_nodes(statement_text(file, line)))
+    for node in nodes.copy():
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) if (before := assignment(file, name, line)) is not None:
+                nodes += _parse_nodes(before.text)
+    owners = (_module_asked(node, scope) for node in nodes)
     return tuple(weakref.ref(owner) for owner in owners if owner is not None)
 
 
@@ -94,8 +91,12 @@ def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
             for given in (*call.args[:1], *params):
                 owner = _module_asked(_without_filter(given), scope)
                 if owner is not None:
-                    found += [tensor for _, tensor in named_tensors(owner, "_parameters")]
+                    found += _list_parameters(owner)
     return found
+
+
+def _list_parameters(owner: nn.Module) -> list[torch.Tensor]:
+    return [tensor for _, tensor in named_tensors(owner, "_parameters")]
 
 
 def _without_filter(given: ast.expr) -> ast.expr:
@@ -118,28 +119,27 @@ def _has_variables_of(frame: FrameType, site: Site) -> bool:
 
 def _module_asked(node: ast.AST, scope: Scope) -> nn.Module | None:
     """Return `net` of `net.parameters()`; None for all other expressions."""
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _ASKING:
-        return None
-    owner = scope.value(node.func.value)
-    if is_module(owner):
-        return owner
+    match node:
+        case ast.Call(func=ast.Attribute(value=asked, attr="parameters" | "named_parameters")):
+            owner = scope.value(asked)
+            if is_module(owner):
+                return owner
     return None
 
 
 def _parse_nodes(text: str) -> Iterator[ast.AST]:
     statement = parsed_statement(text)
     if statement is not None:
-        return ast.walk(statement)
-    return iter(())
+        yield from ast.walk(statement)
 
 
 def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     """Watch optimizers from construction to each step."""
     watch = _OptimizerWatch(state)
-    listen(state.is_here, torch.optim.Optimizer, "add_param_group", watch.add_group, undo)
+    state.listen(torch.optim.Optimizer, "add_param_group", watch.add_group, undo)
     undo.add_step(watch.missing.write_untrained)
-    STEP_BEGINS.call_hook(watch.before_step, undo)
-    STEP_ENDS.call_hook(watch.after_step, undo)
+    state.call_hook(STEP_BEGINS, watch.before_step, undo)
+    state.call_hook(STEP_ENDS, watch.after_step, undo)
 
 
 class _OptimizerWatch:
@@ -162,8 +162,7 @@ class _OptimizerWatch:
         try:
             original(optimizer, group)
         except ValueError as error:
-            given = dict(items_of(group) or ()).get("params")
-            tensors = list(parts_of(given)) if is_a(given, list) else []
+            tensors = list(parts_of(dict(items_of(group) or ()).get("params")))
             lost = [each for each in tensors if is_tensor(each) and not each.is_leaf]
             if not lost:
                 raise
@@ -177,8 +176,6 @@ class _OptimizerWatch:
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         state, frame = self._state, sys._getframe(1)
-        if state.is_elsewhere():
-            return
         has_closure = len(args) > 1 or "closure" in kwargs
         self._phases.append(state.tracker.begin_optimizer(has_closure=has_closure))
         built = self._made.get(optimizer)
@@ -191,8 +188,7 @@ class _OptimizerWatch:
         self.missing.check_coverage(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._state.is_elsewhere():
-            self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
+        self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
 
     def _check_groups(self, optimizer: torch.optim.Optimizer, built: _Construction | None, frame: FrameType) -> None:
         """Report parameters with a gradient that are in no group, and would be if the optimizer were built now."""
@@ -220,9 +216,10 @@ class _OptimizerWatch:
             late, reason = _list_replaced(state, optimizer, lacking), "younger"
         if late or of_loss:
             detail = MissingParameters(class_name(type(optimizer)), reason if late else "loss")
-            operands = tuple(describe_operand(name, parameter) for name, parameter in (*late, *of_loss))
+            missing = [*late, *of_loss]
+            operands = tuple(describe_operand(name, parameter) for name, parameter in missing)
             fault = make_fault(state, frame, "optimizer", "", operands, detail, site)
-            self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in (*late, *of_loss))
+            self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in missing)
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
@@ -269,20 +266,13 @@ def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tens
     found = []
     with torch_internals.DisableTorchFunction():  # function modes must not see our reads
         for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
-            if not is_tensor(parameter):
-                continue
-            for key, value in items_of(entries) or ():
-                if type(key) is str and is_tensor(value) and value.device != parameter.device and not _may_stay(key, value):
+            for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
+                if type(key) is not str or not is_tensor(value) or value.device == parameter.device:
+                    continue
+                # A number on the CPU meets tensors on any GPU: Adam keeps `step` there, NAdam `mu_product` too.
+                if key != "step" and (value.dim() or value.device.type != "cpu"):
                     found.append((parameter, entries, key, value))
     return found
-
-
-def _may_stay(key: str, value: torch.Tensor) -> bool:
-    """Return whether state may be on another device than its parameter: a number on the CPU meets tensors on any GPU.
-
-    Adam keeps `step` there, NAdam `mu_product` too.
-    """
-    return key == "step" or (value.dim() == 0 and value.device.type == "cpu")
 
 
 def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> bool:
@@ -297,12 +287,8 @@ def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> boo
 
 def _list_lacking(state: RecordingState, mine: set[int]) -> _NamedParameters:
     """Return parameters of the model that got a gradient and are not in an optimizer."""
-    lacking = []
-    for path, module in state.tracker.list_modules():
-        for name, parameter in registered_entries(module, "_parameters"):
-            if parameter.grad is not None and id(parameter) not in mine:
-                lacking.append((f"{path}.{name}".strip("."), parameter))
-    return lacking
+    named = state.tracker.list_parameters()
+    return [(path, each) for path, each in named if each.grad is not None and id(each) not in mine]
 
 
 def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lacking: _NamedParameters) -> _NamedParameters:
@@ -311,9 +297,7 @@ def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lack
     `model.fc = nn.Linear(512, 10)` leaves a weight and a bias in the optimizer that no module has. The new ones have as many
     axes, and differ at most in the length of the first.
     """
-    registered = {
-        id(each) for _, module in state.tracker.list_modules() for _, each in registered_entries(module, "_parameters")
-    }
+    registered = {id(each) for _, each in state.tracker.list_parameters()}
     tensors = tensors_of(optimizer)
     lost = [each for each in tensors if id(each) not in registered and gradient_of(each) is None]
     if len(lost) == len(tensors) or [_form(each) for each in lost] != [_form(each) for _, each in lacking]:

@@ -16,7 +16,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture.object_fields import class_name, dict_of, is_a, names_of
 from devwidget.capture.patches.untrained import make_fault
 from devwidget.capture.patching.global_hooks import STEP_BEGINS
-from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import innermost_optimizer, tensors_of
 from devwidget.capture.source_code.call_sites import locals_of
@@ -40,9 +39,8 @@ class _Schedulers:
         self._idle: dict[int, tuple[weakref.ref[torch.optim.Optimizer], Fault]] = {}
 
     def note_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if not self._state.is_elsewhere():
-            self._stepped[optimizer] = True
-            self._idle = {key: pair for key, pair in self._idle.items() if pair[0]() is not optimizer}
+        self._stepped[optimizer] = True
+        self._idle = {key: pair for key, pair in self._idle.items() if pair[0]() is not optimizer}
 
     def step(self, original: Callable[..., Any], scheduler: Any, *args: Any, **kwargs: Any) -> Any:
         frame = sys._getframe(1)
@@ -57,12 +55,8 @@ class _Schedulers:
         for optimizer in list(self._stepped):
             if _share(scheduled, optimizer) or (_look_alike(scheduled, optimizer) and not _is_named(frame, scheduled)):
                 frames = list(user_frames(frame))
-                detail = OtherSchedule(
-                    class_name(type(scheduler)),
-                    class_name(type(scheduled)),
-                    class_name(type(optimizer)),
-                    find_construction(frames, optimizer),
-                )
+                names = (class_name(type(scheduler)), class_name(type(scheduled)), class_name(type(optimizer)))
+                detail = OtherSchedule(*names, find_construction(frames, optimizer))
                 built = find_construction(frames, scheduler)
                 fault = make_fault(self._state, frame, "optimizer", "", (), detail, built)
                 self._idle[id(scheduler)] = weakref.ref(scheduled), fault
@@ -78,9 +72,9 @@ def watch_schedulers(state: RecordingState, undo: Undo) -> None:
     """Watch the steps of schedulers and of optimizers."""
     watch = _Schedulers(state)
     for kind in _KINDS:
-        listen(state.is_here, kind, "step", watch.step, undo)
+        state.listen(kind, "step", watch.step, undo)
     undo.add_step(watch.end)
-    STEP_BEGINS.call_hook(watch.note_step, undo)
+    state.call_hook(STEP_BEGINS, watch.note_step, undo)
 
 
 def _is_being_built(frame: FrameType) -> bool:
@@ -90,8 +84,7 @@ def _is_being_built(frame: FrameType) -> bool:
 
 
 def _share(one: torch.optim.Optimizer, other: torch.optim.Optimizer) -> bool:
-    ids = set(map(id, tensors_of(one)))
-    return any(id(each) in ids for each in tensors_of(other))
+    return not set(map(id, tensors_of(one))).isdisjoint(map(id, tensors_of(other)))
 
 
 def _look_alike(old: torch.optim.Optimizer, new: torch.optim.Optimizer) -> bool:

@@ -12,7 +12,6 @@ from torch import nn
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, items_of
-from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
@@ -22,8 +21,8 @@ from devwidget.records.fault_details import WrongPrefix
 
 def watch_checkpoints(state: RecordingState, undo: Undo) -> None:
     """Remember where keys come from, and compare them before they are loaded."""
-    listen(state.is_here, nn.Module, "load_state_dict", functools.partial(_check_loading, state), undo)
-    listen(state.is_here, nn.Module, "state_dict", functools.partial(_note_saving, state), undo)
+    state.listen(nn.Module, "load_state_dict", functools.partial(_check_loading, state), undo)
+    state.listen(nn.Module, "state_dict", functools.partial(_note_saving, state), undo)
 
 
 def _check_loading(

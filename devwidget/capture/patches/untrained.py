@@ -17,7 +17,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import named_tensors, registered_entries
+from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
@@ -140,34 +140,30 @@ class UntrainedParameters:
             self.leave_out(optimizer)
             self.faults.pop(key, None)
             return
-        if key in self.faults or not self._knows_all_optimizers(frame):
+        if key in self.faults or "backward" not in self._state.tracker.phases or not self._list_waiting_roots():
+            return
+        if self._all_known is None:  # much is looked at: once is enough
+            self._all_known = self.mark_reachable(frame)
+        if not self._all_known:
             return
         built = built or find_construction(user_frames(frame), optimizer)
         root = self._find_meant_root(optimizer, built)
         if root is None:
             return
         model_line = find_construction(user_frames(frame), root)
-        lacking = _list_with_gradients(root)
-        held = [Held("", name, "parameter", class_name(type(root)), built=model_line) for name, _ in lacking]
-        named = zip(lacking, held, strict=True)
-        operands = tuple(operand_of(tensor, name, name, stray=True, held=each) for (name, tensor), each in named)
+        lacking, operands = _list_with_gradients(root), []
+        for name, tensor in lacking:
+            held = Held("", name, "parameter", class_name(type(root)), built=model_line)
+            operands.append(operand_of(tensor, name, name, stray=True, held=held))
         detail = MissingParameters(class_name(type(optimizer)), "another model")
-        fault = make_fault(self._state, frame, "optimizer", "", operands, detail, built)
+        fault = make_fault(self._state, frame, "optimizer", "", tuple(operands), detail, built)
         self.faults[key] = fault, tuple(id(each) for _, each in lacking)
 
     def _list_waiting_roots(self) -> list[nn.Module]:
         """Return models with gradients, none of whose parameters are in a known optimizer."""
         roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
-        waiting, trained = filter(_list_with_gradients, roots), self.trained
-        return [root for root in waiting if not any(id(each) in trained for _, each in named_tensors(root, "_parameters"))]
-
-    def _knows_all_optimizers(self, frame: FrameType) -> bool:
-        """Return whether all reachable optimizers are known, if there is a model to ask for."""
-        if "backward" not in self._state.tracker.phases or not self._list_waiting_roots():
-            return False
-        if self._all_known is None:  # much is looked at: once is enough
-            self._all_known = self.mark_reachable(frame)
-        return self._all_known
+        waiting = filter(_list_with_gradients, roots)
+        return [root for root in waiting if self.trained.isdisjoint(id(each) for _, each in named_tensors(root, "_parameters"))]
 
     def _find_meant_root(self, optimizer: torch.optim.Optimizer, built: Site | None) -> nn.Module | None:
         """Return the model that an optimizer was intended for; None if unknown.
@@ -187,10 +183,8 @@ class UntrainedParameters:
 
 def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
     """Return whether an optimizer has a parameter of the model."""
-    mine = {id(parameter) for parameter in parameters_of(optimizer)}
-    return any(
-        id(p) in mine for _, module in state.tracker.list_modules() for _, p in registered_entries(module, "_parameters")
-    )
+    mine = set(map(id, parameters_of(optimizer)))
+    return any(id(each) in mine for _, each in state.tracker.list_parameters())
 
 
 def _find_use(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> tuple[str | None, Site | None]:

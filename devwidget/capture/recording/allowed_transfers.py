@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import torch
 
-from devwidget.capture.undo import Undo
 from devwidget.capture.validation import words_of
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, nearest
@@ -36,8 +35,7 @@ class AllowedTransfer:
 
 
 class _AllowingThread(threading.local):
-    def __init__(self) -> None:
-        self.allowed: tuple[AllowedTransfer, ...] = ()
+    allowed: tuple[AllowedTransfer, ...] = ()
 
 
 _here = _AllowingThread()
@@ -87,14 +85,11 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError(Message("no reason is given"), instead=f'devwidget.allow({pattern!r}, why="...")')
     meant = parse_pattern(pattern, why)
-    with Undo() as undo:
-        undo.add_step(_forget_pattern, meant)
+    try:
         _here.allowed = (*_here.allowed, meant)
         yield
-
-
-def _forget_pattern(meant: AllowedTransfer) -> None:
-    _here.allowed = tuple(each for each in _here.allowed if each is not meant)  # blocks of tasks end in any order
+    finally:
+        _here.allowed = tuple(each for each in _here.allowed if each is not meant)  # blocks of tasks end in any order
 
 
 def why_allowed(source: torch.device, target: torch.device, always: Iterable[AllowedTransfer]) -> str:

@@ -72,8 +72,8 @@ class Transfer:
 class Birth(TensorRef):
     """How one tensor came to its device, with a weak reference to it.
 
-    Most tensors are derived on one device and in one dtype, and have only a number and a parent. Unset fields read as in
-    `_UNSAID`.
+    Most tensors are derived on one device and in one dtype, and have only what is in the slots. Others have more in their
+    `__dict__`.
 
     Attributes:
         number: place in the trace; below zero for tensors older than the recording.
@@ -93,50 +93,36 @@ class Birth(TensorRef):
         transfers: the last transfers of the data that it was computed from, oldest first.
     """
 
-    __slots__ = ("asked", "built", "call", "depth", "direct", "dtype", "is_move", "moved_on", "number", "origin", "parent",
-                 "site", "transfer", "transfers", "weights")  # fmt: skip
-    asked: tuple[RawSite, ...]
-    built: RawSite | None
-    call: str
+    __slots__ = ("__dict__", "depth", "dtype", "number", "parent", "transfers")
     depth: int
-    direct: bool
     dtype: torch.dtype
-    is_move: bool
-    moved_on: bool
     number: int
-    origin: Birth | None
     parent: Birth | None
-    site: RawSite | None
-    transfer: Transfer | None
     transfers: tuple[Transfer, ...]
-    weights: Birth | None
+    asked: tuple[RawSite, ...] = ()
+    built: RawSite | None = None
+    call: str = ""
+    direct: bool = False
+    is_move: bool = False
+    moved_on: bool = False
+    origin: Birth | None = None
+    site: RawSite | None = None
+    transfer: Transfer | None = None
+    weights: Birth | None = None
 
     __eq__ = object.__eq__  # references are equal if their tensors are, which would compare values
     __hash__ = object.__hash__
 
     @classmethod
-    def make_birth(
-        cls,
-        tensor: torch.Tensor,
-        number: int,
-        call: str = "",
-        site: RawSite | None = None,
-        direct: bool = False,
-        is_move: bool = False,
-        parent: Birth | None = None,
-        origin: Birth | None = None,
-    ) -> Birth:
+    def make_birth(cls, tensor: torch.Tensor, number: int, parent: Birth | None = None, **more: Any) -> Birth:
         """Return a birth with further fields set."""
         birth = cls(tensor)
         birth.number, birth.dtype = number, tensor.dtype
-        birth.call, birth.site, birth.direct, birth.is_move = call, site, direct, is_move
-        if parent is None:
-            birth.parent, birth.depth, birth.transfers = None, 0, ()
-        else:
+        birth.parent, birth.depth, birth.transfers = None, 0, ()
+        if parent is not None:
             birth._set_parent(parent)
-        if origin is not None:
-            birth.origin = origin
-            birth._forget_far_past()
+        birth.__dict__.update(more)
+        birth._forget_far_past()
         return birth
 
     @classmethod
@@ -151,11 +137,6 @@ class Birth(TensorRef):
         self.transfers = parent.transfers
         self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
         self.depth = parent.depth + 1
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _UNSAID:
-            return _UNSAID[name]
-        raise AttributeError(name)
 
     def _forget_far_past(self) -> None:
         birth = self
@@ -187,10 +168,6 @@ class Birth(TensorRef):
         while (before := birth.parent or birth.origin or birth.weights) is not None and before.dtype == birth.dtype:
             birth = before
         return birth
-
-
-_UNSAID = {"asked": (), "built": None, "call": "", "site": None, "direct": False, "is_move": False, "origin": None,
-           "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
 
 
 class _Ref(TensorRef):
@@ -256,7 +233,9 @@ class Births:
 
     def operands_of(self, error: BaseException) -> tuple[torch.Tensor, ...]:
         """Return the operands of the call that raised this, if it was the last one."""
-        failed = self.failed if self.failed is not None or self._older is None else self._older.failed
+        failed = self.failed
+        if failed is None and self._older is not None:
+            failed = self._older.failed
         if failed is None or (failed.number, failed.error) != (id(error), error_text(error)):
             return ()
         return failed.operands
@@ -273,13 +252,11 @@ class Births:
             return other.birth
         if self._storages and (known := self._of_storage(tensor)) is not None:
             return known
-        if self._older is None:
-            older = None
-        else:
-            older = self._older.find_birth(tensor)
-        behind = wrapped_tensor(tensor) if older is None else None
-        if behind is None:
+        if self._older is not None and (older := self._older.find_birth(tensor)) is not None:
             return older
+        behind = wrapped_tensor(tensor)
+        if behind is None:
+            return None
         return self.find_birth(behind)
 
     def find_root(self, tensor: torch.Tensor) -> Birth | None:

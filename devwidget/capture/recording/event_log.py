@@ -6,7 +6,7 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -144,38 +144,35 @@ class Log:
 
     def list_facts(self) -> dict[str, Any]:
         """Return faults, moves, operators and modules in order, and what could not be recorded."""
-        moves, ops, modules = self._list_moves(), self._list_ops(), self._list_modules()
         return {
             "faults": tuple(self.faults),
-            "moves": moves,
-            "ops": ops,
-            "modules": modules,
+            "moves": _sort_records(self._list_moves()),
+            "ops": _sort_records(self._list_ops()),
+            "modules": _sort_records(self._list_modules()),
             "not_checked": tuple(self.troubles),
         }
 
-    def _list_moves(self) -> tuple[Move, ...]:
-        records = [
-            Move(device_id(source), device_id(target), nbytes, shape, format_dtype(dtype), module, phase, to_site(site), cause,
-                 entry[2], entry[1], entry[0], tensors)
-            for (source, target, shape, dtype, nbytes, tensors, module, phase, site, cause), entry in self._moves.items()
-        ]  # fmt: skip
-        return tuple(sorted(records, key=lambda m: m.number))
+    def _list_moves(self) -> Iterator[Move]:
+        for (source, target, shape, dtype, nbytes, tensors, module, phase, site, cause), entry in self._moves.items():
+            count, number, seconds = entry
+            known = device_id(source), device_id(target), nbytes, shape, format_dtype(dtype)
+            yield Move(*known, module, phase, to_site(site), cause, seconds, number, count, tensors)
 
-    def _list_ops(self) -> tuple[OpEvent, ...]:
+    def _list_ops(self) -> Iterator[OpEvent]:
         sites = {raw: to_site(raw) for raw in {entry.site for entry in self.ops.values()}}
-        records = []
         for (name, module, phase, _, inputs, out), entry in self.ops.items():
             output = device_id(out) if out is not None else None
             known = (name, module, phase, sites[entry.site], _each_id(inputs), output)
-            records.append(OpEvent(*known, entry.count, entry.number, entry.started, entry.shape, entry.seconds))
-        return tuple(sorted(records, key=lambda o: o.number))
+            yield OpEvent(*known, entry.count, entry.number, entry.started, entry.shape, entry.seconds)
 
-    def _list_modules(self) -> tuple[ModuleEvent, ...]:
-        records = [
-            make_record(ModuleEvent, e, path=path, replica=copy, inputs=_device_ids(e.inputs), outputs=_device_ids(e.outputs))
-            for (path, copy), e in self._modules.items()
-        ]
-        return tuple(sorted(records, key=lambda m: m.number))
+    def _list_modules(self) -> Iterator[ModuleEvent]:
+        for (path, copy), e in self._modules.items():
+            inputs, outputs = _device_ids(e.inputs), _device_ids(e.outputs)
+            yield make_record(ModuleEvent, e, path=path, replica=copy, inputs=inputs, outputs=outputs)
+
+
+def _sort_records(records: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(records, key=lambda record: record.number))
 
 
 @functools.cache
@@ -213,22 +210,15 @@ def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
-    """Return each device once. Most events have one device, and share one tuple of it."""
-    for device in more:
-        if device not in devices:
-            devices = (*devices, device) if devices else device_tuple(device)
-    return devices
-
-
-@functools.cache
-def device_tuple(device: torch.device) -> tuple[torch.device, ...]:
-    """Return the shared tuple of one device."""
-    return (device,)
+    """Return each device once."""
+    return tuple(dict.fromkeys((*devices, *more)))
 
 
 @functools.cache
 def _each_id(devices: Devices) -> tuple[DeviceId, ...]:
-    return tuple(map(device_id, devices if type(devices) is tuple else (devices,) if devices is not None else ()))
+    if devices is None:
+        return ()
+    return tuple(map(device_id, devices if type(devices) is tuple else (devices,)))
 
 
 @functools.cache

@@ -26,27 +26,23 @@ where torch releases the GIL, and not where the time is spent.
 _PART = "loader"
 
 
-class _QuickSwitches:
-    """Has threads take turns quickly while any thread samples. The interval is one for the process."""
-
-    def __init__(self) -> None:
-        self._lock, self._holders, self._interval = Lock(), 0, 0.0
-
-    def begin(self) -> None:
-        with self._lock:
-            if not self._holders:
-                self._interval = sys.getswitchinterval()
-            self._holders += 1
-            sys.setswitchinterval(_SWITCH_SECONDS)
-
-    def end(self) -> None:
-        with self._lock:
-            self._holders -= 1
-            if not self._holders:
-                sys.setswitchinterval(self._interval)
+_intervals: list[float] = []
+"""The interval of the program, once for each thread that samples: it is one for the process."""
+_lock = Lock()
 
 
-_quick_switches = _QuickSwitches()
+@_lock
+def _switch_quickly() -> None:
+    """Have threads take turns quickly until `_switch_slowly`."""
+    _intervals.append(_intervals[0] if _intervals else sys.getswitchinterval())
+    sys.setswitchinterval(_SWITCH_SECONDS)
+
+
+@_lock
+def _switch_slowly() -> None:
+    interval = _intervals.pop()
+    if not _intervals:
+        sys.setswitchinterval(interval)
 
 
 class _Loop:
@@ -88,14 +84,13 @@ class _Loop:
         Args:
             computes: whether the time in which virtual GPUs compute counts.
         """
-        seen = self.sampler.sum_up()
-        line, share = None, 0.0
+        seen, workers = self.sampler.sum_up(), self.sampler.workers
+        own: dict[str, Any] = {"uses_gpu": self.uses_gpu}
         if seen.lines and seen.lines[0][2] >= LEAST_LOOKS:
-            line, share, _ = seen.lines[0]
+            own["line"], own["share"], _ = seen.lines[0]
+        if workers is not None:
+            own["work"] = tuple(replace(site, function=name) for name, site in workers.functions)
         part = 1.0 if computes and not self.uses_gpu else 1.0 - seen.computing
-        work = self.sampler.workers.functions if self.sampler.workers is not None else ()
-        named = tuple(replace(site, function=name) for name, site in work)
-        own: dict[str, Any] = {"line": line, "share": share, "work": named, "uses_gpu": self.uses_gpu}
         if self.first is not None:
             began, ended = self.first
             return LoaderTime(None, None, 0, 1, ended - began, time.perf_counter() - began, **own)
@@ -123,7 +118,7 @@ class LoaderClock:
         overhead, counts = self._overhead(), self._counts()
         if is_sampled:
             loop.sampler.begin()
-            _quick_switches.begin()
+            _switch_quickly()
         began = time.perf_counter()
         try:
             batch = original(batches)
@@ -136,7 +131,7 @@ class LoaderClock:
             raise
         finally:
             if is_sampled:
-                _quick_switches.end()
+                _switch_slowly()
                 loop.sampler.take_part(_PART)
                 loop.sampler.take_step(loop.batches, counts=counts)
                 loop.sampler.end()

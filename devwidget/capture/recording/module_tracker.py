@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -159,13 +160,17 @@ class ModuleTracker:
 
     def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Yield every named module that is alive, the innermost running ones first."""
-        seen: set[int] = set()
-        running = [r.module for r in reversed(self.here.stack)]
-        for module in [*running, *(m for named in list(self._paths.values()) if (m := named()) is not None)]:
+        running = [call.module for call in reversed(self.here.stack)]
+        known = [module for named in list(self._paths.values()) if (module := named()) is not None]
+        for module in {id(module): module for module in (*running, *known)}.values():
             path = self.path_of(module)
-            if path is not None and id(module) not in seen:
-                seen.add(id(module))
+            if path is not None:
                 yield path, module
+
+    def list_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Yield what the named modules register as parameters, with its path. One that is shared comes more than once."""
+        for path, module in self.list_modules():
+            yield from ((f"{path}.{name}".strip("."), each) for name, each in registered_entries(module, "_parameters"))
 
     def is_registered(self, tensor: torch.Tensor) -> bool:
         """Return whether a tensor is a parameter or buffer of a named module."""
@@ -173,14 +178,7 @@ class ModuleTracker:
 
     def is_shared(self, tensor: torch.Tensor) -> bool:
         """Return whether two modules hold a parameter."""
-        if not is_parameter(tensor):
-            return False
-        holders = 0
-        for _, module in self.list_modules():
-            holders += any(value is tensor for _, value in registered_entries(module, "_parameters"))
-            if holders > 1:
-                return True
-        return False
+        return is_parameter(tensor) and sum(each is tensor for _, each in self.list_parameters()) > 1
 
     # -- the stack
 
@@ -382,5 +380,5 @@ class ModuleTracker:
 @functools.cache
 def module_call() -> CodeType | None:
     """Return the code in which torch runs a module's hooks and its `forward`; None if torch has no function for that."""
-    inner = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType) and each.co_name == "inner")
-    return next(inner, None)
+    codes = (each for each in torch_internals.module_call.co_consts if isinstance(each, CodeType))
+    return next((code for code in codes if code.co_name == "inner"), None)

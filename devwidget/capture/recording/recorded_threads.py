@@ -10,6 +10,7 @@ from typing import Any
 
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import Lock
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.thread_starts import Inside, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
@@ -95,13 +96,13 @@ class _Watched:
             return
         before = _active_modes()
         undo.enter_context(self._state.watching())
-        ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
+        ours = [mode for mode in _active_modes() if not is_among(mode, before)]
         undo.add_step(self._forget_modes, ours)
         self._modes += ours
 
     @_lock
     def _forget_modes(self, ours: list[Any]) -> None:
-        self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
+        self._modes[:] = [mode for mode in self._modes if not is_among(mode, ours)]
 
 
 def _active_modes() -> list[Any]:

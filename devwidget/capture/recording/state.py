@@ -13,6 +13,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget import extras
 from devwidget.capture import torch_internals
+from devwidget.capture.patching import registry
+from devwidget.capture.patching.global_hooks import GlobalHook
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births, TensorKeyRef
 from devwidget.capture.recording.event_log import Log
@@ -86,9 +88,18 @@ class RecordingState:
         """Return whether this thread runs the program of this recording. Hooks and patches apply to all threads."""
         return self in _thread.states or self._is_in_engine()
 
-    def is_elsewhere(self) -> bool:
-        """Return whether this thread does not run the program of this recording."""
-        return not self.is_here()
+    def listen(self, owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
+        """Call `around(original, *args, **kwargs)` in place of a function, where the program of this recording runs."""
+        registry.listen(self.is_here, owner, name, around, undo)
+
+    def call_hook(self, table: GlobalHook, hook: Callable[..., None], undo: Undo) -> None:
+        """Call a hook from one of torch's tables, where the program of this recording runs."""
+
+        def call(*args: Any) -> None:
+            if self.is_here():
+                hook(*args)
+
+        table.call_hook(call, undo)
 
     def _is_in_engine(self) -> bool:
         """Return whether autograd runs here for our program: its threads have the modes of the thread that called

@@ -44,7 +44,7 @@ class Ties:
             return
         self._looked.add(root)
         with torch_internals.DisableTorchFunction():
-            groups = [group for group in _list_alike(root) if _are_apart(group)]
+            groups = list(filter(_are_apart, _list_alike(root)))
         if not groups:  # as nearly always: most models are on one device, and nothing is read of them
             return
         with reading_values():

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, TensorRef, Transfer
 from devwidget.capture.recording.event_log import bytes_of, make_record
@@ -142,12 +141,12 @@ class Transfers:
         """Note a sync: every pending copy has arrived."""
         self.pending.clear()
 
-    def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
-        """Watch explicit synchronization, where the program of the recording runs."""
+    def watch_synchronizers(self, listen: Callable[..., None], undo: Undo) -> None:
+        """Watch explicit synchronization by `RecordingState.listen`."""
         owners = (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator)  # virtual GPUs replace their calls
         for owner, name in itertools.product(owners, ("synchronize", "query")):
             if hasattr(owner, name):
-                listen(is_here, owner, name, self._synchronize, undo)
+                listen(owner, name, self._synchronize, undo)
 
     def _synchronize(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         out = original(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Tensors that appear without a call that a mode sees: from numpy, from files, and through `swap_tensors`."""
+"""Tensors that appear without a call that a mode sees: from loaders, numpy and files, and through `swap_tensors`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 
-from devwidget.capture.patching.registry import listen, make_replacement
+from devwidget.capture import torch_internals
+from devwidget.capture.patching.registry import make_replacement
 from devwidget.capture.recording.births import OURS, Birth
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 
@@ -22,9 +24,14 @@ _MAKERS = ("from_numpy", "frombuffer", "from_dlpack", "load")
 
 
 def watch_arrivals(state: RecordingState, undo: Undo) -> None:
-    """Remember the user's line behind every tensor that comes from numpy or a file."""
+    """Remember the user's line behind every tensor that comes from numpy or a file, and the loader behind each batch."""
     for name in _MAKERS:
-        listen(state.is_here, torch, name, functools.partial(_note_arrival, name, state), undo)
+        state.listen(torch, name, functools.partial(_note_arrival, name, state), undo)
+    state.listen(DataLoader, "__init__", functools.partial(_note_loader, state), undo)
+    state.listen(DataLoader, "__iter__", functools.partial(_note_iterator, state), undo)
+    if batches := torch_internals.BatchIterator:
+        state.listen(batches, "__next__", functools.partial(_note_batch, state), undo)
+        undo.add_step(state.loader_clock.end)
 
 
 def _note_arrival(name: str, state: RecordingState, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -36,10 +43,34 @@ def _note_arrival(name: str, state: RecordingState, original: Callable[..., Any]
     return out
 
 
+def _find_loader(state: RecordingState, source: Any) -> RawSite | None:
+    """Return the line that created a loader, stored on it or on its iterator."""
+    return state.loaders.get(source)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _note_loader(state: RecordingState, original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    state.loaders[self] = raw_site(sys._getframe(1))
+
+
+def _note_iterator(state: RecordingState, original: Callable[..., Any], self: Any) -> Any:
+    batches = original(self)
+    state.loaders[batches] = _find_loader(state, self)
+    return batches
+
+
+def _note_batch(state: RecordingState, original: Callable[..., Any], self: Any) -> Any:
+    loader = _find_loader(state, self)
+    batch = state.loader_clock.time_batch(original, self, loader)
+    for tensor in tensors_in(batch):
+        state.loaded[tensor] = loader
+    return batch
+
+
 def watch_swaps(state: RecordingState, undo: Undo) -> None:
     """Update the creation site of a tensor that got the content of another."""
     undo.enter_context(make_replacement(torch.utils, "weakref", _Weakref("weakref")))
-    listen(state.is_here, torch.utils, "swap_tensors", functools.partial(_swap_births, state), undo)
+    state.listen(torch.utils, "swap_tensors", functools.partial(_swap_births, state), undo)
 
 
 class _Weakref(types.ModuleType):
