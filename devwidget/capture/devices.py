@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -101,18 +100,14 @@ def cards_in_cuda_order(count: int) -> list[Card]:
     library = _load_library()
     if library is None or "CUDA_VISIBLE_DEVICES" in os.environ:
         return []
+    cards = []
     with contextlib.suppress(library.NVMLError):
-        cards = list(_read_all_cards(library))
-        alike = len({card.name for card in cards}) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        if alike and len(cards) == count:
-            return cards
-        return []
+        for index in range(library.nvmlDeviceGetCount()):
+            cards.append(_read_card(library, library.nvmlDeviceGetHandleByIndex(index)))
+    alike = len({card.name for card in cards}) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    if alike and len(cards) == count:
+        return cards
     return []
-
-
-def _read_all_cards(library: ModuleType) -> Iterator[Card]:
-    for index in range(library.nvmlDeviceGetCount()):
-        yield _read_card(library, library.nvmlDeviceGetHandleByIndex(index))
 
 
 def _read_card(library: ModuleType, handle: Any) -> Card:
@@ -179,15 +174,14 @@ def _cuda_devices() -> list[DeviceMemory]:
     count = torch.cuda.device_count()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return [_used_bytes("cuda", index, virtual=False) for index in range(count)]
+    devices = [DeviceId("cuda", index) for index in range(count)]
     cards = cards_in_cuda_order(count)
-    return [_idle_cuda(index, cards[index] if cards else None) for index in range(count)]
-
-
-def _idle_cuda(index: int, card: Card | None) -> DeviceMemory:
-    device = DeviceId("cuda", index)
-    if card is None:
-        return DeviceMemory(device, Message("GPU, not used yet"), virtual=False, total=0)
-    return compose_memory(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
+    if not cards:
+        return [DeviceMemory(device, Message("GPU, not used yet"), virtual=False, total=0) for device in devices]
+    return [
+        compose_memory(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
+        for device, card in zip(devices, cards, strict=True)
+    ]
 
 
 def _used_bytes(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
@@ -219,14 +213,10 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
     card = card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
-    if _has_context(index):
-        asked = _free_and_total(torch.cuda, index)
-    else:
-        asked = None
-    if asked is None:
-        return properties.total_memory, reserved, None
-    free, total = asked
-    return total, total - free, None
+    if _has_context(index) and (asked := _free_and_total(torch.cuda, index)) is not None:
+        free, total = asked
+        return total, total - free, None
+    return properties.total_memory, reserved, None
 
 
 def _has_context(index: int) -> bool:
@@ -250,13 +240,9 @@ def _other_accelerator() -> list[DeviceMemory]:
     accelerator = accelerator_here()
     if accelerator is None or accelerator.type == "cuda":
         return []
-    if accelerator.type == "mps":
-        return [_read_mps()]
     devices = [DeviceId(accelerator.type, index) for index in range(count_of(accelerator.type))]
-    return [DeviceMemory(device, device.kind, virtual=False, total=0) for device in devices]
-
-
-def _read_mps() -> DeviceMemory:
+    if accelerator.type != "mps":
+        return [DeviceMemory(device, device.kind, virtual=False, total=0) for device in devices]
     allocated, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     total = torch.mps.recommended_max_memory()
-    return compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
+    return [compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)]

@@ -59,21 +59,14 @@ def is_module(value: object) -> TypeIs[nn.Module]:
 
 def registered_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """Return what is registered in one of a module's groups, without names that are None."""
-    return [pair for pair in all_entries(module, group) if pair[1] is not None]
-
-
-def all_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
-    """Return what is in one of a module's groups, None values included. Called three times per module."""
-    return entries_in(own(module), group)
+    return [pair for pair in entries_in(own(module), group) if pair[1] is not None]
 
 
 def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
-    """Return `registered_entries` for the `__dict__` of a module."""
+    """Return `registered_entries` for the `__dict__` of a module, None values included. Called three times per module."""
     held: Any = fields.get(group)
     if type(held) is dict:
-        if held:
-            return copy_items(held)
-        return []
+        return copy_items(held) if held else []
     if held is None and "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
         held = own(fields["_actual_script_module"])[group]
     if is_a(held, dict):

@@ -80,6 +80,10 @@ def dict_of(value: object) -> dict[str, Any]:
 def fields_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each field in the object's `__dict__` and slots."""
     yield from copy_items(dict_of(value))
+    yield from _slots_of(value)
+
+
+def _slots_of(value: object) -> Iterator[tuple[str, Any]]:
     for base in mro_of(type(value)):
         for name, member in names_of(base).items():
             if type(member) is types.MemberDescriptorType and member.__objclass__ is base and name != "__dict__":
@@ -92,16 +96,9 @@ def fields_of(value: object) -> Iterator[tuple[str, Any]]:
 def field_of(value: object, name: str) -> Any:
     """Return the field of a name in the object's `__dict__` or slots; None if there is none."""
     found = dict.get(dict_of(value), name)
-    if found is not None or name == "__dict__":
+    if found is not None:
         return found
-    for base in mro_of(type(value)):
-        slot = names_of(base).get(name)
-        if type(slot) is types.MemberDescriptorType:
-            try:
-                return slot.__get__(value)
-            except AttributeError:  # the slot is empty
-                return None
-    return None
+    return next((part for own, part in _slots_of(value) if own == name), None)
 
 
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:

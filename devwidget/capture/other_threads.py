@@ -28,15 +28,9 @@ def running_thread() -> str:
     frames.pop(threading.get_ident(), None)  # a frame that refers to itself lives until the collector comes
     for ident, frame in frames.items():
         thread = known.get(ident)
-        if _is_in_program(frame) and not _waits_for_us(frame):
-            if thread is not None:
-                return thread.name
-            return str(ident)
+        if any(_is_programs(each) for each, _ in traceback.walk_stack(frame)) and not _waits_for_us(frame):
+            return str(ident) if thread is None else thread.name
     return ""
-
-
-def _is_in_program(frame: FrameType) -> bool:
-    return any(_is_programs(each) for each, _ in traceback.walk_stack(frame))
 
 
 def _waits_for_us(frame: FrameType) -> bool:
@@ -55,8 +49,4 @@ def _is_programs(frame: FrameType) -> bool:
     if any(part in frame.f_code.co_filename for part in _SERVES):
         return False
     modules = [value.__name__ for value in list(frame.f_globals.values()) if is_a(value, ModuleType)]
-    return any(_is_of_torch(name) for name in [*modules, str(frame.f_globals.get("__name__"))])
-
-
-def _is_of_torch(module: str) -> bool:
-    return module.partition(".")[0] == "torch"
+    return any(name.partition(".")[0] == "torch" for name in [*modules, str(frame.f_globals.get("__name__"))])

@@ -133,21 +133,13 @@ class StackSampler:
             computes = computes or (not loads and (owner is Owner.OURS or owner is Owner.STEP))
             loads = loads or frame.f_code.co_filename == _LOADER_FILE  # what calls the loader does not compute
             waits = waits or (frame.f_code.co_filename == _LOADER_FILE and self._meet_loader(frame))
-        if user is not None or library is not None:
-            return self._stand(user, library, computes, waits)
-        return None
-
-    def _stand(self, frame: FrameType | None, library: FrameType | None, computes: bool, waits: bool) -> _Standpoint:
+        called = RawSite(library.f_code, library.f_lasti) if library is not None else None
+        site = RawSite(user.f_code, user.f_lasti, called) if user is not None else called
+        if site is None:
+            return None
         # Ids: what is known holds the code objects, and the hash of one is computed of all that is in it.
-        ends = [(id(each.f_code), each.f_lasti) if each is not None else None for each in (frame, library)]
-        key = (*ends, computes, waits)
-        known = self._known.get(key)
-        if known is None:
-            called = RawSite(library.f_code, library.f_lasti) if library is not None else None
-            site = RawSite(frame.f_code, frame.f_lasti, called) if frame is not None else called
-            assert site is not None
-            known = self._known[key] = _Standpoint(site, computes, waits)
-        return known
+        ends = [(id(each.code), each.offset) for each in (site, called) if each is not None]
+        return self._known.setdefault((*ends, computes, waits), _Standpoint(site, computes, waits))
 
     def _meet_loader(self, frame: FrameType) -> bool:
         """Return whether it is a loader's iterator with worker processes."""

@@ -134,13 +134,15 @@ def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
     Raises:
         DevwidgetError: for anything else.
     """
-    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
-    if not all(isinstance(word, str) for word in words):
-        raise DevwidgetError(
-            Message("`{name}` is {given}, not a string or several strings", name=name, given=_with_article(value)),
-            instead=example,
-        )
-    return tuple(word for word in words if isinstance(word, str))
+    if isinstance(value, str):
+        return (value,)
+    words = tuple(value) if isinstance(value, Iterable) else (None,)
+    if all(isinstance(word, str) for word in words):
+        return words
+    raise DevwidgetError(
+        Message("`{name}` is {given}, not a string or several strings", name=name, given=_with_article(value)),
+        instead=example,
+    )
 
 
 def _format_argument(value: object) -> str:
