@@ -183,18 +183,18 @@ class StackSampler:
         whole = sum(self._seconds.values())
         if not whole:
             return SampledPart()
-        sites, seconds, looks = dict[object, Site](), defaultdict[object, float](float), Counter[object]()
+        sites, shares, looks = dict[object, Site](), defaultdict[object, float](float), Counter[object]()
+        waiting = computing = 0.0
         for stands, taken in self._seconds.items():
-            site = to_site(stands.site)
+            site, share = to_site(stands.site), taken / whole
+            waiting += share * stands.waits
+            computing += share * stands.computes
             if site is not None:  # one line has several instructions
                 sites.setdefault(site.place, site)
-                seconds[site.place] += taken
+                shares[site.place] += share
                 looks[site.place] += self._looks_at[stands]
-        most = sorted(seconds, key=lambda place: -seconds[place])[:_MOST_LINES]
-        waiting = sum(taken for stands, taken in self._seconds.items() if stands.waits)
-        computing = sum(taken for stands, taken in self._seconds.items() if stands.computes)
-        lines = tuple((sites[place], seconds[place] / whole, looks[place]) for place in most)
-        return SampledPart(lines, waiting / whole, computing / whole)
+        most = sorted(shares, key=lambda place: -shares[place])[:_MOST_LINES]
+        return SampledPart(tuple((sites[place], shares[place], looks[place]) for place in most), waiting, computing)
 
 
 def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:

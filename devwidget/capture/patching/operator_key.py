@@ -57,11 +57,7 @@ _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _
 """None if this torch lacks one: `torch_internals.check_names` refuses to record before any is called."""
 
 
-def _run_with_modes(func: Any, types: tuple[()], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return func(*args, **kwargs)
-
-
-_run = _skipping or _run_with_modes
+_run = _skipping or (lambda func, types, args, kwargs: func(*args, **kwargs))
 """Runs an operator, or the function `_op` behind it, which adds no Python frame. Calls by the engine or a script do not go
 through function modes and tensor classes: those were asked above autograd. Before torch 2.13 they do.
 """
@@ -154,7 +150,10 @@ def _choose_key() -> None:
     global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser, _watch_thread
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
-    KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
+    _PYTHON = keys.Python
+    # A free one is below Python's key and has no kernels; 2.13 prints the name of the first as `???`.
+    below_python = (key for key in map(parse, NAMES) if int(key) < int(_PYTHON))
+    KEY = next((key for key in below_python if not torch_internals.has_fallback(key)), None)
     if KEY is None:
         raise DevwidgetError(
             Message("torch {version} has no free dispatch key, which recording needs", version=torch.__version__),
@@ -170,11 +169,6 @@ def _choose_key() -> None:
     else:
         _watch_thread = functools.partial(_include, KEY)
     _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
-
-
-def _is_free(key: Any) -> bool:
-    """Return whether a key is below Python's key and has no kernels."""
-    return int(key) < int(torch_internals.DispatchKey.Python) and not torch_internals.has_fallback(key)
 
 
 def _know_operators(keep: bool) -> None:

@@ -84,21 +84,22 @@ class WrapperCall:
 
     def list_replicas(self) -> list[Replica]:
         """Return the replicas as records; none if the module was called directly."""
-        made = self.runs if "replicate" in self.steps else []
-        return [self._make_replica(number, run) for number, run in enumerate(made)]
-
-    def _make_replica(self, number: int, run: ReplicaRun) -> Replica:
-        return make_record(
-            Replica,
-            run,
-            wrapper=self.path,
-            call=self.number,
-            number=number,
-            device=device_id(self.devices[number]),
-            gathered_on=device_id(self.gathered_on) if self.gathered_on is not None else None,
-            input_bytes=sum(piece.bytes for piece in run.inputs),
-            output_bytes=sum(piece.bytes for piece in run.outputs),
-        )
+        if "replicate" not in self.steps:
+            return []
+        gathered_on = device_id(self.gathered_on) if self.gathered_on is not None else None
+        own: dict[str, Any] = {"wrapper": self.path, "call": self.number, "gathered_on": gathered_on}
+        return [
+            make_record(
+                Replica,
+                run,
+                **own,
+                number=number,
+                device=device_id(self.devices[number]),
+                input_bytes=sum(piece.bytes for piece in run.inputs),
+                output_bytes=sum(piece.bytes for piece in run.outputs),
+            )
+            for number, run in enumerate(self.runs)
+        ]
 
 
 def find_call(node: Any) -> WrapperCall | None:

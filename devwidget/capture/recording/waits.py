@@ -147,7 +147,8 @@ class Waits:
         folded: dict[Wait, tuple[int, int]] = {}
         for line, times in self.lines.items():  # one line has several places: Python replaces calls by faster ones as they run
             call, site = self.read.get((line.site, line.device), (line.call, line.site))
-            site = site if _is_one_line(site, line.site) else line.site
+            if site is None or line.site is None or site.code is not line.site.code or line_of(site) != line_of(line.site):
+                site = line.site
             wait = make_record(Wait, line, call=call, expression=call_text(site), count=0)
             count, turns = folded.get(wait, (0, 0))
             folded[wait] = count + times.count, turns + times.turns
@@ -179,7 +180,3 @@ def _forward_above(frame: FrameType | None) -> nn.Module | None:
             if is_module(owner):
                 return owner
     return None
-
-
-def _is_one_line(one: RawSite | None, other: RawSite | None) -> bool:
-    return one is not None and other is not None and one.code is other.code and line_of(one) == line_of(other)

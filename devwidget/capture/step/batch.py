@@ -88,12 +88,9 @@ def _copy_loader(loader: Any) -> Any:
     """Return a copy of a loader without its persistent workers: a new loop over those would end the program's loop."""
     twin = object.__new__(type(loader))
     for name, value in copy_items(dict_of(loader)):
-        if name == "_iterator":
-            dict_of(twin)[name] = None
-        elif is_a(value, DataLoader):
-            dict_of(twin)[name] = _copy_loader(value)
-        else:
-            dict_of(twin)[name] = value
+        dict_of(twin)[name] = _copy_loader(value) if is_a(value, DataLoader) else value
+    if "_iterator" in dict_of(twin):
+        dict_of(twin)["_iterator"] = None
     return twin
 
 
