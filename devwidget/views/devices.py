@@ -81,8 +81,6 @@ class Picture:
     columns: tuple[DeviceColumn, ...]
     blocks: tuple[Block, ...]
     ways: tuple[Way, ...]
-    elsewhere: tuple[Move, ...] = ()
-    """What crosses in backward on no way of the forward pass."""
 
 
 def make_picture(
@@ -118,7 +116,6 @@ class Sketch:
     blocks: list[Block] = field(default_factory=list)
     rows: list[list[int]] = field(default_factory=list)
     ways: list[Way] = field(default_factory=list)
-    elsewhere: tuple[Move, ...] = ()
     owners: dict[str, list[int]] = field(default_factory=dict)
     """Path of a module -> the blocks that it is a part of."""
 
@@ -202,7 +199,7 @@ class Sketch:
         for row, numbers in enumerate(self.rows):
             for at in numbers:
                 blocks[at] = replace(blocks[at], row=row)
-        return Picture(tuple(shown), tuple(blocks), tuple(self.ways), self.elsewhere)
+        return Picture(tuple(shown), tuple(blocks), tuple(self.ways))
 
 
 def _find_columns(snapshot: Snapshot, trace: Trace) -> list[DeviceColumn]:
@@ -336,14 +333,11 @@ def _add_visit(sketch: Sketch, move: Move) -> None:
 
 
 def _add_backward(sketch: Sketch, moves: list[Move], ways: dict[int, tuple[int, int]]) -> None:
-    """What crosses in backward, with and without a way of the forward pass."""
+    """What crosses in backward on a way of the forward pass."""
     pairs = [pair for pair in with_forward_copies(moves) if pair[0].phase == "backward"]
     for ends, group in group_by(pairs, lambda pair: ways.get(id(pair[1]))).items():
-        back = [move for move, _ in group]
-        if ends is None:
-            sketch.elsewhere = tuple(back)
-        else:
-            sketch.ways.append(_way_of(ends[0], ends[1], "gradient", back))
+        if ends is not None:
+            sketch.ways.append(_way_of(ends[0], ends[1], "gradient", [move for move, _ in group]))
 
 
 def _add_stops(sketch: Sketch, faults: Iterable[Fault]) -> None:

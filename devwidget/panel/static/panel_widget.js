@@ -9,7 +9,7 @@ import { Findings } from "./findings.js";
 import { Headline, Inputs, Menu, save } from "./header.js";
 import { memorySection } from "./memory.js";
 import { Modules, ModuleTree } from "./modules.js";
-import { prose, Status, wordList } from "./parts.js";
+import { prose, Status } from "./parts.js";
 import { saveAs } from "./pictures.js";
 import { SECTIONS } from "./sections.js";
 import { openInSide } from "./side_bar.js";
@@ -311,7 +311,6 @@ function DevicesPage({ panel }) {
         ${beside.length > 0 && html`<h4>${say("Current placement")}</h4>`}
         <${Picture} className="dw-now-devices" drawn=${devices.drawn ?? EMPTY} unfold=${panel.control && unfold} reveal=${reveal} hidden=${!devices.drawn} />
         ${!summary && panel.none(say("what is copied between the devices"))}
-        ${wordList(devices.words)}
       </div>
       ${beside}
     </div>

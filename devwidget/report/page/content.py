@@ -28,7 +28,6 @@ from devwidget.report.page.tree_columns import mark_columns, pack_table, tree_ta
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.text.advice import StepNames
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
-from devwidget.report.text.device_words import crossing_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
@@ -166,10 +165,10 @@ def devices_content(
 
 
 def picture_content(picture: Picture) -> Content:
-    """Draw a picture of devices for pages of several widths, and say what crosses in it; {} for an empty one."""
+    """Draw a picture of devices for pages of several widths; {} for an empty one."""
     if not picture.columns:
         return {}
-    return {"drawn": {str(width): draw_devices(picture, width) for width in WIDTHS}, "words": crossing_words(picture)}
+    return {"drawn": {str(width): draw_devices(picture, width) for width in WIDTHS}}
 
 
 def _with_rows(trace: Trace, table: PlacementTable, marks: Overlay) -> list[Content]:

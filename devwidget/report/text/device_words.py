@@ -144,21 +144,3 @@ def _move_words(move: Move) -> str:
     if move.cause == "hook":
         cause = say("hook of {module}", module=module_words(move.module))
     return row_words((tensor_words(move.dtype, move.shape), cause, place_words(move.site)))
-
-
-def crossing_words(picture: Picture) -> list[str]:
-    """What crosses, in sentences; [] where nothing does."""
-    there: list[Move] = []
-    back = list(picture.elsewhere)
-    for way in picture.ways:
-        (back if way.kind == "gradient" else there).extend(way.moves)
-    words = []
-    for phase, moves in ((say("Forward"), there), (say("Backward"), back)):
-        hooks = total([move for move in moves if move.cause == "hook"], "count")
-        hops, size = count_words(total(moves, "count"), "hop"), format_bytes(total(moves, "all_bytes"))
-        facts = {"phase": phase, "hops": hops, "size": size}
-        if hooks:
-            words.append(say("{phase}: {hops}, {size}, {hooks} of them by hooks.", hooks=hooks, **facts))
-        elif moves:
-            words.append(say("{phase}: {hops}, {size}.", **facts))
-    return words

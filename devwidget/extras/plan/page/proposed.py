@@ -15,5 +15,4 @@ from devwidget.views.placement import PlacementTable
 @displays_safely
 def proposed_content(layout: Layout, table: PlacementTable) -> dict[str, Any]:
     """A layout as it would be."""
-    drawn = picture_content(propose_picture(layout, table))
-    return drawn | {"words": [layout_sentence(layout), *drawn["words"]]}
+    return picture_content(propose_picture(layout, table)) | {"words": [layout_sentence(layout)]}
