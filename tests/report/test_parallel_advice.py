@@ -23,14 +23,6 @@ def with_memory(trace, **changes):
     return replace(trace, memory=tuple(replace(curve, end=end) for curve, end in zip(trace.memory, ends, strict=True)))
 
 
-def test_memory_that_ran_out_before_the_loss_is_told():
-    text = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has 26.13 MiB free. Including non-PyTorch memory, this"
-    broken = replace(data_parallel(2, samples=64), error=f"OutOfMemoryError: {text}")
-    changes = {"backward": False, "with_grad": True}
-    words = parallel_words(call_of(broken, **changes))
-    assert f"The step ended with OutOfMemoryError: {text.partition(' Including')[0]}" in words
-
-
 def test_another_gather_point_is_named_only_where_it_has_room():
     roomy = with_memory(data_parallel(2, samples=64), peak=(20 * MIB, 6 * MIB))
     (text,) = texts(roomy, "output_device")

@@ -7,7 +7,6 @@ from operator import attrgetter
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
-from devwidget.records.errors import of_worker
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, row_words, tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
@@ -96,17 +95,6 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _end_words(call: ParallelCall) -> Iterator[str]:
-    if not call.error:
-        return
-    error, place = of_worker(call.error)
-    error = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
-    if place:
-        yield say("The step ended {place} with {error}", place=place, error=error)
-    else:
-        yield say("The step ended with {error}", error=error)
-
-
 def _peak_words(call: ParallelCall) -> Iterator[str]:
     first, *rest = sorted(call.call.device_ids, key=call.peak_on, reverse=True)
     most = call.peak_on(first)
@@ -141,7 +129,7 @@ def _card_names(call: ParallelCall) -> Iterator[str]:
     )
 
 
-_LOOKS = (_order_words, _copy_words, _gather_words, _end_words, _peak_words, _gradient_words, _card_names)
+_LOOKS = (_order_words, _copy_words, _gather_words, _peak_words, _gradient_words, _card_names)
 
 
 def card_words(call: ParallelCall, device: DeviceId) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
 from devwidget.language.speaking import said, say
@@ -250,7 +249,7 @@ def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
             rows[-1].append(format_seconds(replica.seconds))
     if call.replicas:
         yield Table(rows, right=range(1, len(rows[0])))
-    for words in parallel_words(replace(call, error="")):  # the report says above how the step ended
+    for words in parallel_words(call):
         yield Sentence(f"  {words}")
     for each in parallel_advice(call):
         yield Sentence(each.text, label=say("help"))
