@@ -104,7 +104,7 @@ def test_a_traced_step_measures_its_only_batch():
     trace = devwidget.trace(nn.Linear(16, 4), loader, loss_fn=lambda out: out.sum())
     (found,) = trace.findings
     assert (found.kind, found.fault.text) == ("slow-loader", "time.sleep(self.seconds)")
-    assert "of the time of this step was spent in next(loader)" in found.headline
+    assert "of the time of each step was spent in next(loader)" in found.headline
 
 
 def test_an_error_of_a_data_set_is_the_programs():

@@ -33,7 +33,7 @@ def test_batches_on_the_gpu_are_not_for_workers():
 
 def test_the_only_batch_of_a_step_is_told_as_such():
     (found,) = findings(loaders=(LoaderTime(None, None, 0, 1, 0.21, 0.24, line=DECODE, share=0.95),), virtual_gpus=1)
-    assert found.headline == "88% of the time of this step was spent in next(loader): 210 of 240 ms"
+    assert found.headline == "88% of the time of each step was spent in next(loader): 210 of 240 ms"
 
 
 @pytest.mark.parametrize(

@@ -75,24 +75,14 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
     if point is None:
         return
     largest = whole_outputs(call.replicas, call.call.dim)[0]
-    facts = {
-        "point": point,
-        "what": f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}",
-        "all": format_bytes(call.gathered_bytes),
-        "crossed": format_bytes(call.crossed_bytes),
-    }
-    if call.gathered_on:
-        yield say(
-            "The outputs are gathered on {point}; the largest is {what}. It holds all {all}, {crossed} of them copied"
-            " from other GPUs.",
-            **facts,
-        )
-    else:
-        yield say(
-            "The outputs would be gathered on {point}; the largest is {what}. It would hold all {all}, {crossed} of them"
-            " copied from other GPUs.",
-            **facts,
-        )
+    yield say(
+        "The outputs are gathered on {point}; the largest is {what}. All of them take {all}, {crossed} of it copied from"
+        " other GPUs.",
+        point=point,
+        what=f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}",
+        all=format_bytes(call.gathered_bytes),
+        crossed=format_bytes(call.crossed_bytes),
+    )
 
 
 def _peak_words(call: ParallelCall) -> Iterator[str]:

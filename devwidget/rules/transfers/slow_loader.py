@@ -67,8 +67,6 @@ def _make_finding(time: LoaderTime) -> Found:
         "step": f"{1000 * time.loop_seconds / time.batches:.0f}",
     }
     headline = Message("{share} of the time of each step was spent in next(loader): {wait} of {step} ms", **facts)
-    if time.batches == 1:
-        headline = Message("{share} of the time of this step was spent in next(loader): {wait} of {step} ms", **facts)
     return Found(
         time.line or time.site,
         headline,
