@@ -126,12 +126,9 @@ def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Foun
     keep = Message("keep the trained parameters in float32; autocast casts them in forward")
     wrap = Message("keep the parameters in float32 and run forward in `torch.autocast`")
     name = path_of(stray) or stray.expression
-    if not name:
-        whose = Message("{count} gradients are float16", count=detail.count)
-    elif detail.count == 1:
-        whose = Message("the gradient of `{name}` is float16", name=name)
-    else:
-        whose = Message("the gradients of `{name}` and {count} more are float16", name=name, count=detail.count - 1)
+    names = f"`{name}`" if name else str(detail.count)
+    if name and detail.count > 1:
+        names = Message("`{first}` and {count} more", first=name, count=detail.count - 1)
     fixes: tuple[Fix | None, ...] = (Fix(wrap, ""),)
     if detail.autocast is not None:
         fixes = float_parameters(detail.optimizer, keep), Fix(keep, "")
@@ -141,7 +138,7 @@ def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Foun
         why=Message("GradScaler unscales gradients of float32 parameters; a float16 parameter has a float16 gradient"),
         birth=stray.birth,
         fixes=fixes,
-        notes=(whose,),
+        notes=(Message("float16 gradients: {names}", names=names),),
     )
 
 
