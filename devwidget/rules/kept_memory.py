@@ -13,6 +13,7 @@ from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, Function, code_at, code_of, code_of_site, edited_code, has_torch
+from devwidget.rules.found import Found, make_finding
 
 KIND = "kept-memory"
 LEAST_SHARE = 1 / 4
@@ -65,15 +66,8 @@ def _judge_holder(held: DeviceHolders, holder: MemoryHolder, site: Site, frames:
         fixes.append(_run_without_gradients(code, loop))
     if added is not None:
         fixes.append(_keep_values(code, added, holder))
-    return Finding(
-        kind=KIND,
-        severity="error",
-        module=None,
-        headline=_headline(held, holder),
-        why=_GRAPH if holder.is_graph else _HELD,
-        fault=site,
-        fixes=tuple(each for each in fixes if each is not None),
-    )
+    why = _GRAPH if holder.is_graph else _HELD
+    return make_finding(KIND, "error", why, Found(site, _headline(held, holder), fixes=fixes))
 
 
 def _keep_values(code: Code, added: ast.expr, holder: MemoryHolder) -> Fix | None:
@@ -113,17 +107,9 @@ def _judge_results(held: DeviceHolders, frames: Sequence[Site]) -> Finding | Non
     if size < LEAST_SHARE * held.allocated or not any(each.freed for each in results):
         return None
     names = Message("they are {names}", names=", ".join(f"`{each.name}`" for each in results))
-    fixes = [_end_with_semicolon(frames[0]) if frames else None]
-    fixes.append(Fix(_FORGET, "%reset -f out", "choice"))
-    return Finding(
-        kind=KIND,
-        severity="error",
-        module=None,
-        headline=Message("displayed results keep {share} of the memory in use on {device}", **_share(held, size)),
-        why=_DISPLAYED,
-        notes=(names,),
-        fixes=tuple(each for each in fixes if each is not None),
-    )
+    headline = Message("displayed results keep {share} of the memory in use on {device}", **_share(held, size))
+    fixes = [*map(_end_with_semicolon, frames[:1]), Fix(_FORGET, "%reset -f out", "choice")]
+    return make_finding(KIND, "error", _DISPLAYED, Found(None, headline, fixes=fixes, notes=(names,)))
 
 
 def _end_with_semicolon(site: Site) -> Fix | None:
