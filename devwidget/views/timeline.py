@@ -6,6 +6,7 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from operator import itemgetter
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve, Refusal
@@ -186,10 +187,10 @@ class _Operators:
             lane = _computed_on(op)
             if lane is not None:
                 self._computed.append((op.number, op.module, lane))
-        self._places = [number for number, _, _ in self._computed]
 
     def _list_inside(self, event: ModuleEvent) -> list[tuple[int, str | None, DeviceId]]:
-        first, last = bisect_right(self._places, event.number), bisect_left(self._places, _stop_of(event))
+        first = bisect_right(self._computed, event.number, key=itemgetter(0))
+        last = bisect_left(self._computed, _stop_of(event), key=itemgetter(0))
         return [each for each in self._computed[first:last] if _is_inside(each[1], event)]
 
     def list_own_accelerators(self, event: ModuleEvent) -> set[DeviceId]:
