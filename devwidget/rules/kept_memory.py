@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator, Sequence
 
 from devwidget.records.finding import Edit, Finding, Fix
@@ -12,7 +11,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, Function, code_at, code_of, code_of_site, edited_code, has_torch
+from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, code_of_site, edited_code, has_torch
 from devwidget.rules.found import Found, make_finding
 
 KIND = "kept-memory"
@@ -203,10 +202,12 @@ class _Flow:
 
     def __init__(self, code: Code, frames: Sequence[Site]) -> None:
         self._followed: set[str] = set()
-        others = [code_of(file, tuple(linecache.getlines(file))) for file in cells() if file != code.file]
-        others += [code_of_site(site) for site in frames]
-        known = {each.file: each for each in others if each is not None}
-        self._codes = [*(known | {code.file: code}).values()]
+        codes = {code.file: code}
+        for site in (*(Site(file, 1) for file in cells()), *frames):
+            other = code_of_site(site)
+            if other is not None:
+                codes.setdefault(other.file, other)
+        self._codes = list(codes.values())
 
     def is_differentiated(self, code: Code, scope: ast.AST, name: str) -> bool:
         """Return whether backward may get a value of a variable."""
@@ -218,7 +219,7 @@ class _Flow:
 
     def calls(self, part: ast.AST, names: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
         """Return whether a part of the program calls a function of these names, itself or in functions of the program."""
-        called = set(map(name_of_called, _calls_in(part)))
+        called = set(map(name_of_called, calls_in(part)))
         if called & names:
             return True
         inner = seen | called
@@ -252,13 +253,9 @@ class _Flow:
         self._followed.add(function)
         callers = []
         for code in self._codes:
-            callers += [(code, call) for call in _calls_in(code.tree) if name_of_called(call) == function]
+            callers += [(code, call) for call in calls_in(code.tree) if name_of_called(call) == function]
         result = {f"{function}()"}
         return not callers or any(self._reaches_backward(code, code.scope(call), result) for code, call in callers)
-
-
-def _calls_in(part: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(part) if isinstance(node, ast.Call))
 
 
 def _nodes_of(scope: ast.AST, names: set[str]) -> Iterator[ast.AST]:
