@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
@@ -13,6 +12,7 @@ from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import draw_page, writes
+from devwidget.report.page.edit_rows import edit_rows
 from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
@@ -124,10 +124,12 @@ def confidence_words(fix: Fix) -> str:
 
 
 def changed_lines(edit: Edit) -> list[str]:
-    """The lines of an edit that differ, `-` before the old and `+` before the new, with their common indent taken off."""
-    rows = [row for row in difflib.ndiff(edit.old_lines, edit.new_lines) if row[:1] in "+-"]
-    shift = min((len(row) - 2 - len(row[2:].lstrip()) for row in rows if row[2:].strip()), default=0)
-    return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
+    """The lines of an edit that differ, `-` before the old ones and `+` before the new."""
+    lines = []
+    for sign, _, parts in edit_rows(edit):
+        text = "".join(text for text, _ in parts)
+        lines.append(f"{sign} {text}".rstrip())
+    return lines
 
 
 def _fix_parts(fix: Fix) -> Iterator[Part]:
