@@ -45,10 +45,6 @@ class Placed:
             mark_reached(number)
         return self.step.inputs
 
-    def all_ran(self) -> bool:
-        """Return whether every edit has run."""
-        return not self.list_unreached()
-
     def list_unreached(self) -> list[int]:
         """Return the numbers of the edits that have not run."""
         return sorted(self.numbers - reached_edits())

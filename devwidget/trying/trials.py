@@ -176,14 +176,14 @@ class _Trials:
         try:
             with uninterrupted(), silence_trial() as own, place_edits(edits, self._step, self._live, effects) as trial:
                 runs = self._again(heal, trial.make_inputs, own.inside, False)
-                all_ran = trial.all_ran()
+                unreached = trial.list_unreached()
         except NotTried as error:
             if isinstance(error.args[0], Message):  # the others are no words for users
                 self._note_untried(chosen, error.args[0])
             return None
         self.runs += len(runs)
         self._left -= 1
-        if not all_ran:
+        if unreached:
             if not self._live.is_whole:
                 self._note_untried(chosen, _NOT_ALL_SEEN)
             return None

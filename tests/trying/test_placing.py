@@ -49,10 +49,10 @@ def test_a_line_that_runs_is_reached_and_one_in_another_branch_is_not(program):
     edits = [edit(module, 3, 3, "        return 10"), edit(module, 4, 4, "    return 20")]
     with place_edits(edits[:1], None) as trial:
         assert module.step(1) == 10
-        assert trial.all_ran()
+        assert not trial.list_unreached()
     with place_edits(edits, None) as trial:
         assert module.step(-1) == 20
-        assert not trial.all_ran()
+        assert trial.list_unreached()
     assert module.step(1) == 1
 
 
@@ -92,7 +92,7 @@ def test_an_edit_that_adds_a_function_inside_is_reached(program):
     """)
     with place_edits([edit(module, 2, 2, "    return tuple(each + 1 for each in state)")], None) as trial:
         assert module.step((1, 2)) == (2, 3)
-        assert trial.all_ran()
+        assert not trial.list_unreached()
 
 
 def test_the_functions_of_a_cell_have_the_new_code():
@@ -103,7 +103,7 @@ def test_the_functions_of_a_cell_have_the_new_code():
         change = Edit(step.__code__.co_filename, 4, 4, "    return math.ceil(x)", "    return math.floor(x)")
         with place_edits([change], None) as trial:
             assert step(1.5) == 2
-            assert trial.all_ran()
+            assert not trial.list_unreached()
 
 
 def test_a_function_made_while_the_step_runs_has_the_new_code(program):
@@ -115,7 +115,7 @@ def test_a_function_made_while_the_step_runs_has_the_new_code(program):
     """)
     with place_edits([edit(module, 3, 3, "        return 10")], None) as trial:
         assert module.step() == 10
-        assert trial.all_ran()
+        assert not trial.list_unreached()
 
 
 def test_a_removed_line_is_reached_where_the_one_before_it_is(program):
@@ -127,7 +127,7 @@ def test_a_removed_line_is_reached_where_the_one_before_it_is(program):
     """)
     with place_edits([edit(module, 3, 3, "")], None) as trial:
         assert module.step([]) == [1]
-        assert trial.all_ran()
+        assert not trial.list_unreached()
 
 
 def test_what_is_no_program_is_not_tried(program):
@@ -151,7 +151,7 @@ def test_a_function_that_would_need_other_variables_is_never_reached(program):
     """)
     with place_edits([edit(module, 3, 3, "        return other")], None) as trial:
         assert module.inner() == 1
-        assert not trial.all_ran()
+        assert trial.list_unreached()
 
 
 def test_a_file_that_has_changed_since_is_not_tried(program):
@@ -165,6 +165,6 @@ def test_a_file_that_has_changed_since_is_not_tried(program):
         file.write("def step():\n    x = 2\n    return x\n")
     with place_edits([change], None) as trial:
         assert module.step() == 1
-        assert not trial.all_ran()
+        assert trial.list_unreached()
     with pytest.raises(NotTried), place_edits([dataclasses.replace(change, was="    return y")], None):
         pass

@@ -214,11 +214,11 @@ def _call_of(frame: FrameType) -> Call:
     call = failing_call(frame)
     if call is not None:
         return call
-    code, variables = frame.f_code, locals_of(frame)
+    code, tensors = frame.f_code, dict[str, torch.Tensor]()
     names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
-    for name in variables.keys() - names:  # of other cells of a notebook
-        del variables[name]
-    tensors = {name: value for name, value in variables.items() if is_tensor(value)}
+    for name, value in locals_of(frame).items():
+        if name in names and is_tensor(value):  # other names are of other cells of a notebook
+            tensors[name] = value
     name = code.co_name
     is_of_library = name.startswith("<") or (name.startswith("_") and not is_users_code(code))
     function = SimpleNamespace(__name__="operation" if is_of_library else name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.utils.checkpoint
@@ -25,12 +25,10 @@ from devwidget.capture.source_code.stack import caller, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import FaultDetail, NoKernel
-from devwidget.records.trace import Nearby, Operand
+from devwidget.records.trace import Family, Nearby, Operand
 
 NOT_OURS = object()
 """Result for an exception that is not a placement fault, or could not be repaired."""
-
-Kind = Literal["operands", "kernel", "dtype", "meta", "dtensor"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ class FailedCall:
         return self.again_changing(strays, lambda tensor: tensor.to(target))
 
     def report(
-        self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None,
+        self, what: Family, strays: Sequence[torch.Tensor], target: torch.device, out: Any, detail: FaultDetail | None = None,
         *, others: tuple[Operand, ...] = (),
     ) -> None:  # fmt: skip
         """Record this call once for each line, module and creation site: a loop may fail ten thousand times.

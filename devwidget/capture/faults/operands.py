@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -29,7 +28,7 @@ from devwidget.capture.tensors import DEVICE, device_of
 from devwidget.records.device import KINDS, PLACING_METHODS
 from devwidget.records.errors import message
 from devwidget.records.fault_details import HookBypassed
-from devwidget.records.syntax import is_inplace, parsed_expression, parsed_statement
+from devwidget.records.syntax import is_inplace
 
 _DEVICE_WORDS = re.compile(
     rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(KINDS)}|meta)\b|device type|(weight|bias|hidden) type"
@@ -73,18 +72,11 @@ def handle_mixed_devices(call: FailedCall) -> Any:
 def _is_moved_on(frame: FrameType | None) -> bool:
     """Return whether the line of a frame moves the result of its running call: `table[index].to(device)`."""
     raw = raw_site(frame)
-    if raw is None:
+    text = call_text(raw)
+    if raw is None or not text:
         return False
-    wanted = parsed_expression(call_text(raw))
-    statement = parsed_statement(statement_text(raw.code.co_filename, line_of(raw)))
-    if wanted is None or statement is None:
-        return False
-    for node in ast.walk(statement):
-        match node:
-            case ast.Call(func=ast.Attribute(value=moved, attr=name)) if name in PLACING_METHODS:
-                if ast.dump(moved) == ast.dump(wanted):
-                    return True
-    return False
+    statement = statement_text(raw.code.co_filename, line_of(raw))
+    return any(f"{text}.{method}(" in statement for method in PLACING_METHODS)
 
 
 def handle_host_only(call: FailedCall) -> Any:
