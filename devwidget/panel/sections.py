@@ -7,7 +7,7 @@ of a record with `@opens_panel`. The scripts of a section add its page to `SECTI
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from devwidget import extras
 
@@ -61,13 +61,8 @@ class Section:
         """Release everything when the panel closes."""
 
 
-class ModelOpener(Protocol):
-    """A function that opens the panel of a model with the other arguments of `show`."""
-
-    def __call__(self, model: Any, optimizer: Any, opens: str) -> Any:
-        """Open the panel at a tab."""
-
-
+ModelOpener = Callable[[Any, Any, str], Any]
+"""Opens the panel of a model, with an optimizer, at a tab; with the other arguments of `show`."""
 Opener = Callable[[Any, ModelOpener], Any]
 S = TypeVar("S", bound=type[Section])
 F = TypeVar("F", bound=Opener)

@@ -34,13 +34,8 @@ function listenTo(model, event, listener, over) {
   over.addEventListener("abort", () => model.off(event, listener));
 }
 
-const IDS = Symbol.for("devwidget.ids");
-
 // An id that nothing else of this page has: each widget loads these modules for itself.
-export function newId(name) {
-  globalThis[IDS] = (globalThis[IDS] ?? 0) + 1;
-  return `dw-${name}-${globalThis[IDS]}`;
-}
+export const newId = (name) => `dw-${name}-${Math.random().toString(36).slice(2)}`;
 
 // One view of a widget, until `over` is aborted.
 export class Page {
@@ -98,7 +93,7 @@ export class Page {
   // -> Promise of the answer; of one with `error` after a restart.
   ask(question) {
     if (this.ended.value) return Promise.resolve({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
-    const id = `${Date.now()}-${newId("question")}`;
+    const id = newId("question");
     return new Promise((answered) => {
       this.asked.set(id, answered);
       this.control.send({ ...question, id });

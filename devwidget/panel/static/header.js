@@ -73,8 +73,8 @@ export function Inputs({ panel }) {
   `;
   return html`
     <form class="dw-inputs" aria-label=${say("trace one batch")} hidden=${!panel.hasModel} onsubmit=${submit}>
-      ${field(word("batch"), say("variable or next(iter(loader))"), { list: panel.names, "aria-label": say("batch") })}
-      <datalist id=${panel.names}>${panel.state.inputs?.names?.map((name) => html`<option value=${name} />`)}</datalist>
+      ${field(word("batch"), say("variable or next(iter(loader))"), { list: panel.id, "aria-label": say("batch") })}
+      <datalist id=${panel.id}>${panel.state.inputs?.names?.map((name) => html`<option value=${name} />`)}</datalist>
       ${field(word("loss"), "loss_fn")}
       ${field(word("target"), "labels")}
       <label class="dw-check" title=${say("Moves misplaced tensors and continues, so that one run finds every fault.")}>

@@ -32,7 +32,7 @@ class Panel {
   findings = createRef();
   timeline = createRef();
   root = createRef();
-  names = newId("names");
+  id = newId("panel");
   tab = signal(TABS[0]);
   withCpu = signal(false);
   kept = signal(EMPTY); // the trace with which later ones are compared
@@ -361,7 +361,7 @@ function PanelTabs({ panel }) {
   const own = TABS.filter((name) => name !== "Modules" || panel.hasModel);
   const tabs = own.map((name) => ({ name, content: html`<${PAGES[name]} panel=${panel} />`, ...counts[name] }));
   const more = panel.sections.map(({ tab, page }) => ({ name: tab, ...page?.() })).filter(({ content }) => content);
-  return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} />`;
+  return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} id=${panel.id} />`;
 }
 
 async function open(page) {
