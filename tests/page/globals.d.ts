@@ -16,6 +16,7 @@ declare module "preact" {
 declare module "preact/hooks" {
   export function useEffect(run: () => void | (() => void), inputs: any[]): void;
   export function useRef(): { current: any };
+  export function useState<Type>(first: Type): [Type, (next: Type) => void];
 }
 declare module "@preact/signals-core" {
   export function signal<Type>(value: Type): { value: any };

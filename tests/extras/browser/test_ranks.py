@@ -89,11 +89,14 @@ def test_the_filter_speaks_the_grammar_of_monarch_and_says_why_something_is_none
 def test_a_column_for_each_distinct_placement_and_only_those_that_the_filter_left(shown):
     job = big()
     page = shown(job)
-    expect(page.locator(".dw-column")).to_have_count(len(lay_out_columns(job).each))
+    expect(page.locator(".dw-kind-head")).to_have_count(len(lay_out_columns(job).each))
     assert len(lay_out_columns(job).each) > 1
     page.get_by_label("filter ranks").fill("dp=31")
-    expect(page.locator(".dw-column")).to_have_count(1)
-    expect(page.locator("[data-path='blocks.0.down'] td")).to_contain_text("nothing here")
+    expect(page.locator(".dw-kind-head")).to_have_count(1)
+    row = page.locator("[data-path='blocks.0.down']")
+    expect(row).to_contain_text("nothing here")
+    row.get_by_role("button", name="tensors of blocks.0.down").click()
+    expect(row.get_by_role("listitem").first).to_contain_text("weight")
 
 
 def test_arrows_walk_over_the_cells_of_the_map(shown):

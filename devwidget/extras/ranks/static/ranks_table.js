@@ -1,5 +1,5 @@
 // Tables of a job: ranks that did not answer, memory, and what each module holds on the ranks of each kind.
-import { Component } from "preact";
+import { useState } from "preact/hooks";
 import { html } from "../../../panel/static/base.js";
 import { link, prose, table } from "../../../panel/static/parts.js";
 import { kindHue, letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
@@ -82,76 +82,63 @@ function bar([least, median, most]) {
   return html`<span class="dw-range" aria-hidden="true"><span style=${span} /><i style=${`left:${across(median)}`} /></span>`;
 }
 
-// A row for each module, a column for each kind of ranks that the filter left.
-export class PlacementTable extends Component {
-  state = { open: new Set() };
+// A row for each module, a column for each kind of ranks that the filter left; the button of a module lists its tensors there.
+export function PlacementTable({ content, kept }) {
+  const [open, setOpen] = useState(new Set());
+  const { modules, columns, holdings, more } = content;
+  if (!modules.length) return html`<div class="dw-placements"><p class="dw-empty">${say("No rank reported its tensors. Press Ask again.")}</p></div>`;
+  const isLeft = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
+  const shown = modules[0].held.map((_, at) => at).filter((at) => isLeft(columns[at]));
+  const hidden = modules.length - MOST_ROWS;
+  const notes = [
+    hidden > 0 && sayCount("… and {count} more module", "… and {count} more modules", hidden),
+    more > 0 && sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more),
+    !shown.length && say("No rank in the filter reported its tensors. Clear the filter."),
+  ];
 
-  render({ content, kept }) {
-    const { modules, columns, more } = content;
-    if (!modules.length) return html`<div class="dw-placements"><p class="dw-empty">${say("No rank reported its tensors. Press Ask again.")}</p></div>`;
-    const isLeft = ([, , runs]) => !kept || runs.some(([first, last]) => [...kept].some((number) => number >= first && number <= last));
-    const numbers = modules[0].held.map((_, at) => at);
-    const shown = numbers.filter((at) => isLeft(columns[at]));
-    const hidden = modules.length - MOST_ROWS;
-    const notes = [
-      hidden > 0 && sayCount("… and {count} more module", "… and {count} more modules", hidden),
-      more > 0 && sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more),
-      !shown.length && say("No rank in the filter reported its tensors. Clear the filter."),
-    ];
-    const label = say("placements");
-    return html`
-      <div class="dw-placements">
-        <div class="dw-scroll-x dw-scroll-y dw-tall" role="region" tabindex="0" aria-label=${label}>
-          <table class="dw-table dw-placement" aria-label=${label}>
-            <thead><tr><th scope="col">${say("module")}</th>${shown.map((at) => kindHead(at, columns[at]))}</tr></thead>
-            <tbody>${modules.slice(0, MOST_ROWS).map((module) => this.rows(module, shown))}</tbody>
-          </table>
-        </div>
-        ${notes.filter(Boolean).map((text) => html`<p class="dw-soft">${text}</p>`)}
-      </div>
-    `;
+  function turn(path) {
+    const next = new Set(open);
+    if (!next.delete(path)) next.add(path);
+    setOpen(next);
   }
 
-  turn(path) {
-    const { open } = this.state;
-    if (!open.delete(path)) open.add(path);
-    this.setState({});
-  }
-
-  rows(module, shown) {
-    const { holdings } = this.props.content;
-    const { name, path, kind, wrapper, depth, times, held } = module;
-    const isOpen = this.state.open.has(path);
-    const places = shown.map((at) => held[at]);
-    const hasTensors = places.some((place) => place >= 0 && holdings[place][2].length);
-    const look = new Set(places).size > 1 ? "dw-module-row dw-differs" : "dw-module-row";
+  function moduleCell({ name, path, kind, wrapper, depth, times, held }) {
+    const hasTensors = shown.some((at) => held[at] >= 0 && holdings[held[at]][2].length);
     const label = say("tensors of {path}", { path: path || say("the model itself") });
-    const button = html`<button class="dw-twist" aria-expanded=${isOpen} aria-label=${label} onclick=${() => this.turn(path)} />`;
+    const button = html`<button class="dw-twist" aria-expanded=${open.has(path)} aria-label=${label} onclick=${() => turn(path)} />`;
     return html`
-      <tr class=${look} data-path=${path}>
-        <th scope="row" title=${path} style=${`--dw-depth:${depth}`}>
-          ${hasTensors ? button : html`<span class="dw-twist" />`}${name || say("the model itself")}<span class="dw-soft"> ${kind}</span>
-          ${times > 1 && html`<span class="dw-tag">${say("{count} identical", { count: times })}</span>`}
-          ${wrapper && html`<span class="dw-tag">${wrapper}</span>`}
-        </th>
-        ${places.map((place) => holding(place, holdings))}
-      </tr>
-      ${isOpen && html`<tr class="dw-held"><td />${places.map((place) => html`<td>${place >= 0 && tensorList(holdings[place][2])}</td>`)}</tr>`}
+      <span title=${path} style=${`padding-left:${depth * 14}px`}>
+        ${hasTensors ? button : html`<span class="dw-twist" />`}${name || say("the model itself")}<span class="dw-soft"> ${kind}</span>
+        ${times > 1 && html`<span class="dw-tag">${say("{count} identical", { count: times })}</span>`}
+        ${wrapper && html`<span class="dw-tag">${wrapper}</span>`}
+      </span>
     `;
   }
-}
 
-function kindHead(at, [ranks, size]) {
+  const kinds = shown.map((at) => [kindHead(at, columns[at]), ({ path, held }) => holding(holdings[held[at]], open.has(path))]);
+  const about = ({ path, held }) => ({ "data-path": path, class: new Set(shown.map((at) => held[at])).size > 1 ? "dw-differs" : null });
   return html`
-    <th scope="col" class="dw-column"><span class="dw-kind-mark" style=${kindHue(at)}>${letterOf(at)}</span> ${ranks}<div class="dw-soft">${size}</div></th>
+    <div class="dw-placements">
+      ${table(say("placements"), [[say("module"), moduleCell, "dw-nowrap"], ...kinds], modules.slice(0, MOST_ROWS), about)}
+      ${notes.filter(Boolean).map((text) => html`<p class="dw-soft">${text}</p>`)}
+    </div>
   `;
 }
 
-function holding(place, holdings) {
-  if (place < 0) return html`<td class="dw-soft">${say("missing")}</td>`;
-  const [words, size, , isEmpty] = holdings[place];
+function kindHead(at, [ranks, size]) {
+  const mark = html`<span class="dw-kind-mark" style=${kindHue(at)}>${letterOf(at)}</span>`;
+  return html`<div class="dw-kind-head">${mark} ${ranks}<div class="dw-soft">${size}</div></div>`;
+}
+
+// What the ranks of a kind hold of a module; nothing where they do not have it.
+function holding(held, isOpen) {
+  if (!held) return html`<span class="dw-soft">${say("missing")}</span>`;
+  const [words, size, tensors, isEmpty] = held;
   const nothing = isEmpty && html`<b> – ${say("nothing here")}</b>`;
-  return html`<td class=${isEmpty ? "dw-nothing" : null}><span>${words}</span>${size && html`<div class="dw-soft dw-nowrap">${size}${nothing}</div>`}</td>`;
+  return html`
+    <span>${words}</span>${size && html`<div class=${isEmpty ? "dw-soft dw-nowrap dw-nothing" : "dw-soft dw-nowrap"}>${size}${nothing}</div>`}
+    ${isOpen && tensorList(tensors)}
+  `;
 }
 
 function tensorList(list) {
