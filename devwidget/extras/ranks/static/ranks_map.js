@@ -1,5 +1,5 @@
 // The map: a cell for each rank where it stands in the mesh, coloured by state, by memory or by placement.
-import { Component } from "preact";
+import { useState } from "preact/hooks";
 import { html, newId } from "../../../panel/static/base.js";
 import { inRow, say, word } from "../../../panel/static/words.js";
 
@@ -16,7 +16,6 @@ export const MEANINGS = {
   ended: word("ended without an exception"),
   unknown: word("no data from it"),
 };
-const LOOKS = [word("state"), word("memory"), word("placement")];
 const EVEN = 0.02; // memory that differs by less is of one colour
 const MOST_KINDS = 12; // of placements in the legend
 const MOST_NAMED = 3;
@@ -24,104 +23,87 @@ const MOST_NAMED = 3;
 export const letterOf = (column) => (column < 26 ? String.fromCharCode(65 + column) : `${column + 1}`);
 export const kindHue = (column) => `--dw-hue:${HUES.accelerators[column % HUES.accelerators.length]}`;
 
+// How ranks are coloured: `paint` says of each its classes, its style and its sign, `legend` what they mean.
+const LOOKS = {
+  [word("state")]: { paint: statePaint, legend: stateLegend },
+  [word("memory")]: { paint: memoryPaint, legend: memoryLegend },
+  [word("placement")]: { paint: placementPaint, legend: placementLegend },
+};
+
 // `kept` are the ranks that a filter left, null for all; `chosen` is a signal with the number of a rank.
-export class RanksMap extends Component {
-  id = newId("ranks");
-  state = { look: "state" };
-
-  render({ content, kept }, { look }) {
-    const { lanes } = content;
-    const across = acrossOf(content);
-    const longest = Math.max(...lanes.map((lane) => laneName(content, lane).length));
-    const isLarge = lanes.length > 16 || across > 32;
-    const [name, size] = acrossAxis(content, across);
-    const paint = this.painter(content, look);
-    const lookButton = (each) => html`
-      <button class="dw-plain dw-look" aria-pressed=${each === look} onclick=${() => this.setState({ look: each })}>${say(each)}</button>
-    `;
-    return html`
-      <div class="dw-map-of-ranks">
-        <div class="dw-looks"><span class="dw-soft">${say("colour by")}</span>${LOOKS.map(lookButton)}</div>
-        <div class="dw-scroll-x">
-          <div
-            class=${isLarge ? "dw-map-grid dw-many" : "dw-map-grid"} role="grid" tabindex="0" aria-label=${say("ranks")}
-            aria-activedescendant=${`${this.id}-${this.props.chosen.value}`} style=${`--dw-across:${across};--dw-longest-name:${longest}`}
-            onkeydown=${(event) => this.key(event)} onclick=${(event) => this.click(event)}
-          >
-            <div class="dw-lane dw-lane-head" aria-hidden="true">
-              <span class="dw-lane-name" /><span class="dw-across">${`${name} 0 – ${size - 1} →`}</span>
-            </div>
-            ${lanes.map((lane) => this.lane(content, lane, kept, paint))}
+export function RanksMap({ content, kept, chosen }) {
+  const [id] = useState(newId("ranks"));
+  const [look, setLook] = useState("state");
+  const { lanes } = content;
+  const across = acrossOf(content);
+  const longest = Math.max(...lanes.map((lane) => laneName(content, lane).length));
+  const isLarge = lanes.length > 16 || across > 32;
+  const [name, size] = acrossAxis(content, across);
+  const paint = LOOKS[look].paint(content);
+  const cell = (number) => rankCell(content, number, { paint, kept, chosen, id });
+  const lookButton = (each) => html`<button class="dw-plain dw-look" aria-pressed=${each === look} onclick=${() => setLook(each)}>${say(each)}</button>`;
+  return html`
+    <div class="dw-map-of-ranks">
+      <div class="dw-looks"><span class="dw-soft">${say("colour by")}</span>${Object.keys(LOOKS).map(lookButton)}</div>
+      <div class="dw-scroll-x">
+        <div
+          class=${isLarge ? "dw-map-grid dw-many" : "dw-map-grid"} role="grid" tabindex="0" aria-label=${say("ranks")}
+          aria-activedescendant=${`${id}-${chosen.value}`} style=${`--dw-across:${across};--dw-longest-name:${longest}`}
+          onkeydown=${(event) => walk(event, lanes, chosen)} onclick=${(event) => choose(event, chosen)}
+        >
+          <div class="dw-lane dw-lane-head" aria-hidden="true">
+            <span class="dw-lane-name" /><span class="dw-across">${`${name} 0 – ${size - 1} →`}</span>
           </div>
+          ${lanes.map((lane) => laneRow(content, lane, cell))}
         </div>
-        <div class="dw-legend dw-map-key">${this.legend(content, look)}</div>
       </div>
-    `;
-  }
+      <div class="dw-legend dw-map-key">${LOOKS[look].legend(content)}</div>
+    </div>
+  `;
+}
 
-  lane(content, lane, kept, paint) {
-    const named = lane.filter((number) => content.named?.includes(number));
-    const each = named.map((number) => say("rank {number}", { number })).join(", ");
-    const words = named.length > MOST_NAMED ? say("{count} ranks", { count: named.length }) : each;
-    return html`
-      <div class=${named.length ? "dw-lane dw-lane-odd" : "dw-lane"} role="row">
-        <span class="dw-lane-name" role="rowheader">${laneName(content, lane)}</span>
-        ${lane.map((number) => this.cell(content, number, kept, paint))}
-        ${named.length > 0 && html`<span class="dw-lane-named" role="gridcell">${words}</span>`}
-      </div>
-    `;
-  }
+function laneRow(content, lane, cell) {
+  const named = lane.filter((number) => content.named?.includes(number));
+  const each = named.map((number) => say("rank {number}", { number })).join(", ");
+  const words = named.length > MOST_NAMED ? say("{count} ranks", { count: named.length }) : each;
+  return html`
+    <div class=${named.length ? "dw-lane dw-lane-odd" : "dw-lane"} role="row">
+      <span class="dw-lane-name" role="rowheader">${laneName(content, lane)}</span>
+      ${lane.map(cell)}
+      ${named.length > 0 && html`<span class="dw-lane-named" role="gridcell">${words}</span>`}
+    </div>
+  `;
+}
 
-  cell({ ranks, columns }, number, kept, paint) {
-    const rank = ranks[number];
-    const { look, style, sign } = paint(rank, number);
-    const alike = columns[rank.column]?.[0];
-    const step = rank.step !== undefined && say("step {step}", rank);
-    const label = inRow([say("rank {number}", { number }), say(rank.state), step, rank.memory, alike && say("same placement as {ranks}", { ranks: alike })]);
-    const isFaint = kept && !kept.has(number);
-    return html`
-      <span
-        class=${`dw-rank ${look}${isFaint ? " dw-faint" : ""}`} role="gridcell" id=${`${this.id}-${number}`} data-rank=${number} style=${style}
-        aria-label=${label} title=${label} aria-selected=${number === this.props.chosen.value || null}
-      >${sign}</span>
-    `;
-  }
+function rankCell({ ranks, columns }, number, { paint, kept, chosen, id }) {
+  const rank = ranks[number];
+  const { look, style = "", sign = SIGNS[rank.state] } = paint(rank, number);
+  const alike = columns[rank.column]?.[0];
+  const step = rank.step !== undefined && say("step {step}", rank);
+  const label = inRow([say("rank {number}", { number }), say(rank.state), step, rank.memory, alike && say("same placement as {ranks}", { ranks: alike })]);
+  const isFaint = kept && !kept.has(number);
+  return html`
+    <span
+      class=${`dw-rank ${look}${isFaint ? " dw-faint" : ""}`} role="gridcell" id=${`${id}-${number}`} data-rank=${number} style=${style}
+      aria-label=${label} title=${label} aria-selected=${number === chosen.value || null}
+    >${sign}</span>
+  `;
+}
 
-  // -> how a rank is drawn: its classes, its style and its sign.
-  painter({ ranks, named }, look) {
-    const share = shares(ranks);
-    return (rank, number) => {
-      const sign = SIGNS[rank.state];
-      const isNamed = named?.includes(number);
-      if (look === "memory") return memoryPaint(rank, share, sign);
-      if (look === "state") return { look: isNamed ? "dw-named" : `dw-state-${rank.state}`, style: "", sign: isNamed && rank.state === "answered" ? "!" : sign };
-      if (rank.column === undefined) return { look: "dw-unknown", style: "", sign };
-      return { look: "dw-kind-of", style: kindHue(rank.column), sign: sign || letterOf(rank.column) };
-    };
-  }
+function choose(event, chosen) {
+  const cell = event.target.closest("[data-rank]");
+  if (cell) chosen.value = Number(cell.dataset.rank);
+}
 
-  legend(content, look) {
-    if (look === "state") return stateLegend(content);
-    return look === "memory" ? memoryLegend(content) : placementLegend(content);
-  }
-
-  click(event) {
-    const cell = event.target.closest("[data-rank]");
-    if (cell) this.props.chosen.value = Number(cell.dataset.rank);
-  }
-
-  key(event) {
-    const { content, chosen } = this.props;
-    const { lanes } = content;
-    const lane = lanes.findIndex((numbers) => numbers.includes(chosen.value));
-    const at = lanes[lane]?.indexOf(chosen.value) ?? 0;
-    const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -at], End: [0, Infinity] };
-    const [down, right] = moves[event.key] ?? [];
-    if (down === undefined) return;
-    const numbers = lanes[Math.min(Math.max(lane + down, 0), lanes.length - 1)];
-    chosen.value = numbers[Math.min(Math.max(at + right, 0), numbers.length - 1)];
-    event.preventDefault();
-  }
+function walk(event, lanes, chosen) {
+  const lane = lanes.findIndex((numbers) => numbers.includes(chosen.value));
+  const at = lanes[lane]?.indexOf(chosen.value) ?? 0;
+  const moves = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0], Home: [0, -at], End: [0, Infinity] };
+  const [down, right] = moves[event.key] ?? [];
+  if (down === undefined) return;
+  const numbers = lanes[Math.min(Math.max(lane + down, 0), lanes.length - 1)];
+  chosen.value = numbers[Math.min(Math.max(at + right, 0), numbers.length - 1)];
+  event.preventDefault();
 }
 
 // How many ranks stand in the longest row.
@@ -132,14 +114,30 @@ function shares(ranks) {
   const sizes = ranks.map((rank) => rank.taken).filter((size) => size !== undefined);
   const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
   const isEven = high - low < EVEN * high;
-  return { low, isEven, of: (size) => (isEven ? 0.4 : (size - low) / (high - low)) };
+  return { isEven, of: (size) => (isEven ? 0.4 : (size - low) / (high - low)) };
 }
 
-function memoryPaint(rank, share, sign) {
-  const at = share.of(rank.taken ?? share.low);
-  const style = `--dw-share:${Math.round(8 + 82 * at)}%`;
-  if (rank.taken === undefined) return { look: "dw-unknown", style, sign };
-  return { look: at > 0.55 ? "dw-heat dw-deep" : "dw-heat", style, sign };
+function statePaint({ named }) {
+  return ({ state }, number) => {
+    if (!named?.includes(number)) return { look: `dw-state-${state}` };
+    return state === "answered" ? { look: "dw-named", sign: "!" } : { look: "dw-named" };
+  };
+}
+
+function memoryPaint({ ranks }) {
+  const share = shares(ranks);
+  return ({ taken }) => {
+    if (taken === undefined) return { look: "dw-unknown" };
+    const at = share.of(taken);
+    return { look: at > 0.55 ? "dw-heat dw-deep" : "dw-heat", style: `--dw-share:${Math.round(8 + 82 * at)}%` };
+  };
+}
+
+function placementPaint() {
+  return ({ state, column }) => {
+    if (column === undefined) return { look: "dw-unknown" };
+    return { look: "dw-kind-of", style: kindHue(column), sign: SIGNS[state] || letterOf(column) };
+  };
 }
 
 const sample = (look, words, { style = "", sign = "", title = "" }) => html`
