@@ -260,7 +260,7 @@ export class Timeline extends Callable {
     const spans = all.filter(({ left, right }) => right > left + 1);
     const ground = ({ left, right, empty, n }) => {
       const look = n % 2 ? "dw-band dw-band-odd" : "dw-band";
-      const facts = empty && this.spoken(empty.map((line) => html`<div>${prose(line)}</div>`));
+      const facts = empty && this.spoken(() => empty.map((line) => html`<div>${prose(line)}</div>`));
       return html`<rect class=${empty ? "dw-band dw-band-empty" : look} x=${left} y="0" width=${right - left} height=${this.foot} ...${facts} />`;
     };
     let free = this.right + RIGHT;
@@ -467,7 +467,7 @@ export class Timeline extends Callable {
       const ground = this.drawing.current.getBoundingClientRect();
       const { left, bottom } = event.currentTarget.getBoundingClientRect();
       const { clientX = left, clientY = bottom } = event;
-      this.setState({ told: { words, x: clientX - ground.left, y: clientY - ground.top + OVERVIEW + 22 } });
+      this.setState({ told: { words: words(), x: clientX - ground.left, y: clientY - ground.top + OVERVIEW + 22 } });
     };
     const still = () => this.state.told && this.setState({ told: null });
     return { onpointerenter: tell, onfocus: tell, onpointerleave: still, onblur: still };
@@ -475,8 +475,9 @@ export class Timeline extends Callable {
 
   // The same, and where a click leads: several marks or boxes in one come apart, one leads on.
   leading(found, wordsOf) {
-    const more = found.length > 1 && html`<div class="dw-soft">${say("{count} here; click to separate them", { count: found.length })}</div>`;
-    return { ...this.spoken(html`${wordsOf(found[0])}${more}`), onclick: () => this.follow(found) };
+    const more = () => html`<div class="dw-soft">${say("{count} here; click to separate them", { count: found.length })}</div>`;
+    const words = () => html`${wordsOf(found[0])}${found.length > 1 && more()}`;
+    return { ...this.spoken(words), onclick: () => this.follow(found) };
   }
 
   follow(found) {
