@@ -23,7 +23,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from typing import Any
 
@@ -156,7 +155,7 @@ class Lab:
             assert self._process is not None
             if self._process.poll() is not None:
                 break
-            with contextlib.suppress(urllib.error.URLError, ConnectionError), urllib.request.urlopen(url, timeout=2):
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=2):
                 return
             time.sleep(0.2)
         raise RuntimeError(f"the Jupyter server did not start:\n{(self.folder / 'server.log').read_text()[-4000:]}")
