@@ -52,15 +52,15 @@ def test_replicas_their_shares_and_the_gather_point_are_drawn(drawn):
     page = drawn(data_parallel(3))
     expect(marks(page, "block", what="replica")).to_have_count(3)
     expect(marks(page, "way", step="scatter")).to_have_count(2)
-    expect(marks(page, "block", what="outputs").locator("title")).to_contain_text("2.40 MiB gathered on cuda:0")
+    expect(marks(page, "block", what="outputs").locator("title")).to_contain_text("cuda:0, 2.40 MiB")
 
 
 def test_what_is_pointed_at_is_told_and_leads_to_its_row(drawn):
     page = drawn(data_parallel(2))
     marks(page, "block", what="replica").nth(1).hover()
     told = page.locator(".dw-picked").first
-    expect(told).to_contain_text("replica 1 on cuda:1")
-    expect(told).to_contain_text("31 samples")
+    expect(told).to_contain_text("replica 1, 31 samples")
+    expect(told).to_contain_text("cuda:1, 3.00 MiB")
     expect(told).to_contain_text("train.py:12  out = decoder(batch)")
     told.get_by_role("button").click()
     expect(page.get_by_role("tab", name="Modules")).to_have_attribute("aria-selected", "true")
