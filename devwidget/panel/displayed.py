@@ -9,6 +9,7 @@ from devwidget.language.speaking import follow
 from devwidget.records.errors import ArgumentError
 from devwidget.records.schema.message import Message
 from devwidget.records.site import is_in_jupyter, runs_in_notebook
+from devwidget.report.page.html import as_saved
 
 
 class Displayed:
@@ -20,6 +21,8 @@ class Displayed:
     view: Any
     shows: type
     """The class of the record that it shows."""
+    _saved: str
+    """Plain HTML without style or script, which every viewer keeps."""
     _was_displayed = False
 
     def __new__(cls, given: object = None, *args: Any, **kwargs: Any) -> Self:
@@ -31,12 +34,11 @@ class Displayed:
         return made
 
     def _plain_html(self) -> str:
-        """Return plain HTML without style or script, which every viewer keeps."""
-        raise NotImplementedError
+        return str(self._saved)
 
     def _saved_html(self) -> str:
         """Return plain HTML for an output next to the live panel."""
-        raise NotImplementedError
+        return as_saved(self._saved)
 
     def speak(self) -> None:
         """Set all texts in the current language."""
@@ -63,6 +65,15 @@ class Displayed:
         if metadata:
             return (bundle, metadata)
         return bundle
+
+    @classmethod
+    def show_live(cls, record: object) -> None:
+        """Display a record live; raise NotImplementedError where no page runs widgets, so that IPython shows it as text."""
+        if not runs_in_notebook():
+            raise NotImplementedError("there is no page")
+        from IPython.display import display
+
+        display(cls(record))
 
     def _ipython_display_(self) -> None:
         """Display two outputs; a page shows one. JupyterLab ignores other formats of a widget output."""

@@ -40,11 +40,7 @@ def open_account(card: CardModel) -> Account:
 
 @dataclass(slots=True, kw_only=True)
 class CardAccount(Account):
-    """What one card holds.
-
-    Attributes:
-        allocator: keeps it.
-    """
+    """What one card holds."""
 
     allocator: CachingAllocator
 

@@ -88,12 +88,7 @@ class NoRoom(Exception):
 
 
 class CachingAllocator:
-    """Hands out the memory of one GPU.
-
-    Attributes:
-        memory: what is taken from the GPU.
-        settings: how it is kept.
-    """
+    """Hands out the memory of one GPU."""
 
     def __init__(self, capacity: int, settings: AllocatorSettings) -> None:
         self.memory, self.settings = GpuMemory(capacity), settings
@@ -184,7 +179,6 @@ class CachingAllocator:
         return size < self.settings.unsplit and rest > SMALL
 
     def _release_segment(self, block: SegmentBlock) -> None:
-        """Give a segment back, which is one free block."""
         pool = self._find_pool(block.segment.small, block.segment.stream)
         pool.take_block(block)
         del pool.segments[block.address]

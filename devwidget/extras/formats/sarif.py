@@ -29,12 +29,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
-    """A SARIF log with one run.
-
-    Args:
-        findings: of one or several traces.
-        root: the folder of the repository, against which paths are written.
-    """
+    """A SARIF log with one run; paths are written against the folder of the repository."""
     given = list(dict.fromkeys(findings))
     firsts: dict[str, Finding] = {}
     for finding in given:

@@ -63,7 +63,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         self._store, self._checked = store, set[tuple[int, int | None]]()
         self._carrying: Any = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
         self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
-        self._begun: list[Any] | None = None
+        self.begun: list[Any] | None = None
         self._nccl_options = options
         atexit.unregister(_end_all)  # once for all
         atexit.register(_end_all)
@@ -146,17 +146,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
 
     def remember_work(self, work: Any) -> None:
         """Work that was begun while calls are gathered."""
-        if self._begun is not None:
-            self._begun.append(c10d.Work.unbox(work))
-
-    def begin_gathering(self) -> None:
-        """`_start_coalescing`."""
-        self._begun = []
-
-    def end_gathering(self) -> c10d.Work:
-        """`_end_coalescing`: one work for all that was begun."""
-        begun, self._begun = self._begun or [], None
-        return GatheredWork(begun)
+        if self.begun is not None:
+            self.begun.append(c10d.Work.unbox(work))
 
     def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Connect the ranks now and not at the first collective."""
@@ -170,20 +161,16 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """Nothing is left to close."""
 
 
-class GatheredWork(c10d.Work):
-    """What several calls have begun."""
-
+class _GatheredWork(c10d.Work):
     def __init__(self, parts: list[Any]) -> None:
         super().__init__()
         self._parts = parts
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
-        """Wait for all."""
         waited = [part.wait() for part in self._parts]  # for each, whatever the first one says
         return all(waited)
 
     def is_completed(self) -> bool:
-        """Whether all are over."""
         return all(part.is_completed() for part in self._parts)
 
 
@@ -244,16 +231,14 @@ def _multiplied(value: Any, factor: Any) -> Any:
 
 
 @replaces(*locate_name("begin_coalescing"))
-def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
-    carrier = CARRIERS.get(self)
-    if carrier is None:
-        return original(self, device)
-    return carrier.begin_gathering()
-
-
 @replaces(*locate_name("end_coalescing"))
-def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
+def _gather_calls(original: Any, self: Any, device: torch.device) -> Any:
+    """Works that are begun in between are one, which the second call returns."""
     carrier = CARRIERS.get(self)
     if carrier is None:
         return original(self, device)
-    return carrier.end_gathering()
+    if original.__name__ == "_start_coalescing":
+        carrier.begun = []
+        return None
+    begun, carrier.begun = carrier.begun or [], None
+    return _GatheredWork(begun)

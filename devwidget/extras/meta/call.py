@@ -174,7 +174,6 @@ def _find_mask_positions(roles: ValueRoles, args: tuple[Any, ...]) -> tuple[Any,
 
 
 def _select_masked(tensor: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """As many elements as a known mask selects."""
     count = int((mask & torch.ones((), dtype=torch.bool).expand(tensor.shape)).sum())
     return torch.empty(count, dtype=tensor.dtype, device=META_DEVICE)
 

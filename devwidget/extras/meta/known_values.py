@@ -65,7 +65,6 @@ def read_known(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _view_storage(storage: torch.UntypedStorage, tensor: torch.Tensor) -> torch.Tensor:
-    """The part of a storage that a tensor has of its own."""
     view: torch.Tensor = torch.empty(0, dtype=tensor.dtype)
     return view.set_(storage, tensor.storage_offset(), tensor.size(), tensor.stride())
 

@@ -41,7 +41,7 @@ def _make_index_tensor(key: Any) -> Any:
     return torch.as_tensor(key) if is_array or is_list else key
 
 
-class ModeWithoutValues(VirtualMode):
+class _ModeWithoutValues(VirtualMode):
     """Runs every operator on meta."""
 
     def __init__(self) -> None:
@@ -95,8 +95,7 @@ def _is_about_values(error: Exception) -> bool:
     return "meta" in text and not any(words in text for words in rightful)
 
 
-def install_without_values(patches: Patches, machine: VirtualMachine) -> None:
-    """Have tensors without values say so, to who looks at one and to who would check their numbers."""
+def _install_without_values(patches: Patches, machine: VirtualMachine) -> None:
     if machine.compute:
         return
     patches.set(torch.Tensor, "is_meta", property(is_meta))
@@ -118,7 +117,7 @@ def show_contents(original: Callable[..., str], self: torch.Tensor, indent: int)
 
 
 PARTS.unknown_values = Values(
-    mode=ModeWithoutValues,
+    mode=_ModeWithoutValues,
     call_operator=call.call_operator,
     call_factory=call.call_factory,
     read_values=known_values.read_values,
@@ -130,4 +129,4 @@ PARTS.unknown_values = Values(
     copy_known=known_values.copy_known,
     run_attention=meta_kernels.run_attention,
 )
-PARTS.installs.append(install_without_values)
+PARTS.installs.append(_install_without_values)

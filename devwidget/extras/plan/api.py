@@ -124,22 +124,20 @@ def plan(
     refuse_loss(loss_fn)
     options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
     options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
+    asked |= {"loss_fn": loss_fn, "optimizer": optimizer}
     if (parallel, parallelize, microbatches) != (None, None, None):
         torch_internals.check_names("planning for a mesh")
         from devwidget.extras.plan.parallel import make_parallel_plan
 
-        ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
-        step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
-        return make_parallel_plan(
-            model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step
-        )
+        asked |= {"parallel": parallel, "parallelize": parallelize, "microbatches": microbatches}
+        return make_parallel_plan(model, batch, target, asked, options)
 
     from devwidget.extras.plan.make_plan import make_plan
 
     if gpus is None:
-        gpus = 1 if memory is None or isinstance(memory, int | str) else len(memory)
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
-    return make_plan(model, batch, target, {**asked, "loss_fn": loss_fn, "optimizer": optimizer}, options)
+        asked["gpus"] = 1 if memory is None or isinstance(memory, int | str) else len(memory)
+    return make_plan(model, batch, target, asked, options)
 
 
 @says_what_fits

@@ -105,7 +105,6 @@ def _read_config(name: str) -> Any:
 
 
 def _make_model(config: Any, dtype: torch.dtype) -> nn.Module:
-    """Make the model on meta, of the class that its configuration names."""
     import transformers
 
     kind = next((getattr(transformers, name, None) for name in config.architectures or ()), None)

@@ -76,7 +76,6 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
 
 
 def _list_smaller_states(model: nn.Module, optimizer: Any, checkpointing: object) -> Iterator[Option]:
-    """AdamW of 8 bits, checkpointing, and both."""
     eight, again = {"optimizer": AdamW8bit}, {"checkpointing": True}
     can_checkpoint = not checkpointing and next(find_repeated_blocks(model), None) is not None
     if is_adam(optimizer):

@@ -73,7 +73,7 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
             raise DevwidgetError(
                 Message("the planning process ended with {returncode}: {last}", returncode=done.returncode, last=last)
             )
-        found: Answer = read_answer(Path(folder, ANSWER).read_bytes())
+        found: Answer = _read_answer(Path(folder, ANSWER).read_bytes())
         return found
 
 
@@ -103,7 +103,7 @@ def ask_copy(question: Callable[[], Answer]) -> Answer:
         os.waitpid(child, 0)
     if not letter:
         raise DevwidgetError(Message("the process of this rank died"))
-    found: Answer = read_answer(letter)
+    found: Answer = _read_answer(letter)
     return found
 
 
@@ -151,12 +151,12 @@ class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
-        self._storages = SentStorages()
+        self._storages = _SentStorages()
 
     def reducer_override(self, obj: Any) -> Any:
         """Pickle tensors without values, and modules that refuse to be pickled for their tensors; the rest as always."""
         if isinstance(obj, torch.Tensor) and obj.layout == torch.strided and not obj.is_nested:
-            return describe_tensor(obj, self._storages)
+            return _describe_tensor(obj, self._storages)
         if isinstance(obj, torch.nn.Module) and is_parametrized(obj):
             return object.__new__, (type(obj),), vars(obj)
         if isinstance(obj, type) and obj.__module__ == torch.__name__ and hasattr(torch, obj.__qualname__):
@@ -182,7 +182,7 @@ def write_question(question: Callable[..., Any], *about: Any) -> bytes:
 
 
 def pack_answer(question: Callable[[], object]) -> bytes:
-    """Return what a function returns or raises, pickled for `read_answer`."""
+    """Return what a function returns or raises, pickled for `_read_answer`."""
     try:
         return bytes(cloudpickle.dumps((question(), None)))
     except Exception as error:
@@ -200,8 +200,7 @@ def _pack_failure(error: Exception) -> bytes:
         return bytes(cloudpickle.dumps((None, DevwidgetError(error_text(error)))))
 
 
-def read_answer(letter: bytes) -> Any:
-    """Return what was answered, or raise what was raised."""
+def _read_answer(letter: bytes) -> Any:
     found, error = pickle.loads(letter)
     if error is not None:
         raise error
@@ -239,9 +238,7 @@ class SentStorage:
         return torch.frombuffer(bytearray(self.values), dtype=torch.uint8).untyped_storage()
 
 
-class SentStorages:
-    """The storages of one letter, each sent once."""
-
+class _SentStorages:
     def __init__(self) -> None:
         self._sent: dict[int, SentStorage] = {}
 
@@ -264,20 +261,19 @@ def _read_values(storage: torch.UntypedStorage) -> bytes | None:
     return bytes(torch.empty(0, dtype=torch.uint8).set_(source.cpu()).numpy().tobytes())
 
 
-def describe_tensor(tensor: torch.Tensor, storages: SentStorages) -> tuple[Any, ...]:
-    """Return how pickle makes a strided tensor again."""
+def _describe_tensor(tensor: torch.Tensor, storages: _SentStorages) -> tuple[Any, ...]:
     place = str(device_of(tensor))
     with hide_from_modes(), DisableTorchFunction():
         shape = tuple(tensor.size()), tensor.stride(), tensor.storage_offset()
         rest = tensor.dtype, tensor.requires_grad, type(tensor), tensor.is_conj(), tensor.is_neg()
-    return remake_tensor, (storages.send_storage(tensor), place, *shape, *rest), dict(vars(tensor)), None, None, set_attributes
+    made_of = (storages.send_storage(tensor), place, *shape, *rest)
+    return _remake_tensor, made_of, dict(vars(tensor)), None, None, _set_attributes
 
 
-def remake_tensor(
+def _remake_tensor(
     sent: SentStorage, place: str, size: Any, stride: Any, offset: int,
     dtype: torch.dtype, requires_grad: bool, kind: Any, is_conj: bool, is_neg: bool,
 ) -> torch.Tensor:  # fmt: skip
-    """Make a tensor that was sent."""
     made = torch.empty(0, dtype=dtype, device=sent.storage.device).set_(sent.storage, offset, size, stride)
     made = conjugate_view(made) if is_conj else made
     made = negative_view(made) if is_neg else made
@@ -291,8 +287,7 @@ def remake_tensor(
     return made
 
 
-def set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
-    """Put on a tensor what programs have hung on it."""
+def _set_attributes(tensor: torch.Tensor, attributes: dict[str, Any]) -> None:
     tensor.__dict__.update(attributes)
 
 

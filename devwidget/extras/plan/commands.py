@@ -81,8 +81,8 @@ def _ask_for_page(plan: Plan, has_cards: bool) -> None:
 
 
 def _plan_by_name(options: Namespace) -> int:
-    """A table of what can be done with a model of the hub, or with one that a `config.json` describes."""
     from devwidget.extras.plan import by_name
+    from devwidget.extras.plan.words.plan import fits_words
     from devwidget.gpus.card_models import find_card
     from devwidget.report.style.units import format_bytes
 
@@ -105,12 +105,7 @@ def _plan_by_name(options: Namespace) -> int:
     title = say("{model}, {parameters} billion parameters, {batch} x {length} tokens", **facts)
     print(f"| {title} | {options.gpus} x {where} | |\n|---|---|---|")
     for row in found.rows:
-        if row.problem:
-            answer = say("not planned")
-        elif row.fits:
-            answer = say("fits")
-        else:
-            answer = say("does not fit")
+        answer = say("not planned") if row.problem else fits_words(row.fits)
         print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
     print(say("each is a step or a generation that was run without values; training uses the loop of Trainer"))
     if any(row.fits for row in found.rows):

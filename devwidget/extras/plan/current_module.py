@@ -13,11 +13,7 @@ from devwidget.capture.undo import Undo
 
 
 class CurrentModule:
-    """Follows every module call while it is entered, by hooks that are global and so are on no module.
-
-    Args:
-        model: whose paths are returned.
-    """
+    """Follows every module call while it is entered, by hooks that are global and so are on no module."""
 
     def __init__(self, model: nn.Module) -> None:
         self._paths = {id(module): path for path, module in walk_modules(model)}

@@ -44,10 +44,9 @@ def make_generation(
     runs = tuple(map(run_at, (total, 2 * total, total) if is_static else (prompt, 2 * prompt, total)))
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
+    context = 0
     if cluster.card is not None:
         context = cluster.card.context_bytes
-    else:
-        context = 0
     capacity = min(cluster.memory_bytes) - context
     longest = find_full_length(run_at, (first, second), capacity)
     peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / (second.length - first.length)

@@ -27,7 +27,7 @@ from devwidget.gpus.virtual_machine import parse_cluster
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 
 # Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it.
 MOST_TRIES = 8
@@ -51,14 +51,13 @@ GOOD: Rank = (0, 0.0)
 FITS: Rank = (3, 0.0)
 
 
-def share_of(gpu: PlacedGpu | DevicePlan) -> float:
-    """Return how full a GPU is."""
+def _share_of(gpu: PlacedGpu | DevicePlan) -> float:
     return gpu.on_card / gpu.capacity
 
 
 def rank_layout(gpus: Sequence[PlacedGpu | DevicePlan], most_full: float) -> Rank:
     """Rank a layout that was run: no fuller than it should be, by more than plans were off, fits; of others the least full."""
-    fullest = max(map(share_of, gpus))
+    fullest = max(map(_share_of, gpus))
     if fullest > 1:
         return FITS[0] + 1, fullest
     return 2 * (fullest > most_full) + any(gpu.fit == "fits by less" for gpu in gpus), 0.0
@@ -93,12 +92,7 @@ class PlacedStep:
 
 @dataclass
 class SplitSearch:
-    """The search for one layout.
-
-    Attributes:
-        step: what is placed.
-        need: of the blocks.
-    """
+    """The search for one layout."""
 
     step: PlacedStep
     need: Need
@@ -131,7 +125,7 @@ class SplitSearch:
 
     def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
         left = (split for split in splits if tuple(split) not in self._plans)
-        return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
+        return min(left, key=lambda split: _find_fullest_share(self.need, split, room), default=None)
 
     def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
         """Pick the best split with so many blocks at the end on the first GPU again; then a neighbour of the nearest."""
@@ -157,11 +151,10 @@ class SplitSearch:
                 self.step.rejected.append(Rejected(describe_split(split), why))
                 return
             # Once something fits, only what may well rank first is worth a run.
+            worth = FAR_OFF
             if self._has_found(FITS):
                 worth = min(self.step.most_full, 1.0)
-            else:
-                worth = FAR_OFF
-            if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
+            if (tries or worth < FAR_OFF) and _find_fullest_share(self.need, split, room) > worth:
                 return
             self._plans[tuple(split)] = plan = self.run_split(split)
             if self._has_found(GOOD):
@@ -195,8 +188,8 @@ class SplitSearch:
             return None
         rank = rank_layout(plan.devices, self.step.most_full)
         if rank != GOOD:
-            fullest = max(plan.devices, key=share_of)
-            facts = {"device": fullest.device, "share": f"{share_of(fullest):.1%}"}
+            fullest = max(plan.devices, key=_share_of)
+            facts = {"device": fullest.device, "share": f"{_share_of(fullest):.1%}"}
             why = Message("{device} needs {share} of its memory", **facts)
             if plan.fits:
                 why = Message("fits, and {device} needs {share} of its memory", **facts)
@@ -213,14 +206,7 @@ class SplitSearch:
 
 def describe_split(split: Sequence[int]) -> str:
     """Return a text such as `4 on 0, 3 on 1`."""
-    words = ""
-    for gpu, group in groupby(split):
-        part = Message("{count} on {gpu}", count=len(list(group)), gpu=gpu)
-        if words:
-            words = Message("{first}, {second}", first=words, second=part)
-        else:
-            words = part
-    return words
+    return in_row(Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
 
 
 MOST_ASSIGNMENTS = 1 << 12
@@ -329,8 +315,7 @@ def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> lis
     return [found[index] for index in sorted(found)]
 
 
-def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
-    """Return the share of the fullest GPU that is taken."""
+def _find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
     if any(room[gpu] <= 0 for gpu in split):
         return float("inf")
     return max(need.estimate_peak(need.part_of(split, gpu)) / room[gpu] for gpu in set(split))
@@ -358,9 +343,9 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
 
 
 def _show_page(layout: Layout) -> None:
-    from devwidget.extras.plan.screen.layout_panel import show_layout  # late: a layout needs no widgets
+    from devwidget.extras.plan.screen.layout_panel import LayoutWidget  # late: a layout needs no widgets
 
-    show_layout(layout)
+    LayoutWidget.show_live(layout)
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Layout:
@@ -390,11 +375,9 @@ def _plan_auto(step: PlacedStep) -> Plan | DevwidgetError:
 def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
     if isinstance(auto, DevwidgetError):
         return AutoProposal(False, problem=auto.what)
-    places = _place_blocks(layout, dict(auto.device_map))
+    places, crossings = _place_blocks(layout, dict(auto.device_map)), (0, 0)
     if places:
         crossings = count_crossings(places, layout.blocks)
-    else:
-        crossings = (0, 0)
     return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, *crossings)
 
 
@@ -433,10 +416,9 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
             return found[-1]
     found += _take_proposal(step, plan_auto())
     if not found:
+        why: str = Message("there are fewer blocks than GPUs")
         if step.rejected:
             why = step.rejected[-1].why
-        else:
-            why = Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
         raise DevwidgetError(Message("no split of the {count} blocks of {kind} fits", **facts), why=why)
     return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))
@@ -446,7 +428,7 @@ def _find_most_full(auto: Plan | DevwidgetError) -> float:
     """Return the share that accelerate's map takes of its fullest GPU, where it fits on GPUs alone; half is never too full."""
     if isinstance(auto, DevwidgetError) or not auto.fits or not all(virtual_gpu(0).type in at for _, at in auto.device_map):
         return float("inf")
-    return max(HALF_FULL, max(map(share_of, auto.devices)) + ALIKE)
+    return max(HALF_FULL, max(map(_share_of, auto.devices)) + ALIKE)
 
 
 def _take_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[Layout]:
@@ -479,7 +461,6 @@ def _describe_layout(search: SplitSearch, split: Sequence[int], plan: Plan) -> L
 
 
 def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the blocks that share weights."""
     by_storage: dict[int, list[str]] = {}
     for block in blocks:
         for storage in block.tensors:

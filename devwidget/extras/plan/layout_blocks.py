@@ -148,12 +148,7 @@ def _is_taken_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> b
 
 @dataclass
 class BlockWatcher:
-    """Follows the blocks of a copy through its forward.
-
-    Attributes:
-        account: of the GPU that the copy is on.
-        blocks: by path.
-    """
+    """Follows the blocks of a copy, by path, through its forward."""
 
     account: Account
     blocks: dict[str, ModelBlock] = field(default_factory=dict)
@@ -217,7 +212,6 @@ class BlockWatcher:
 
 
 def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
-    """Return the module or the tensor at a path."""
     name, _, rest = path.partition(".")
     if not name:
         return module

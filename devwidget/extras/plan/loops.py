@@ -74,10 +74,7 @@ class Loop:
             name = self.kind
         else:
             name = getattr(self.kind, "__name__", type(self.kind).__name__)
-        if self.autocast is None:
-            dtype = ""
-        else:
-            dtype = str(self.autocast).removeprefix("torch.")
+        dtype = str(self.autocast or "").removeprefix("torch.")
         words = {False: "", True: "checkpointing", "reentrant": "reentrant checkpointing"}[checkpointing]
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
@@ -117,7 +114,6 @@ def parse_loop(
 
 
 def _parse_autocast(autocast: object) -> torch.dtype | None:
-    """Return the dtype that forward and loss compute in."""
     kind = virtual_gpu(0).type
     if autocast is None:
         return _read_autocast_around(kind)
@@ -186,10 +182,9 @@ class RunningLoop:
 
     def _let_gradients_go(self) -> None:
         """At the start of a step it is as at the end of the one before, for nothing runs in between."""
+        asked = {}
         if self.loop.zero_grad:
-            asked = {"set_to_none": self.loop.zero_grad == "none"}
-        else:
-            asked = {}
+            asked["set_to_none"] = self.loop.zero_grad == "none"
         self.step.optimizer.zero_grad(**asked)  # type: ignore[union-attr]
 
     def _run_forward(self) -> None:

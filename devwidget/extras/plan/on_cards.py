@@ -47,12 +47,9 @@ def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], 
         DevwidgetError: for what is none, or for LoRA of a step without an optimizer.
     """
     trains = asked["optimizer"] is not None and "backward" in phases
-    if also is not None:
-        wanted = also
-    elif trains:
+    wanted: Sequence[str] = also or ()
+    if also is None and trains:
         wanted = ALSO
-    else:
-        wanted = ()
     for each in wanted:
         if each not in ALSO:
             what = Message("`also` cannot be {also}{hint}", also=repr(each), hint=nearest(str(each), ALSO))

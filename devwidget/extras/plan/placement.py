@@ -301,7 +301,6 @@ def _copy_object(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> 
 
 
 def _find_tensors(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
-    """The tensors of an object, of its fields too."""
     if is_tensor(value):
         yield value
     elif depth and not is_a(value, nn.Module):

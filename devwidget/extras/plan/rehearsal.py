@@ -48,9 +48,7 @@ def rehearse_step(
         lengths_stay: what may be the lengths of sequences is not moved to a GPU.
 
     Raises:
-        LengthsOnGpu: if they are to stay.
-        SimulationError: if the step needs values that are not known.
-        DevwidgetError: if it fails.
+        LengthsOnGpu, SimulationError, DevwidgetError: as `run_phase`.
     """
     batch = place_batch(copied, inputs, lengths_stay)
     step = MeanStep(copied.placed, batch, _place_loss(loss_fn), remake_optimizer(model, copied.inner, optimizer))

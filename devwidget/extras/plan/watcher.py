@@ -42,8 +42,6 @@ class _Moment:
 
 @dataclass
 class _Peak:
-    """The most that one GPU held, and what of it was known."""
-
     held: int = 0
     gradients: int = 0
     optimizer: int = 0

@@ -161,9 +161,9 @@ class WhatIf:
 
     def show_live(self) -> None:
         """Show the page of the plan as a widget."""
-        from devwidget.extras.plan.screen.plan_panel import show_plan  # late: a plan needs no widgets
+        from devwidget.extras.plan.screen.plan_panel import PlanWidget  # late: a plan needs no widgets
 
-        show_plan(may_be_asked(self.first, self))
+        PlanWidget.show_live(may_be_asked(self.first, self))
 
 
 def _plan_one(changed: Changed) -> Question[Plan]:

@@ -119,7 +119,6 @@ def _choose_extremes(levels: Sequence[int]) -> set[int]:
 
 
 def _sample_points(history: History, levels: Sequence[int]) -> Iterator[MemoryPoint]:
-    """Yield the levels at some places, with what the bytes were for."""
     chosen, held = _choose_extremes(levels), dict.fromkeys(ROLES, 0)
     for each in history.allocations:
         if not each.begun:

@@ -142,11 +142,9 @@ class _KinetoReader:
             yield ModuleEvent(path, kind, used, used, len(same), taken, number=number, started=started)
 
     def _find_device(self, operator: Event) -> DeviceId:
-        """The GPU of the first that an operator has launched."""
         return _find_gpu(self._launched[_external_id(operator)][0])
 
     def _find_copies(self, operator: Event) -> Iterator[tuple[Event, DeviceId, DeviceId]]:
-        """Yield the copies between devices that an operator has launched, with their source and target."""
         for event in self._launched[_external_id(operator)]:
             if event["cat"] == "gpu_memcpy" and (ends := _find_ends(event)) is not None:
                 yield event, *ends
@@ -160,7 +158,6 @@ _Row = tuple[Any, dict[str, Any], dict[str, Any]]
 
 
 def _fold_equal(rows: Iterable[_Row]) -> tuple[Any, ...]:
-    """Make one row of equal ones, counted."""
     folded: dict[Any, tuple[dict[str, Any], dict[str, Any], int]] = {}
     for row, of_first, of_last in rows:
         first, _, count = folded.get(row, (of_first, of_last, 0))

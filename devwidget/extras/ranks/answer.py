@@ -228,7 +228,6 @@ class Reporter:
 
 
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
-    """Yield the memory of the accelerators that this process has used, and of the process itself."""
     for each in devices:
         reserved = each.activations + each.cache
         if each.device.is_accelerator and (reserved or each.peak):

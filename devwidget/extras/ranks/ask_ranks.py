@@ -298,7 +298,6 @@ def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluste
 
 
 def _find_newest_job() -> pathlib.Path:
-    """Return the folder of this user's most recent job."""
     folders = [entry for entry in owner_folder().glob("*/") if list(ranks_in(entry))]
     if not folders:
         raise DevwidgetError(

@@ -34,8 +34,6 @@ _MOST_MEMBERS, _MOST_DIMS, _MOST_BYTES = 1 << 20, 64, 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """State of an entry in the recorder."""
-
     state: str
     is_p2p: bool = False
     retired: bool = False

@@ -163,7 +163,6 @@ class _SignalWatch:
         threading.Thread(target=self._end_by, args=(number,), daemon=True).start()
 
     def _end_by(self, number: int) -> None:
-        """Save the report, then end the process by the signal."""
         if number not in self._watched or signal.getsignal(number) != self._handle:
             return
         try:

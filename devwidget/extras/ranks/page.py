@@ -63,8 +63,7 @@ MOST_COLUMNS = 24
 """Kinds of ranks on a page; further kinds are only counted."""
 
 
-def placement_columns(columns: Columns) -> dict[str, Any]:
-    """Return the modules, each with the number of its holding in each column, and the holdings."""
+def _placement_columns(columns: Columns) -> dict[str, Any]:
     shown = columns.each[:MOST_COLUMNS]
     numbers: dict[Holding | None, int] = {None: NOWHERE}
     for column in shown:
@@ -113,8 +112,7 @@ def _tensor_cells(tensor: LocalTensor) -> list[str]:
     return [tensor.name, local, _placed_words(tensor), " · ".join(words)]
 
 
-def step_content(job: TracedJob | None) -> dict[str, Any] | None:
-    """Return the collectives of one step, one row per kind and line."""
+def _step_content(job: TracedJob | None) -> dict[str, Any] | None:
     if job is None:
         return None
     met = find_meetings(job)
@@ -147,8 +145,8 @@ def ranks_content(cluster: Cluster) -> Content:
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
-        "step": step_content(cluster.traced),
-        **placement_columns(columns),
+        "step": _step_content(cluster.traced),
+        **_placement_columns(columns),
     }
 
 

@@ -114,7 +114,6 @@ class _HoldingsReader:
 
 
 def _name_axes(mesh: Any) -> tuple[str, ...]:
-    """Return names for the axes of a mesh, which may have none."""
     if mesh.mesh_dim_names:
         return tuple(mesh.mesh_dim_names)
     if mesh.ndim == 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,12 @@ from devwidget.panel.sections import ModelOpener, Section, opens_panel, section
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
-from devwidget.report.page.html import as_saved
 
 if TYPE_CHECKING:
     from devwidget.panel.panel import DeviceWidget
 
 
-class RanksView(anywidget.AnyWidget):
-    """The page of the panel."""
-
+class _RanksView(anywidget.AnyWidget):
     _esm = join_modules(*RANKS)
     _css = "".join(map(static_text, RANKS_STYLES))
     words = Dict().tag(sync=True)
@@ -39,11 +35,7 @@ class RanksView(anywidget.AnyWidget):
 
 
 class RanksWidget(Displayed, ipywidgets.VBox):
-    """A panel of all ranks. It keeps one record and nothing live.
-
-    Attributes:
-        cluster: The record.
-    """
+    """A panel of all ranks. It keeps one record and nothing live."""
 
     shows = Cluster
 
@@ -51,9 +43,9 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         super().__init__()
         self.cluster, self._ask = cluster, ask
         self.control = Control()
-        self.view = RanksView(control=refer_to(self.control), live=ask is not None)
+        self.view = _RanksView(control=refer_to(self.control), live=ask is not None)
         self.children = (self.view,)
-        self.control.on_msg(functools.partial(_answer_page, self))
+        self.control.on_msg(self._answer_page)
         self.speak_along()
 
     def speak(self) -> None:
@@ -75,27 +67,20 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         super().close()
 
     def _draw_cluster(self) -> None:
+        self._saved = plain_cluster(self.cluster)
         self.view.content = ranks_content(self.cluster)
         self.save_again()
 
     def __repr__(self) -> str:
         return str(self.cluster)
 
-    def _plain_html(self) -> str:
-        return str(plain_cluster(self.cluster))
+    def _answer_page(self, control: Control, message: Any, buffers: Any) -> None:
+        answer_page(control, message, self._answer_question)
 
-    def _saved_html(self) -> str:
-        # As markup: a `str` would be escaped.
-        return as_saved(plain_cluster(self.cluster))
-
-
-def _answer_page(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
-    def answer_question(asked: dict[str, Any]) -> dict[str, Any]:
+    def _answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
         if asked.get("ask") == "ranks":
-            panel.ask()
+            self.ask()
         return {}
-
-    answer_page(control, message, answer_question)
 
 
 @section
@@ -125,10 +110,9 @@ class OtherRanks(Section):
     def follow(self) -> None:
         """Show the button while this process answers as a rank."""
         offered = find_asker() is not None
+        shown = ""
         if self._widget is not None:
             shown = refer_to(self._widget.view)
-        else:
-            shown = ""
         self.send({"offered": offered, "widget": shown} if offered or shown else {})
 
     def answer_question(self, message: Mapping[str, Any]) -> dict[str, Any] | None:

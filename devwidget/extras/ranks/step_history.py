@@ -148,7 +148,6 @@ def _plain_values(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether it is a number, a string, or a tuple or list of those."""
     if type(value) in _PLAIN:
         return True
     return type(value) in (tuple, list) and all(type(part) in _PLAIN for part in parts_of(value))
@@ -245,7 +244,6 @@ def _list_fixed(environ: Mapping[str, str]) -> Iterator[Setting]:
 
 
 def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
-    """Return the version of the NVIDIA driver; "" without one."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             words = file.readline().split()

@@ -26,11 +26,7 @@ _MOST_CHANGES, _MOST_TOLD = 50, 3
 
 
 class RunChanges:
-    """Changes of a run, each with its step.
-
-    Args:
-        model: The root, weakly referenced.
-        ask_for: Called for each change that is worth a recorded step.
+    """Changes of a run, each with its step; a recorded step is asked for if a change is worth one.
 
     Attributes:
         elements: Elements of the inputs of the last call in a step.

@@ -80,13 +80,7 @@ def tell_holder(holder: MemoryHolder) -> Message:
 
 
 def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler | None = None) -> Finding:
-    """Return the finding about steps that have become slow.
-
-    Args:
-        slow: Slowdown in the rows.
-        changes: Changes at about that step.
-        sampler: Samples of the part that takes the time; None without samples.
-    """
+    """Return the finding about steps that have become slow, with changes at about that step."""
     lines = []
     notes = [Message("every part of the step takes longer")]
     if sampler is not None:
@@ -158,14 +152,7 @@ def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *,
 
 
 def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, site: Site | None) -> Finding:
-    """Return the finding about a run that ran out of memory, with the peak of the last recorded step.
-
-    Args:
-        step: The step in which it ended.
-        error: Text of the exception.
-        last: The last recorded step, with its number.
-        site: Line of the failed allocation.
-    """
+    """Return the finding about a run that ran out of memory, with the peak of the last recorded step."""
     told: list[Message] = []
     if last is not None:
         for line, size in _sum_fullest(last[1]).most_common(_MOST_LINES):
@@ -183,7 +170,6 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
 
 
 def _sum_fullest(trace: Trace) -> Counter[str]:
-    """Return bytes by line at the peak of the fullest device."""
     made = Counter[str]()
     fullest = max(trace.memory, key=lambda curve: curve.peak.allocated if curve.peak else 0, default=None)
     if fullest is not None:

@@ -187,9 +187,8 @@ class _PaceSearch:
 
 def _least_slow(before: _Pace, now: _Pace) -> float:
     """Return the microseconds that count as slow: attention is quadratic in the length of inputs."""
+    times = 1.0
     if before.elements:
         times = max(1.0, now.elements / before.elements)
-    else:
-        times = 1.0
     expected = before.own * times * times
     return max(SLOW * expected, expected + LEAST_SLOWER)

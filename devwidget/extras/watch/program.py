@@ -30,9 +30,6 @@ class ProgramWatch:
     """Watch the training of a program from its second step on: `with ProgramWatch() as watching: ...`.
 
     The model is the outermost module that is called and has a parameter of the first optimizer that steps.
-
-    Args:
-        path: File that each row is also written to.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from devwidget.extras.watch.page import run_head, watched_content
-from devwidget.extras.watch.records.run import WatchedRun
+from devwidget.extras.watch.records.run import RecordedStep, WatchedRun
 from devwidget.extras.watch.watch import Watch, find_run
 from devwidget.language.speaking import said, say
 from devwidget.panel.actions import PanelActions, TraceRequest
@@ -44,20 +44,15 @@ class WatchTab(Section):
         self.follow()
 
     def show_recorded(self, step: int) -> None:
-        """Show a recorded step of the watched run as if it had been traced here.
-
-        Args:
-            step: Its number.
+        """Show the recorded step of a number as if it had been traced here.
 
         Raises:
             UnknownNameError: If no such step was recorded.
         """
         with self.panel.lock:
-            run = self._find_run()
+            run, recorded = self._find_run(), dict[int, RecordedStep]()
             if run is not None:
                 recorded = {each.number: each for each in run.recorded_steps}
-            else:
-                recorded = {}
             if step not in recorded:
                 raise UnknownNameError(Message("step {step} was not recorded", step=step))
             self.panel.show_trace(recorded[step].trace)

@@ -28,12 +28,6 @@ _OF_A_SWITCH = 2000
 class SlowSteps:
     """Judge the pace of a run, and sample some of its steps when they are slow.
 
-    Args:
-        hooks: Say to which part of a step a sample belongs.
-        log: Receives the findings.
-        changes: Possible causes.
-        ask_for: Called when a step is worth recording.
-
     Attributes:
         is_of_host: Whether the code between the steps has become slow.
     """
@@ -65,11 +59,9 @@ class SlowSteps:
             self._judge_pace(number, times, waited)
 
     def _judge_pace(self, number: int, times: dict[str, int], waited: int) -> None:
-        row = {FIRST: number, WAITED: waited, ELEMENTS: self._changes.elements, **times}
+        row, slow = {FIRST: number, WAITED: waited, ELEMENTS: self._changes.elements, **times}, None
         if self._window.add_row(row):
             slow = self._pace.look(self._window)
-        else:
-            slow = None
         # What virtual GPUs compute takes says nothing of a GPU.
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
             self._is_over, self._slow, self.is_of_host = True, slow, slow.part == _HOSTS

@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,6 +22,9 @@ from devwidget.capture.stack_sampler import StackSampler
 from devwidget.capture.tensors import read_attribute, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.extras.watch.records.run import PARTS
+
+if TYPE_CHECKING:
+    from devwidget.extras.watch.watch import Watch
 
 
 def _make_inert() -> Callable[..., None]:
@@ -45,22 +48,6 @@ class Hook:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
-
-
-class StepListener(Protocol):
-    """Receives what the hooks see."""
-
-    def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
-        """Called when the model is called."""
-
-    def begin_training(self) -> None:
-        """Called at the first pass that computes gradients."""
-
-    def end_step(self, times: dict[str, int]) -> None:
-        """Called at the end of a step, with microseconds of its parts and the number of evaluation passes."""
-
-    def note_trouble(self, trouble: Exception) -> None:
-        """Called when code of devwidget has failed."""
 
 
 def _guarded(see: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +76,7 @@ class StepHooks:
     Args:
         model: The root, weakly referenced.
         optimizer: Its optimizer, weakly referenced.
-        told: Listener.
+        told: The watch that receives what they see.
 
     Attributes:
         is_over: Whether the hooks are disabled.
@@ -100,7 +87,7 @@ class StepHooks:
     sampler: StackSampler | None = None
     may_infer = True
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: Watch) -> None:
         self._model, self._told = weakref.ref(model), told
         self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
         self.is_over = True

@@ -68,8 +68,6 @@ _SEEN = 0.01
 
 
 class _RecordedNow(NamedTuple):
-    """The step that is being recorded: why, and since when."""
-
     recording: Recording
     reason: Message
     began: float
@@ -348,14 +346,11 @@ class Watch:
             if growth is None:
                 self._slight.pop(device, None)
             elif _matters(growth, number, device):
-                self._ask_what_grows(device, growth)
+                if self._growing is None:
+                    self._growing = device, growth
+                    self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
             elif number - growth.since >= LONG and device not in self._slight:
                 self._slight[device] = growth, number, _read_holders(device, sys._getframe(1))
-
-    def _ask_what_grows(self, device: str, growth: Growth) -> None:
-        if self._growing is None:
-            self._growing = device, growth
-            self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
     def _follow_growth(self, number: int) -> None:
         """Find who keeps memory soon after a recorded step, and who keeps more later."""
@@ -414,7 +409,6 @@ def _refuse_every(every: object) -> None:
 
 
 def _join_lines(kept: list[Holding]) -> list[Holding]:
-    """Return the bytes of each line, most first."""
     lines: dict[object, Holding] = {}
     for each in kept:
         line = each.site.place if each.site is not None else None

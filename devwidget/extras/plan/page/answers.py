@@ -62,7 +62,6 @@ def draw_changes(changes: Changes) -> Markup:
 
 
 def _draw_failed(what: str, problem: str) -> Markup:
-    """What cannot be run, and why; nothing of what ran."""
     if problem:
         return draw("remark", said(what), f": {said(problem)}")
     return Markup("")
@@ -100,7 +99,6 @@ _SIZE_LOOKS: dict[Fit, str] = {"fits": "", "fits by less": "dw-size-close", "doe
 
 
 def _list_size_keys(fitted: Fitted) -> Iterator[tuple[str, str, str]]:
-    """What cells and lines mean, of those that are there."""
     seen = {each.fit for each in fitted.tried}
     names = say("fits"), say("fits, but within the error margin of the estimate"), say("does not fit")
     for fit, name in zip(_SIZE_LOOKS, names, strict=True):
@@ -144,10 +142,9 @@ def draw_cards(answer: OnCards, step: str) -> Markup:
     smallest, rungs = find_first(answer.tried), []
     for tried in answer.tried:
         name = join_html(tried.setting.card, " ", draw("code", format_bytes(tried.room.capacity), ""))
+        best = ""
         if tried is smallest:
             best = say("the smallest that fits by more than the error margin")
-        else:
-            best = ""
         if not tried.problem:
             rungs.append(draw_rung(_OWN_CARD, tried.room, name, best, tried is smallest))
     more = say("{step}; each bar shows the memory of that card that a program sees", step=step)

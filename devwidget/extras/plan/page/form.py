@@ -19,12 +19,7 @@ _WHOLE = 8 * _GIB
 
 @displays_safely
 def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
-    """The state of the form.
-
-    Args:
-        questions: the `WhatIf` of the plan that was asked for.
-        setting: what is shown now.
-    """
+    """The state of the form, by the `WhatIf` of the plan that was asked for, and what is shown now."""
     own = questions.setting
     run = {own, *questions.tried, *_list_planned(questions.answers.values())}
     shown = questions.first if setting == own else questions.tried[setting]
@@ -82,7 +77,6 @@ def _list_memory(capacities: set[int], chosen: tuple[int, ...]) -> list[int]:
 
 
 def _list_planned(answers: Iterable[object]) -> Iterator[AskedSize]:
-    """The sizes that were planned with nothing else changed."""
     for answer in answers:
         if isinstance(answer, Fitted | LargestBatch):
             yield from (tried.setting for tried in answer.tried)

@@ -9,7 +9,7 @@ from devwidget.extras.plan.evidence.compared import name_fit
 from devwidget.extras.plan.page.marks import draw
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
 from devwidget.extras.plan.page.step import draw_map
-from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
+from devwidget.extras.plan.records.answers import Layout, PlacedGpu
 from devwidget.extras.plan.views import propose_picture
 from devwidget.extras.plan.words.plan import fit_words, fits_words
 from devwidget.extras.plan.words.questions import auto_sentence, hop_words, rejected_rows
@@ -40,20 +40,14 @@ def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     action = draw("code", "layout.device_map")
     if is_live:
         action = draw("button", say("Copy device map"), "dw-primary", "do", "copy")
-    if layout.auto is None:
-        beside = ""
-    else:
-        beside = auto_sentence_short(layout.auto)
+    beside = ""
+    if layout.auto is not None:
+        beside = say('accelerate\'s "auto" {answer}', answer=fits_words(layout.auto.fits))
     verdict = draw("verdict", layout.fit, layout_words(layout), spare_words(layout), beside, action)
     pictures = draw("box", join_html(*_draw_pictures(layout)), "dw-two dw-pictures")
     wide = 2 + len(layout.devices)
     table = draw("table", list(_list_rows(layout)), range(1, wide - 1), wide)
     return draw("layout", join_html(header, verdict, pictures, table, *_draw_rest(layout)))
-
-
-def auto_sentence_short(auto: AutoProposal) -> str:
-    """Whether accelerate's map fits."""
-    return say('accelerate\'s "auto" {answer}', answer=fits_words(auto.fits))
 
 
 def layout_words(layout: Layout) -> str:
@@ -108,15 +102,10 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto.problem:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
+    hops, words = "", say("its map splits inside a block")
     if auto.places:
-        hops = hop_words(auto.hops, auto.crossing)
-    else:
-        hops = ""
-    if auto.places:
-        told = ""
-    else:
-        told = say("its map splits inside a block")
-    yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
+        hops, words = hop_words(auto.hops, auto.crossing), _over_words(auto.devices)
+    yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, words)
 
 
 def _over_words(gpus: Sequence[PlacedGpu]) -> str:

@@ -95,7 +95,6 @@ _STACK = "weights", "optimizer", "gradients", "activations", "others"
 
 
 def _draw_course(plan: Plan, device: DevicePlan) -> Markup:
-    """What is allocated, from the first allocation of the step to the last."""
     points = device.course
     most = max(point.held for point in points)
     reach = max(1.12 * most, device.capacity if device.capacity < 2 * most else 0)
@@ -106,7 +105,6 @@ def _draw_course(plan: Plan, device: DevicePlan) -> Markup:
 
 
 def _list_spans(points: Sequence[StepPoint]) -> Iterator[tuple[str, str]]:
-    """The parts of the step above its course."""
     at = 0
     for phase, group in groupby(points, lambda point: point.phase):
         count = len(list(group))
@@ -123,7 +121,6 @@ def _list_lines(device: DevicePlan, reach: float) -> Iterator[tuple[str, str, st
 
 
 def _list_areas(weights: int, points: Sequence[StepPoint], reach: float) -> Iterator[tuple[str, str]]:
-    """One area above the other, each as steps."""
     layers = [_stack_sizes(weights, point) for point in points]
     below = [0.0] * len(points)
     for at, part in enumerate(_STACK):

@@ -43,11 +43,9 @@ def _describe_kind(kind: str, rows: list[Compared], most: int) -> tuple[object, 
     off = say("a card took up to {less} less and {more} more than planned", less=f"{band.less:.1%}", more=f"{band.more:.1%}")
     name, what = _KINDS[kind]
     farthest = sorted(rows, key=lambda row: -abs(row.off))[: most or len(rows)]
-    left = len(rows) - len(farthest)
+    left, closer = len(rows) - len(farthest), ""
     if left:
         closer = say("{count} more are closer", count=left)
-    else:
-        closer = ""
     return said(name), f" {said(what)}; {off}", [_describe_row(row) for row in rows if row in farthest], closer
 
 

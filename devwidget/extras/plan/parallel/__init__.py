@@ -66,8 +66,7 @@ _FORMS = Message(
 MOST_RANKS = 1 << 16
 
 
-def parse_mesh(parallel: object) -> Mesh:
-    """The mesh that was asked for; raise DevwidgetError if it is none."""
+def _parse_mesh(parallel: object) -> Mesh:
     if not isinstance(parallel, Mapping) or not parallel:
         raise DevwidgetError(
             Message("`parallel` cannot be {parallel}", parallel=f"{parallel!r:.80}"),
@@ -89,12 +88,8 @@ def parse_mesh(parallel: object) -> Mesh:
     return mesh
 
 
-def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
-    """Refuse what a mesh would do to a model by its names alone, where these do not say it.
-
-    Raises:
-        DevwidgetError: with what would have been right.
-    """
+def _refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
+    """Refuse what a mesh would do to a model by its names alone, where these do not say it."""
     refuse_plan(optimizer, "as is")
     if gpus.active() is not None:
         raise DevwidgetError(Message("virtual GPUs are running"), instead=Message("stop them first, then plan"))
@@ -137,16 +132,16 @@ def _refuse_names(mesh: Mesh) -> None:
         )
 
 
-def _refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None, asked: dict[str, Any]) -> None:
-    """Refuse what would say nothing in a plan of this mesh; raise DevwidgetError with what would have been right."""
+def _refuse_ignored(mesh: Mesh, asked: dict[str, Any]) -> None:
+    """Refuse what would say nothing in a plan of this mesh."""
     has_stages = STAGES in mesh.names
-    if gpus not in (None, mesh.ranks):
-        what = Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks)
+    if asked["gpus"] not in (None, mesh.ranks):
+        what = Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=asked["gpus"], ranks=mesh.ranks)
         raise DevwidgetError(what, why=Message("each rank has one GPU"), instead=f"gpus={mesh.ranks}")
-    if placement != "as is":
+    if asked["placement"] != "as is":
         what = Message("a mesh has no placement")
         raise DevwidgetError(what, why=Message("each rank has one GPU"), instead=Message("`parallel` or `placement`"))
-    if microbatches is not None and not has_stages:
+    if asked["microbatches"] is not None and not has_stages:
         raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
     if has_stages and (asked["loop"] != Loop() or asked["checkpointing"]):
         what = Message("a plan for a pipeline only supports the loop of its schedule")
@@ -154,33 +149,21 @@ def _refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: 
 
 
 def make_parallel_plan(
-    model: nn.Module,
-    batch: Any,
-    *,
-    gpus: int | None,
-    placement: Any,
-    options: dict[str, Any],
-    parallel: object,
-    parallelize: Callable[..., Any] | None,
-    microbatches: int | None,
-    memory: int | str | None,
-    card: str | None,
-    loss_fn: Callable[..., Any] | None,
-    target: Any,
-    optimizer: Any,
+    model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]
 ) -> ParallelPlan:
-    """See `devwidget.plan`; `options` are the arguments of the loop."""
+    """See `devwidget.plan`; `asked` are its arguments, `options` the arguments of the loop."""
     refuse_model(model)
-    mesh = parse_mesh(parallel)
-    asked = ask_for_loop(optimizer, loss_fn, target, options)
-    _refuse_ignored(gpus, placement, mesh, microbatches, asked)
-    refuse_mesh(model, mesh, parallelize, asked["optimizer"])
-    unlimited = memory is None and card is None
-    cluster = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card)
+    mesh, loss_fn, card = _parse_mesh(asked["parallel"]), asked["loss_fn"], asked["card"]
+    asked |= ask_for_loop(asked["optimizer"], loss_fn, target, options)
+    _refuse_ignored(mesh, asked)
+    _refuse_mesh(model, mesh, asked["parallelize"], asked["optimizer"])
+    unlimited = asked["memory"] is None and card is None
+    cluster = parse_cluster(1, UNLIMITED if unlimited else asked["memory"], False, card=card)
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    count, loop, checkpointing = microbatches or mesh.size_of("pp"), asked["loop"], asked["checkpointing"]
-    step = RankStep(model, inputs, loss_fn, asked["optimizer"], mesh, parallelize, count, loop, checkpointing, cluster)
+    count, loop, checkpointing = asked["microbatches"] or mesh.size_of("pp"), asked["loop"], asked["checkpointing"]
+    how = asked["optimizer"], mesh, asked["parallelize"], count, loop, checkpointing, cluster
+    step = RankStep(model, inputs, loss_fn, *how)
     stages = _run_stages(step)
     plans = [plan for stage in stages for plan in _plans_of_stage(stage)]
     plans.sort(key=lambda plan: -plan.peak)

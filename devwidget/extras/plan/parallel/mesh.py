@@ -27,12 +27,7 @@ At = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Ranks in row-major order, as `init_device_mesh` numbers them.
-
-    Attributes:
-        names: of its dimensions.
-        sizes: of its dimensions.
-    """
+    """Names and sizes of dimensions, with ranks in row-major order, as `init_device_mesh` numbers them."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]
@@ -121,7 +116,6 @@ def _cut_stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def _find_units(module: nn.Module) -> Iterator[nn.Module]:
-    """Find the outermost modules in lists that have parameters."""
     for _, child in registered_entries(module, "_modules"):
         if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
             yield child

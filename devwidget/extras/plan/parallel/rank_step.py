@@ -255,8 +255,6 @@ class RankStep:
 
 @dataclass
 class _WatchedRank:
-    """One part of a model while it runs."""
-
     part: nn.Module
     optimizer: torch.optim.Optimizer | None
     watcher: RankWatcher
@@ -307,7 +305,6 @@ class _WatchedRank:
 
     @staticmethod
     def _list_blocks(values: Iterable[object]) -> set[MemoryBlock]:
-        """The blocks of those that are tensors."""
         blocks = {block_of_storage(local_part(value).untyped_storage()) for value in values if is_tensor(value)}
         return {block for block in blocks if block is not None}
 
@@ -318,7 +315,6 @@ def join_fake_group(rank: int, ranks: int) -> None:
 
 
 def _list_wrappers(part: nn.Module) -> tuple[str, ...]:
-    """Name the classes of torch by which a part was spread."""
     words = (find_wrapping(type(module)).word for _, module in walk_modules(part))
     return tuple(dict.fromkeys(word for word in words if word in _SPREADING))
 

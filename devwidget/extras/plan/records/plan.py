@@ -144,21 +144,11 @@ class DevicePlan:
         return self.peak + self.cached + self.context
 
     @property
-    def peak_band(self) -> tuple[int, int]:
-        """The least and the most that the peak stands for, as far as plans were off on real cards."""
-        return find_band("allocated").around(self.peak)
-
-    @property
-    def reserved_band(self) -> tuple[int, int]:
-        """The least and the most that what is reserved stands for."""
-        return find_band("reserved").around(self.reserved)
-
-    @property
     def on_card_band(self) -> tuple[int, int]:
-        """The least and the most that is taken of the card, context included; without a card `peak_band`."""
+        """The least and the most that is taken, as far as plans were off on real cards; of a card, context included."""
         if self.reserved:
             return find_card_band(self.reserved, self.context)
-        return self.peak_band
+        return find_band("allocated").around(self.peak)
 
     @property
     def fits(self) -> bool:

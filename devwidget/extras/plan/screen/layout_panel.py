@@ -10,16 +10,12 @@ from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.answers import Layout
 from devwidget.panel.displayed import Displayed
-from devwidget.records.site import runs_in_notebook
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
-from devwidget.report.page.html import as_saved
 
 LAYOUT = ("words.js", "base.js", "parts.js", *files_of_extra("plan", "layout_widget.js"))
 
 
-class LayoutView(anywidget.AnyWidget):
-    """What the page draws."""
-
+class _LayoutView(anywidget.AnyWidget):
     _esm = join_modules(*LAYOUT)
     _css = "".join(map(static_text, STYLES))
     words = Dict().tag(sync=True)
@@ -35,7 +31,7 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
     def __init__(self, layout: Layout) -> None:
         super().__init__()
         self.layout_shown = layout
-        self.view = LayoutView()
+        self.view = _LayoutView()
         self.children = (self.view,)
         self.speak_along()
 
@@ -50,18 +46,3 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
 
     def __repr__(self) -> str:
         return str(self.layout_shown)
-
-    def _plain_html(self) -> str:
-        return str(self._saved)
-
-    def _saved_html(self) -> str:
-        return as_saved(self._saved)
-
-
-def show_layout(layout: Layout) -> None:
-    """Display a layout with its button; raise NotImplementedError where no page runs widgets: it is then text."""
-    if not runs_in_notebook():
-        raise NotImplementedError("there is no page")
-    from IPython.display import display
-
-    display(LayoutWidget(layout))

@@ -20,9 +20,7 @@ from devwidget.panel.displayed import Displayed
 from devwidget.panel.questions import answer_page, refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
-from devwidget.records.site import runs_in_notebook
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
-from devwidget.report.page.html import as_saved
 
 PLAN = (
     "words.js", "base.js", "parts.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
@@ -30,9 +28,7 @@ PLAN = (
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 
 
-class PlanView(anywidget.AnyWidget):
-    """What the page draws."""
-
+class _PlanView(anywidget.AnyWidget):
     _esm = join_modules(*PLAN)
     _css = "".join(map(static_text, PLAN_STYLES))
     words = Dict().tag(sync=True)
@@ -61,7 +57,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         self.setting = self._wanted = questions.setting
         self.jobs = PieceJobs(self._tell_progress, self._tell_end)
         self.control = Control()
-        self.view = PlanView(control=refer_to(self.control))
+        self.view = _PlanView(control=refer_to(self.control))
         self.children = (self.view,)
         self.control.on_msg(self._answer_page)
         self.speak_along()
@@ -95,12 +91,6 @@ class PlanWidget(Displayed, ipywidgets.VBox):
 
     def __repr__(self) -> str:
         return self._text
-
-    def _plain_html(self) -> str:
-        return str(self._saved)
-
-    def _saved_html(self) -> str:
-        return as_saved(self._saved)
 
     def _find_questions(self) -> Any:
         questions = self._asked()
@@ -155,12 +145,3 @@ class PlanWidget(Displayed, ipywidgets.VBox):
 def _nobody_to_ask() -> DevwidgetError:
     what = Message("this plan was loaded, made by hand, or freed: its model is not here")
     return DevwidgetError(what, instead=Message("keep what devwidget.plan(...) returns"))
-
-
-def show_plan(plan: Plan) -> None:
-    """Display a plan as a live page; raise NotImplementedError where no page runs widgets, so that IPython shows it as text."""
-    if not runs_in_notebook():
-        raise NotImplementedError("there is no page")
-    from IPython.display import display
-
-    display(PlanWidget(plan))

@@ -25,7 +25,6 @@ def _device_map_columns(plan: Plan) -> Columns:
 
 
 def _room_columns(tried: Sequence[Tried], *names: str) -> Columns:
-    """What was planned, in bytes, and whether that fits."""
     is_close: Columns = {"is_close": [each.fit == "fits by less" for each in tried]}
     return attribute_columns(tried, "on_card", "fits") | is_close | attribute_columns(tried, *names)
 

@@ -125,7 +125,6 @@ def _without_backticks(name: str) -> str:
 
 
 def _band_words(plan: Plan) -> str:
-    """How far the fullest GPU may be from what is predicted."""
     fullest = plan.tightest
     least, most = map(format_bytes, fullest.on_card_band)
     facts = {"device": fullest.device, "least": least, "most": most}
@@ -167,7 +166,6 @@ def _other_loop_words(other: LoopPeak) -> str:
 
 
 def _guess_words(plan: Plan) -> str:
-    """Where the plan is a guess."""
     where = moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
         where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
@@ -231,7 +229,6 @@ def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
 
 
 def _rank_sentences(plan: ParallelPlan, each: RankPlan) -> Iterator[Sentence]:
-    """What ranks do not hold, and what they need more."""
     ranks = ranks_words(each.ranks)
     if each.without:
         facts = {"ranks": ranks, "without": each.without, "parameters": count_words(plan.parameters, "parameter")}

@@ -198,7 +198,6 @@ def generation_sentence(generation: Generation) -> str:
 
 
 def _generation_rows(generation: Generation) -> Rows:
-    """The lengths, under a heading."""
     rows: Rows = [(say("tokens"), say("cache"), say("reading them"), say("one more"))]
     for at in generation.runs:
         rows.append((f"{at.length:,}", *map(format_bytes, (at.cache, at.prefill, at.decode))))
@@ -252,7 +251,6 @@ def auto_sentence(auto: AutoProposal) -> str:
 
 
 def _layout_rows(layout: Layout) -> Rows:
-    """The GPUs, under a heading."""
     rows: Rows = [("", say("taken"), say("capacity"), say("weights"), say("kept"), say("blocks"))]
     for gpu in layout.devices:
         mine = [block for block in layout.blocks if block.device == gpu.device]

@@ -55,10 +55,9 @@ def _is_of_job(report: RankReport, other: RankReport) -> bool:
 
 def ranks_of_saved(cluster: Cluster) -> list[Rank]:
     """Return the ranks of a saved job with their recorded steps, so that `merge` can combine several jobs."""
+    steps = {}
     if cluster.traced is not None:
         steps = split_steps(cluster.traced)
-    else:
-        steps = {}
     return [replace(rank, said=replace(rank.said, traced=steps.get(rank.number))) for rank in cluster.ranks]
 
 

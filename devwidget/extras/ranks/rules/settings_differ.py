@@ -141,7 +141,6 @@ def find_step_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference
 
 
 def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[SettingDifference]:
-    """Compare the settings of steps, or the results of walks over all modules."""
     runs = [[run for run in table if _is_of_modules(run) == of_modules] for table in tables]
     step = _find_common_step(runs)
     told: _Told = []

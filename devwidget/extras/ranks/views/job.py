@@ -205,7 +205,6 @@ class _Tree:
         ]
 
     def _is_next(self, number: int, following: int) -> bool:
-        """Return whether a module has the next number in the same list."""
         before, _, one = self.modules[number].path.rpartition(".")
         after, _, other = self.modules[following].path.rpartition(".")
         return one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1 and before == after
@@ -260,7 +259,6 @@ def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
 
 
 def _list_rows(role: RankRole, ranks: list[Rank]) -> Iterator[HeldRanks]:
-    """Yield one row for all waiting ranks, and rows for those that block them by place."""
     blocks, name = role.kind == "absent", str(role.kind)
     if role.how == "unknown":
         name = "unknown"

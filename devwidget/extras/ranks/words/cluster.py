@@ -263,7 +263,6 @@ def diagnosis_text(cluster: Cluster) -> str:
 
 
 def _finding_lines(cluster: Cluster) -> Iterator[str]:
-    """Yield headline, line and fix of each finding, and notes of the first."""
     for at, finding in enumerate(map(translate_finding, cluster.findings)):
         yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
         if finding.fault is not None:
@@ -274,7 +273,6 @@ def _finding_lines(cluster: Cluster) -> Iterator[str]:
 
 
 def _state_lines(cluster: Cluster) -> Iterator[str]:
-    """Yield ranks that did not answer, by state, with the place of the first."""
     for state, ranks in ranks_by_state(cluster).items():
         if state not in ORDERLY:
             words = [f"{code_word(state)}: {ranks_words(runs_of(numbers_of(ranks)))}", said(ranks[0].note)]

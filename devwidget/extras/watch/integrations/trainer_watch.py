@@ -22,7 +22,7 @@ from devwidget.extras.watch.step_hooks import Hook
 from devwidget.extras.watch.watch import Watch, read_allocators
 from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, PlacementError, require_package
-from devwidget.records.finding import Severity
+from devwidget.records.finding import Finding, Severity
 from devwidget.records.schema.message import Message
 
 FailOn = Severity | Iterable[Severity]
@@ -98,11 +98,10 @@ class TrainerWatch:
     def tell_findings(self, *, raises: bool = True) -> None:
         """Warn of new findings at the user's lines, or raise if one has a severity that ends the run."""
         __tracebackhide__ = True
+        new, failing = list[tuple[int, Finding]](), []
         if self.run is not None:
             new = self.run.log.list_findings(self._told)
-        else:
-            new = []
-        self._told, failing = self._told + len(new), []
+        self._told += len(new)
         for step, finding in new:
             words, line = say("in step {step}: {finding}", step=step, finding=str(finding)), finding.fault or finding.birth
             if raises and finding.severity in self._fail_on:

@@ -59,7 +59,6 @@ class TransformersCallback(TrainerWatch, TrainerCallback):
 
 
 def _find_trainer(frame: FrameType | None) -> Any:
-    """Return the trainer whose training calls a callback; None if something else does."""
     while frame is not None and not isinstance(locals_of(frame).get("self"), Trainer):
         frame = frame.f_back
     return locals_of(frame)["self"] if frame is not None else None

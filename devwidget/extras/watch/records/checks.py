@@ -13,7 +13,6 @@ register_join("WatchedRun", join_runs)
 
 @register_check(StepRows)
 def _check_columns(rows: StepRows) -> Wrong:
-    """Check that all columns have one number per row, of at most 63 bits."""
     for name, numbers in rows.columns.items():
         if len(numbers) != len(rows):
             yield name, Message("one number for each row")

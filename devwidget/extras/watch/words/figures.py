@@ -96,7 +96,6 @@ def _memory_axis(memory: WatchedMemory, compositions: Sequence[Composition], dom
 
 
 def _along(rows: StepRows, values: Sequence[float]) -> Figure:
-    """Repeat a value for each row, from its first step to its last."""
     return {"x": [*rows.first, rows.total], "y": [*values, values[-1]], "line": {"shape": "hv", "width": 0}}
 
 
@@ -133,7 +132,6 @@ def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
 
 
 def _draw_recorded(run: WatchedRun, rows: StepRows) -> Iterator[Figure]:
-    """Draw a ring for each recorded step on the line of the steps."""
     if run.recorded_steps:
         numbers, told = [], []
         for each in run.recorded_steps:
@@ -148,7 +146,6 @@ def _recorded_words(number: int, reason: str) -> str:
 
 
 def _draw_marks(marks: Sequence[Mark], rows: StepRows) -> Iterator[Figure]:
-    """Draw a triangle for each finding at the top."""
     if marks:
         steps, hues, told = [], [], []
         for mark in marks:
@@ -198,7 +195,6 @@ def _draw_memory(rows: StepRows, memory: WatchedMemory, compositions: Sequence[C
 
 
 def _draw_role(role: str, steps: Sequence[int], sizes: Sequence[int], axis: str, width: float) -> Figure:
-    """Draw one category of the peaks of recorded steps on top of the others."""
     name = part_name(role)
     told = []
     for step, size in zip(steps, sizes, strict=True):

@@ -7,7 +7,6 @@ from devwidget.report.data_frames import Columns, finding_columns, frame
 
 
 def _step_columns(run: WatchedRun) -> Columns:
-    """Return microseconds and bytes; a row has `count` steps."""
     return {name: list(numbers) for name, numbers in run.steps.columns.items()}
 
 

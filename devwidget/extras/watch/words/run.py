@@ -33,10 +33,10 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
         yield from finding_parts(finding)
     if run.steps.total:
         yield GAP
-        yield Table([(say("part"), say("mean of a step"), say("share")), *time_rows(run.steps)], right=(1, 2))
+        yield Table([(say("part"), say("mean of a step"), say("share")), *_time_rows(run.steps)], right=(1, 2))
     if run.steps.memory:
         head = (say("device"), say("allocated at first"), say("at the end"), say("most"), say("peak"))
-        yield Table([head, *memory_rows(run.steps)], right=(1, 2, 3, 4))
+        yield Table([head, *_memory_rows(run.steps)], right=(1, 2, 3, 4))
     for step in run.recorded_steps:
         words = say("step {step} was recorded: {reason}", step=step.number, reason=said(step.reason))
         yield Sentence(words)
@@ -54,8 +54,7 @@ def verdict_words(run: WatchedRun) -> str:
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
 
 
-def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
-    """Return the time of each part in steps that were not recorded, if there are any."""
+def _time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
     plain = [at for at, recorded in enumerate(steps.recorded) if not recorded] or range(len(steps))
     count = sum(steps.count[at] for at in plain)
     taken = {part: sum(getattr(steps, part)[at] for at in plain) for part in PARTS}
@@ -68,8 +67,7 @@ def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
     return rows
 
 
-def memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
-    """Return the memory of each device at the ends of steps."""
+def _memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for each in steps.memory:
         sizes = each.allocated[0], each.allocated[-1], max(each.allocated), each.peak[-1]

@@ -65,10 +65,9 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
     """Return the finding. The rarest kind is named first, with its line; without a rarest kind there is no line."""
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    line = None
     if _has_fewest(kinds):
         line = cluster.ranks[kinds[ordered[0]][0]].line
-    else:
-        line = None
     found = format_values((kind, sorted(kinds[kind])) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
