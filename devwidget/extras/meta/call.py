@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from devwidget.extras.meta import known_values
 from devwidget.extras.meta.meta_kernels import META_KERNELS
+from devwidget.gpus.call import Call
 from devwidget.gpus.labels import CPU_DEVICE, META_DEVICE
+from devwidget.gpus.operators import read_schema
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import OpOverload, tree_leaves, tree_map_only
 
@@ -20,7 +22,6 @@ class ValueRoles:
     """What values mean to an operator.
 
     Attributes:
-        written: the names of the arguments that it changes.
         reads: the shape of its result, or the result itself, follows from values.
         draws: at random, or does we know not what, being of another library.
         mask_at: the argument that tells which gradients are wanted.
@@ -29,18 +30,13 @@ class ValueRoles:
     def __init__(self, func: OpOverload) -> None:
         arguments = func._schema.arguments
         self.name = func._schema.name.removeprefix("aten::")
-        self.written = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
-        self.is_view = not self.written and any(returned.alias_info is not None for returned in func._schema.returns)
+        self.schema, _ = read_schema(func)
+        self.is_view = not self.schema.written and any(returned.alias_info is not None for returned in func._schema.returns)
         self.reads = torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
         self.draws = torch.Tag.nondeterministic_seeded in func.tags or func.namespace != "aten"
-        self.names = [argument.name for argument in arguments]
+        self.names = list(self.schema.names)
         self.defaults = {argument.name: argument.default_value for argument in arguments if argument.has_default_value()}
         self.mask_at = self.names.index("output_mask") if "output_mask" in self.names else None
-
-    def list_written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-        """The arguments that it changes."""
-        yield from (value for name, value in zip(self.names, args, strict=False) if name in self.written)
-        yield from (value for name, value in kwargs.items() if name in self.written)
 
 
 _roles_of = functools.cache(ValueRoles)
@@ -108,7 +104,7 @@ def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
         return _call_on_meta(func, args, kwargs)
     real = None if roles.draws else known_values.all_known((args, kwargs))
     if real is None:
-        known_values.forget_values(list(roles.list_written(args, kwargs)))
+        known_values.forget_values(_list_written(roles, func, args, kwargs))
         if roles.name == "masked_select" and (mask := known_values.all_read(args[1])) is not None:
             return _select_masked(known_values.strip_values(args[0]), mask)
         result = _call_on_meta(func, _find_mask_positions(roles, args), kwargs)
@@ -119,8 +115,13 @@ def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
         known_values.all_read((args, kwargs))
         return tree_map_only(torch.Tensor, known_values.strip_values, func(*real[0], **real[1]))
     result = _call_on_meta(func, args, kwargs)
-    _compute_known(func, real, result, list(roles.list_written(args, kwargs)), guessed)
+    _compute_known(func, real, result, _list_written(roles, func, args, kwargs), guessed)
     return result
+
+
+def _list_written(roles: ValueRoles, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    call = Call(roles.schema, func, args, kwargs)
+    return [call[name] for name in roles.schema.written]
 
 
 def _keep_suppositions(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:

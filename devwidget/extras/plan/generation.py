@@ -126,10 +126,9 @@ class _Writing:
     def _read_and_write(self, copied: PlacedCopy, accounts: tuple[Account, ...], length: int) -> CacheAt:
         text, token = (self._place_text(copied, size) for size in (self.prompt if self.is_static else length, 1))
         before, asked, choice = _held_bytes(accounts), _ask_last_logits(copied.inner), _Choice(self.num_beams)
+        made = {}
         if self.is_static:
             made = _make_static_cache(copied.inner, length)
-        else:
-            made = {}
         cache = _write_token(copied, {**asked, **text.kwargs, **made}, text.args, choice)
         prefill, prefill_reserved = _peak_bytes(accounts)
         kept = _held_bytes(accounts) - choice.count_bytes()

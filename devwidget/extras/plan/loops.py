@@ -225,7 +225,7 @@ class RunningLoop:
 _AFTER_FORWARD: tuple[Phase, ...] = ("loss", "backward", "optimizer")
 
 
-class OwnLoop(RunningLoop):
+class _OwnLoop(RunningLoop):
     """A loop of the user's: a generator that yields after each step, or a function that runs one; its parts are watched."""
 
     def __init__(self, loop: Loop, step: MeanStep, watcher: Watcher) -> None:
@@ -257,7 +257,6 @@ class OwnLoop(RunningLoop):
             ) from None
 
     def close(self) -> None:
-        """End the generator, and free everything."""
         if inspect.isgenerator(self._going):
             self._going.close()
         super().close()
@@ -300,5 +299,5 @@ def join_batch(inputs: Arguments) -> Any:
 def start_loop(loop: Loop, step: MeanStep, watcher: Watcher) -> RunningLoop:
     """Make a loop ready to run."""
     if loop.is_own:
-        return OwnLoop(loop, step, watcher)
+        return _OwnLoop(loop, step, watcher)
     return RunningLoop(loop, step)

@@ -68,10 +68,8 @@ def choose_size(rooms: dict[int, list[int]]) -> int | None:
     if failing == fitting + 1:
         return None
     if not failing:
-        before = max((size for size in rooms if size < fitting), default=None)
-        if before is None:
-            guess = 2 * fitting
-        else:
+        before, guess = max((size for size in rooms if size < fitting), default=None), 2 * fitting
+        if before is not None:
             guess = _meet_capacity(rooms, before, fitting)
         return min(max(guess, fitting + 1), MOST_AT_ONCE * fitting)
     guess = (fitting + failing) // 2

@@ -105,10 +105,9 @@ class Watcher:
             return
         peak.held, peak.moment = held, self._find_moment()
         peak.gradients, peak.optimizer = self.gradients.get(index, 0), self.optimizer.get(index, 0)
+        peak.made = None
         if self.making is not None and self.phase == "optimizer":
             peak.made = _count_state(self.making)
-        else:
-            peak.made = None
 
     def refused(self, index: int, size: int, held: int) -> None:
         """Note an allocation that did not fit, and that is made nevertheless."""

@@ -39,7 +39,7 @@ from devwidget.extras.ranks.rank_tensors import compute_checksums, read_holdings
 from devwidget.extras.ranks.records.rank import LastWord, RankMemory, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedStep
 from devwidget.extras.ranks.stacks import is_in_step, main_frames, stack_of
-from devwidget.extras.ranks.step_history import StepHistory, Summed, read_place
+from devwidget.extras.ranks.step_history import StepHistory, Summed, list_fixed
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message, in_row
@@ -195,7 +195,7 @@ class Reporter:
             traced=_recorded[0] if _recorded else None,
             stages=find_stages(here),
             last_word=word,
-            settings=read_place(),
+            settings=tuple(list_fixed()),
             steps=self.history.list_settings(),
             ends=self.history.list_ends(),
             checksums_step=summed.step,

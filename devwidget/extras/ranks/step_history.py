@@ -217,12 +217,8 @@ def _around(path: str, known: Mapping[str, str]) -> str | None:
     return None
 
 
-def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
-    """Return settings that do not change during a run: precision, versions, variables, random seeds."""
-    return tuple(_list_fixed(environ))
-
-
-def _list_fixed(environ: Mapping[str, str]) -> Iterator[Setting]:
+def list_fixed() -> Iterator[Setting]:
+    """Yield settings that do not change during a run: precision, versions, variables, random seeds."""
     yield Setting("precision", "torch.get_default_dtype()", str(torch.get_default_dtype()).removeprefix("torch."))
     yield Setting("precision", "torch.get_float32_matmul_precision()", torch.get_float32_matmul_precision())
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -237,9 +233,9 @@ def _list_fixed(environ: Mapping[str, str]) -> Iterator[Setting]:
     nccl = getattr(sys.modules.get("torch.cuda.nccl"), "version", None)
     if torch_internals.nccl_counts is not None and nccl is not None:
         yield Setting("version", "NCCL", ".".join(map(str, nccl())))
-    for name in sorted(environ):
+    for name in sorted(os.environ):
         if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
-            yield Setting("environment", name, environ[name][:_LONGEST])
+            yield Setting("environment", name, os.environ[name][:_LONGEST])
     yield Setting("random", "torch.initial_seed()", str(torch.initial_seed()))
 
 

@@ -8,7 +8,7 @@ EXTRA = Extra(
         "WatchedRun": "records.run",
         "watch": "api",
     },
-    records={"WatchedRun": "records.checks"},
+    records={"WatchedRun": "records.run"},
     words=("words.run", "words.frames"),
     commands=("commands",),
     panel=("screen",),

@@ -79,7 +79,7 @@ class RunLog:
         if self._path is None:
             return
         if ends:
-            self._table.close_row()
+            self._table.is_open = False
         start, self._rows_written, self._written = self._rows_written, self._table.whole, time.perf_counter()
         rows = self._table.list_rows(start, self._rows_written)
         if not len(rows) and not any(news.values()):

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from devwidget.extras.watch.watch import Watch
 
 
-def _make_inert() -> Callable[..., None]:
-    """Return what a copy of a hook is: a built-in that does nothing, so that a saved module does not need devwidget."""
-    return contextlib.nullcontext().__exit__
-
-
 class Hook:
     """A hook of devwidget that copies of the module do not keep and compiled code does not contain."""
 
@@ -44,7 +39,7 @@ class Hook:
             self._call(*args)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return _make_inert()
+        return contextlib.nullcontext().__exit__  # a built-in that does nothing: a saved module does not need devwidget
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (contextlib.nullcontext(), "__exit__")
@@ -104,15 +99,12 @@ class StepHooks:
         self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
         model = self._model()
         if on_model and model is not None:
-            self._keep(undo, model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
-            self._keep(undo, model.register_forward_hook(Hook(self.end_pass)))
+            undo.add_step(model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True).remove)
+            undo.add_step(model.register_forward_hook(Hook(self.end_pass)).remove)
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is not None:
-            self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
-            self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
-
-    def _keep(self, undo: Undo, handle: Any) -> None:
-        undo.add_step(handle.remove)
+            undo.add_step(optimizer.register_step_pre_hook(Hook(self._before_step)).remove)
+            undo.add_step(optimizer.register_step_post_hook(Hook(self._after_step)).remove)
 
     def _end(self) -> None:
         self.is_over = True

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from devwidget.extras.plan.evidence.compared import Compared, find_band, list_compared
 from devwidget.extras.plan.page.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
-from devwidget.extras.plan.page.marks import draw
-from devwidget.extras.plan.page.offers import draw_ask, draw_offer
+from devwidget.extras.plan.page.marks import draw, draw_percent
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output
 from devwidget.extras.plan.page.step import draw_step
-from devwidget.extras.plan.page.trust import draw_trust
 from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import DevicePlan, Plan, questions_of
 from devwidget.extras.plan.words.plan import answer_words, moment_words, tip_moment_words
@@ -60,7 +59,7 @@ def _list_pages(plan: Plan, most_rows: int, is_live: bool = False) -> Iterator[t
         parts = [part for kind in kinds for part in _draw_answers(plan, kind, is_live)]
         if parts:
             yield said(name), join_html(*parts)
-    yield say("How sure"), draw_trust(most_rows)
+    yield say("How sure"), _draw_trust(most_rows)
 
 
 _TABS: dict[str, tuple[type, ...]] = {
@@ -79,7 +78,7 @@ def _draw_answers(plan: Plan, kind: type, is_live: bool) -> Iterator[Markup]:
     answers = [answer for answer in plan.answers if isinstance(answer, kind)]
     yield from (_draw_answer_of(plan, answer) for answer in answers)
     if is_live and not answers and kind in _QUESTIONS:
-        yield draw_offer(_QUESTIONS[kind])
+        yield _draw_offer(_QUESTIONS[kind])
 
 
 def _draw_answer_of(plan: Plan, answer: Any) -> Markup:
@@ -131,7 +130,7 @@ def _draw_action(action: str, is_live: bool) -> Markup:
     if not action:
         return Markup("")
     if is_live and action in _ASKS:
-        return draw_ask(_ASKS[action], "dw-primary")
+        return _draw_ask(_ASKS[action], "dw-primary")
     return draw("code", action)
 
 
@@ -180,3 +179,100 @@ def _describe_cheapest(change: Tried) -> tuple[str, str]:
     if change.code:  # with the words, too, the verdict would take three lines
         return say("planned: {size}, fits", **facts), change.code
     return say("fits with {change}, planned: {size}", **facts), ""
+
+
+_OFFERS = {
+    "changes": (
+        Message("What would make it fit"),
+        Message("plan each change: what it saves, what it costs, and whether the step then fits"),
+        Message("Plan changes"),
+    ),
+    "batch": (
+        Message("The largest batch"),
+        Message("plan a few batches, until one fits and one more sample does not"),
+        Message("Find the largest batch"),
+    ),
+    "sizes": (
+        Message("Batch × length"),
+        Message("plan about 12 sizes around this one"),
+        Message("Plan sizes around it"),
+    ),
+    "cards": (
+        Message("What fits which card"),
+        Message("plan this step, LoRA and inference on each known card, with a change where one does not fit"),
+        Message("Plan other cards"),
+    ),
+}
+"""Question -> its heading, what is run for it, and its button."""
+
+
+def _draw_ask(question: str, look: str) -> Markup:
+    return draw("button", said(_OFFERS[question][2]), look, "ask", question)
+
+
+def _draw_offer(question: str) -> Markup:
+    name, what, _ = _OFFERS[question]
+    return join_html(draw("heading", said(name), said(what)), draw("paragraph", _draw_ask(question, "dw-button")))
+
+
+# How sure a plan is: published figures next to their plans, as strips around a line where both are equal.
+
+_KINDS = {
+    "allocated": (Message("Allocated"), Message("max_memory_allocated, as it was published")),
+    "reserved": (Message("Reserved"), Message("by the caching allocator")),
+    "on the card": (Message("On the card"), Message("nvidia-smi; the context is in it")),
+    "allocated by a rank": (Message("Allocated by a rank"), Message("of several, under DDP, ZeRO or FSDP")),
+}
+_REACH = 0.12
+"""Half of what a strip shows, as a share."""
+_NEAR = 0.02
+
+
+def _draw_trust(most_rows: int) -> Markup:
+    """Rows for each kind of figure, so many of each; to the left is planned too low, the unsafe side."""
+    by_kind: dict[str, list[Compared]] = {kind: [] for kind in _KINDS}
+    near = others = 0
+    for row in list_compared():
+        if not row.counts:
+            others += 1
+            continue
+        by_kind[row.what].append(row)
+        near += abs(row.off) <= _NEAR
+    facts = {"near": near, "count": len(list_compared()) - others}
+    more = say("{near} of {count} within 2 %: the grey; filled dots are inside; to the left is planned too low", **facts)
+    ends = f"−{_REACH:.0%}", "0", f"+{_REACH:.0%}"
+    strips = draw("strips", ends, [_describe_kind(kind, rows, most_rows) for kind, rows in by_kind.items()])
+    heading = draw("heading", say("Planned against measured"), more)
+    return join_html(heading, strips, draw("remark", say("What this is not."), _remark_words(others)))
+
+
+def _describe_kind(kind: str, rows: list[Compared], most: int) -> tuple[object, ...]:
+    band = find_band(kind)
+    off = say("a card took up to {less} less and {more} more than planned", less=f"{band.less:.1%}", more=f"{band.more:.1%}")
+    name, what = _KINDS[kind]
+    farthest = sorted(rows, key=lambda row: -abs(row.off))[: most or len(rows)]
+    left, closer = len(rows) - len(farthest), ""
+    if left:
+        closer = say("{count} more are closer", count=left)
+    return said(name), f" {said(what)}; {off}", [_describe_row(row) for row in rows if row in farthest], closer
+
+
+def _describe_row(row: Compared) -> tuple[object, ...]:
+    at = 0.5 + max(min(row.off, _REACH), -_REACH) / (2 * _REACH)
+    marks = (
+        ("dw-band", f"left:{draw_percent(0.5 - _NEAR / (2 * _REACH))};width:{draw_percent(_NEAR / _REACH)}"),
+        ("dw-zero", "left:50%"),
+        ("dw-stem", f"left:{draw_percent(min(at, 0.5))};width:{draw_percent(abs(at - 0.5))}"),
+        ("dw-point" if abs(row.off) <= _NEAR else "dw-point dw-outside", f"left:{draw_percent(at)}"),
+    )
+    return row.workload, marks, (format_bytes(row.most), format_bytes(row.planned), f"{row.off:+z.1%}".replace("-", "−"))
+
+
+def _remark_words(others: int) -> str:
+    words = say(
+        "Allocated is counted, and close; reserved follows the rules of the allocator; on the card the context and other "
+        "processes come on top, which no plan knows. Sources and causes: benchmarks/results/plans.md."
+    )
+    if others:
+        words += " " + say("Left out here: {count} rows of another program than the one that was planned.", count=others)
+    return f" {words}"

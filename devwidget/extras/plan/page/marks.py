@@ -66,10 +66,9 @@ def scale_of(rooms: Iterable[Room]) -> Scale:
 def draw_rung(scale: Scale, room: Room, words: str, more: str = "", is_first: bool = False) -> Markup:
     """One line of a ladder: what was planned, what it takes of the capacity, and a remark."""
     left = room.capacity - room.on_card
-    if left >= 0:
-        spare = format_bytes(left)
-    else:
-        spare = f"−{format_bytes(-left)}"
+    spare = format_bytes(abs(left))
+    if left < 0:
+        spare = f"−{spare}"
     return draw("rung", scale, room, fit_words(room.fit), words, format_bytes(room.on_card), spare, more, is_first)
 
 

@@ -152,14 +152,11 @@ def _note_peak(plan: Plan, device: DevicePlan, reach: float) -> tuple[str, Marku
     held = [point.held for point in device.course]
     at = held.index(max(held))
     place = (at + 1) / len(held)
+    side, where = f"right:{draw_percent(1 - place)}", code_word(device.course[at].phase)
     if place < 0.6:
         side = f"left:{draw_percent(place)}"
-    else:
-        side = f"right:{draw_percent(1 - place)}"
     if held[at] == device.peak:
         where = moment_words(plan, device.peak_at)
-    else:
-        where = code_word(device.course[at].phase)
     return format_bytes(held[at]), draw_prose(where), f"bottom:{draw_percent(min(held[at] / reach, 0.9))};{side}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anywidget
@@ -13,8 +14,8 @@ from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebo
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
-from devwidget.extras.plan.screen.piece_jobs import PieceJobs
 from devwidget.language.speaking import both, say, say_count
+from devwidget.panel.actions import MainThreadJobs
 from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed
 from devwidget.panel.questions import answer_page, refusal_words
@@ -55,7 +56,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         # Weak: a page that somebody has scrolled by must not keep a model alive.
         self._asked = weakref.ref(questions)
         self.setting = self._wanted = questions.setting
-        self.jobs = PieceJobs(self._tell_progress, self._tell_end)
+        self.jobs = _PieceJobs(self._tell_progress, self._tell_end)
         self.control = Control()
         self.view = _PlanView(control=refer_to(self.control))
         self.children = (self.view,)
@@ -145,3 +146,54 @@ class PlanWidget(Displayed, ipywidgets.VBox):
 def _nobody_to_ask() -> DevwidgetError:
     what = Message("this plan was loaded, made by hand, or freed: its model is not here")
     return DevwidgetError(what, instead=Message("keep what devwidget.plan(...) returns"))
+
+
+PAUSE_SECONDS = 0.02
+"""Seconds between two pieces, in which the kernel handles messages such as cells and clicks."""
+
+
+class _PieceJobs:
+    """Run a job in pieces on the main thread; cells and clicks run between them. A new job replaces the old one.
+
+    Args:
+        on_piece: Called with the result of each piece, and with 0 at the start.
+        on_end: Called at the end of a job, with the exception that ended it, if any.
+    """
+
+    def __init__(self, on_piece: Callable[[int], None], on_end: Callable[[BaseException | None], None]) -> None:
+        self._jobs, self._on_piece, self._on_end = MainThreadJobs(), on_piece, on_end
+        self._pieces: Iterator[int] | None = None
+
+    def start(self, pieces: Iterator[int]) -> None:
+        is_scheduled, self._pieces = self._pieces is not None, pieces
+        self._on_piece(0)
+        if not is_scheduled:
+            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def cancel(self) -> None:
+        if self._pieces is not None:
+            self._pieces = None
+            if not self._jobs.cancel():
+                self._on_end(KeyboardInterrupt())
+
+    def _run_piece(self) -> None:
+        self._jobs.submit(self._advance)
+        if self._pieces is not None:
+            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def _advance(self) -> None:
+        pieces, error, count = self._pieces, None, 0
+        if pieces is None:
+            return
+        try:
+            count = next(pieces, 0)
+        except BaseException as raised:  # also an interrupt: the page says what ended it
+            error = raised
+        if self._pieces is not pieces:  # another job has come meanwhile, or none is wanted
+            if self._pieces is None:
+                self._on_end(error or KeyboardInterrupt())
+        elif count:
+            self._on_piece(count)
+        else:
+            self._pieces = None
+            self._on_end(error)

@@ -10,7 +10,11 @@ from typing import Any
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import SEVERITIES, Finding
+from devwidget.records.loading.consistency import Wrong
+from devwidget.records.loading.json_io import register_join
+from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.fields import Size
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
 
@@ -135,11 +139,11 @@ class WatchedRun(Record):
 
 
 class StepTable:
-    """The rows of a growing run: first one step each, later more; 20,000 rows for a million steps."""
+    """The rows of a growing run: first one step each, later more, of which the last is open; 20,000 for a million steps."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in (FIRST, *COUNTED)}
-        self._steps, self._width, self._is_open = 0, 1, False
+        self._steps, self._width, self.is_open = 0, 1, False
 
     def __len__(self) -> int:
         return len(self._columns[FIRST])
@@ -147,16 +151,12 @@ class StepTable:
     @property
     def whole(self) -> int:
         """Number of complete rows."""
-        return len(self) - self._is_open
-
-    def close_row(self) -> None:
-        """Complete the last row."""
-        self._is_open = False
+        return len(self) - self.is_open
 
     def add_step(self, row: Mapping[str, int]) -> None:
         """Add one step; missing values are 0."""
         self._add_columns(row)
-        if self._is_open:
+        if self.is_open:
             for name, column in self._columns.items():
                 column[-1] = _FOLDS.get(name, max)((column[-1], row.get(name, 0)))
         else:
@@ -165,7 +165,7 @@ class StepTable:
             for name, column in self._columns.items():
                 column.append(row.get(name, 0))
         self._steps += 1
-        self._is_open = self._columns["count"][-1] < self._width
+        self.is_open = self._columns["count"][-1] < self._width
 
     def add_rows(self, rows: StepRows) -> None:
         """Add the next rows of another table."""
@@ -229,3 +229,21 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         error=error,
         not_checked=tuple(notes),
     )
+
+
+register_join("WatchedRun", join_runs)
+
+
+@register_check(StepRows)
+def _check_columns(rows: StepRows) -> Wrong:
+    for name, numbers in rows.columns.items():
+        if len(numbers) != len(rows):
+            yield name, Message("one number for each row")
+        elif max(numbers, default=0) >= 2**62:
+            yield name, Message("numbers below 2**62")
+
+
+@register_check(WatchedRun)
+def _check_first_steps(run: WatchedRun) -> Wrong:
+    if len(run.first_steps) != len(run.findings):
+        yield "first_steps", Message("one number for each finding")

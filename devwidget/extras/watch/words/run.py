@@ -46,10 +46,9 @@ def run_parts(run: WatchedRun) -> Iterator[Part]:
 
 def verdict_words(run: WatchedRun) -> str:
     """Return `Watched run of GPT2: 300 steps, 2 findings`."""
+    found = say("no findings")
     if run.findings:
         found = count_words(len(run.findings), "finding")
-    else:
-        found = say("no findings")
     steps = count_words(run.steps.total, "step")
     return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
 
