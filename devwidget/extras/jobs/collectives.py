@@ -86,7 +86,7 @@ def run_in_group(call: Call) -> Any:
         carrier.check_gpu(label, next((given[name] for name in PEERS if name in given), None))
     shape = _flatten if schema.name in IN_ONE_PIECE else _view_plain
     carried = {name: _map_tensors(value, shape) for name, value in given.items()}
-    carried[GROUP] = carrier.boxed_group()
+    carried[GROUP] = carrier.carrying.boxed()
     if "tag" in carried:
         carried["tag"] = 0  # NCCL has none: what two ranks send each other comes in order
     result: Any

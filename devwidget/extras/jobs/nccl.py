@@ -61,8 +61,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         options = options or NcclOptions()
         super().__init__(store, rank, size, timeout=options._timeout)
         self._store, self._checked = store, set[tuple[int, int | None]]()
-        self._carrying: Any = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
-        self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
+        self.carrying: Any = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
+        self.carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
         self.begun: list[Any] | None = None
         self._nccl_options = options
         atexit.unregister(_end_all)  # once for all
@@ -78,13 +78,9 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """NCCL's."""
         return NAME
 
-    def boxed_group(self) -> Any:
-        """The group that carries."""
-        return self._carrying.boxed()
-
     def let_go(self) -> None:
         """End the circle with the group that carries, which holds this backend in C++, where Python cannot find it."""
-        self._carrying = None
+        self.carrying = None
 
     def check_gpu(self, label: int, peer: int | None) -> None:
         """Refuse a GPU that another rank has, when it is first used, as NCCL does when it connects the ranks.
@@ -139,7 +135,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         for rank, result in enumerate(results):
             options = c10d.BroadcastOptions()
             options.rootRank, options.asyncOp = rank, True
-            work = self._carrying.broadcast([result], options)
+            work = self.carrying.broadcast([result], options)
             if rank + 1 < len(results):
                 work.wait()
         return work.boxed()

@@ -33,15 +33,9 @@ class ModelRows:
 
 
 def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int) -> ModelRows:
-    """Plan a generation and several ways of training; the loop is that of Trainer.
+    """Plan a generation and several ways of training, in the loop of Trainer, for a name of the hub or a `config.json` here.
 
-    Args:
-        name: of the hub, or a `config.json` here.
-        gpus: over several, accelerate's map splits the model.
-        memory: of each, as for `plan`.
-        card: the kind of each, as for `plan`.
-        batch: texts.
-        length: tokens of each.
+    Over several GPUs, accelerate's map splits the model.
 
     Raises:
         DevwidgetError: if there is no such configuration, or it is of no model of texts.

@@ -112,7 +112,6 @@ def plan_row(use: ModelUse, cards: Sequence[AskedSize], plain: Sequence[Tried] =
     From the largest down: changes that do not help there are not tried on a smaller one.
 
     Args:
-        use: of the model.
         cards: the settings of the step on them.
         plain: the result of the unchanged use, if it was planned before.
     """

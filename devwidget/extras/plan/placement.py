@@ -85,7 +85,6 @@ def meta_copy_of_model(
     """A copy of a model whose tensors have no values and no gradients.
 
     Args:
-        model: is only read.
         where_registered: device for the copy of a parameter or buffer.
         where_plain: device for the copy of a tensor in a plain attribute.
         dtype: of registered floating numbers; None for those that they have.
@@ -96,7 +95,8 @@ def meta_copy_of_model(
     memo: dict[int, Any] = {}
     registered = MetaCopies(where_registered, dtype)
     for tensor in all_tensors(model):
-        _refuse_lazy(tensor)
+        if is_lazy(tensor):
+            raise DevwidgetError(Message("a lazy parameter has no shape yet"), instead=Message("run the model once, then plan"))
         memo[id(tensor)] = _wrap_like(tensor, registered.copy_tensor(tensor))
     plain = MetaCopies(where_plain)
     for tensor in _plain_tensors(model):
@@ -112,11 +112,6 @@ def meta_copy_of_model(
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
     for _, module in walk_modules(model):
         yield from tensors_in([value for key, value in own(module).items() if key not in ("_parameters", "_buffers")])
-
-
-def _refuse_lazy(tensor: torch.Tensor) -> None:
-    if is_lazy(tensor):
-        raise DevwidgetError(Message("a lazy parameter has no shape yet"), instead=Message("run the model once, then plan"))
 
 
 def _wrap_like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:

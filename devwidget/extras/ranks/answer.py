@@ -171,7 +171,6 @@ class Reporter:
         """Report everything that this process holds and does now.
 
         Args:
-            who: Identity of this process.
             checksums: Compute checksums now, which reads values.
             word: Reason for a report without a query.
             frames: Frames of the exception that ends the process, innermost first; else of the main thread.
@@ -197,7 +196,7 @@ class Reporter:
             last_word=word,
             settings=tuple(list_fixed()),
             steps=self.history.list_settings(),
-            ends=self.history.list_ends(),
+            ends=tuple(self.history.ends),
             checksums_step=summed.step,
             last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
             **held,

@@ -41,10 +41,10 @@ class StepHistory:
     `note_step` runs on the training thread after each step; queries read from another thread.
 
     Args:
-        find_model: Returns the model, if there is one.
         checksums: Compute checksums of parameters that every rank has in full, which syncs with the GPU.
 
     Attributes:
+        ends: The last steps with the time at which each ended.
         summed: Checksums after the newest step that has them; replaced as one object, so that readers see one state.
         fault: Why nothing more is recorded; "" if nothing failed.
     """
@@ -53,7 +53,7 @@ class StepHistory:
         self._find_model, self._checksums = find_model, checksums
         self._model: weakref.ref[nn.Module] | None = None
         self._counts: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
-        self._ends: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)
+        self.ends: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)
         self._runs: deque[tuple[int, int, Raw, Setting | None]] = deque(maxlen=MOST_STEPS)
         self._modes: deque[StepSettings] = deque(maxlen=4)
         self.summed = Summed(-1, ())
@@ -73,10 +73,6 @@ class StepHistory:
         """Return the largest number of steps of an optimizer."""
         return max(dict(self._counts).values(), default=0)
 
-    def list_ends(self) -> tuple[tuple[int, float], ...]:
-        """Return the last steps with the time at which each ended."""
-        return tuple(self._ends)
-
     def list_settings(self) -> tuple[StepSettings, ...]:
         """Return the settings of the last steps, and for some of them the modes of modules."""
         done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
@@ -95,10 +91,10 @@ class StepHistory:
         mode = None
         if model is not None:
             mode = Setting("mode", "", _word_mode(model))
-        if self._ends and step < self._ends[-1][0]:
+        if self.ends and step < self.ends[-1][0]:
             # Another training: what was read of the modules of the last is no step of this one.
             self._modes.clear()
-        self._ends.append((step, time.time()))
+        self.ends.append((step, time.time()))
         self._extend_run(step, read_optimizers(list(self._counts)), mode)
         if model is not None and is_due(step):
             self._look_at(model, step)

@@ -37,7 +37,6 @@ class RunLog:
     """Rows, findings and recorded steps. It references nothing live.
 
     Args:
-        model: Class of the model.
         path: File that is also written; it is overwritten.
 
     Attributes:

@@ -66,12 +66,7 @@ class StepHooks:
     """Track the part of a step with hooks on the model, its graph and its optimizer.
 
     A step ends after the optimizer's step, or after the forward pass without an optimizer. Until a model trains, each pass
-    without gradients is a step of inference; later ones are an evaluation.
-
-    Args:
-        model: The root, weakly referenced.
-        optimizer: Its optimizer, weakly referenced.
-        told: The watch that receives what they see.
+    without gradients is a step of inference; later ones are an evaluation. Model and optimizer are referenced weakly.
 
     Attributes:
         is_over: Whether the hooks are disabled.

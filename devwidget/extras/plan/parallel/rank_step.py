@@ -228,7 +228,10 @@ class RankStep:
             join_fake_group(rank, self.mesh.ranks)
             mesh = init_device_mesh(virtual_gpu(0).type, self.mesh.sizes, mesh_dim_names=self.mesh.names)
             watch_replicas(watcher)
-            part = copied.placed = self._spread_model(copied.inner, mesh)
+            part: Any = (self.parallelize or spread_by_default)(copied.inner, mesh)
+            if not isinstance(part, nn.Module):
+                part = copied.inner
+            copied.placed = part
             # DDP puts `module.` before each name; the part inside has the names of the model.
             inner = part.module if isinstance(part, DistributedDataParallel) else part
             optimizer = remake_optimizer(self.model, inner, self.optimizer)
@@ -239,10 +242,6 @@ class RankStep:
             copied.inner = nn.Module()
             with CurrentModule(part) as watcher.where:
                 return _WatchedRank(part, optimizer, watcher).run_steps(self.mesh.coordinates_of(rank), running)
-
-    def _spread_model(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-        part = (self.parallelize or spread_by_default)(model, mesh)
-        return part if isinstance(part, nn.Module) else model
 
     def _make_step(
         self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh, watcher: Watcher

@@ -136,13 +136,10 @@ def _draw_recorded(run: WatchedRun, rows: StepRows) -> Iterator[Figure]:
         numbers, told = [], []
         for each in run.recorded_steps:
             numbers.append(each.number)
-            told.append(_point(_recorded_words(each.number, each.reason), each.number))
+            words = say("step {step} was recorded: {reason}", step=each.number, reason=said(each.reason))
+            told.append(_point(plotly_text(words), each.number))
         marker = {"symbol": "circle", "size": 9, "color": SOFT_INK, "line": {"width": 1, "color": "#fff"}}
         yield _draw_points("recorded", say("recorded step"), numbers, 0.0, told, marker)
-
-
-def _recorded_words(number: int, reason: str) -> str:
-    return plotly_text(say("step {step} was recorded: {reason}", step=number, reason=said(reason)))
 
 
 def _draw_marks(marks: Sequence[Mark], rows: StepRows) -> Iterator[Figure]:
