@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
 DEEPEST = 80
 """Maximum nesting of a tree for recursive functions. A call in a chain takes two."""
 
@@ -108,6 +110,17 @@ def inner_statements(node: Any) -> Iterator[ast.stmt]:
         yield from getattr(part, "body", ())
     for name in ("orelse", "finalbody"):
         yield from getattr(node, name, ())
+
+
+def own_lines(node: ast.stmt) -> range:
+    """Return the lines of a statement without the body of a compound one."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    if body and isinstance(body[0], ast.stmt):
+        last = body[0].lineno - 1
+    else:
+        last = node.end_lineno or node.lineno
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return range(first, max(last, node.lineno) + 1)
 
 
 def owner_text(node: ast.expr) -> str:

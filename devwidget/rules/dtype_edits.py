@@ -7,10 +7,10 @@ import ast
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, calls_named, parsed_expression
+from devwidget.records.syntax import arguments_in, calls_named, own_lines, parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, names_in, own_lines
+from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, names_in
 
 LOW = "float16", "bfloat16"
 _CASTS = frozenset({"half", "bfloat16"})

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called
-from devwidget.rules.edits.source_file import Code, code_at, own_lines
+from devwidget.records.syntax import name_of_called, own_lines
+from devwidget.rules.edits.source_file import Code, code_at
 
 _PRINTS = frozenset({
     "add_scalar", "add_scalars", "critical", "debug", "error", "format", "info", "log", "log_metrics", "print",

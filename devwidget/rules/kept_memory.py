@@ -9,9 +9,9 @@ from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, MemoryHolder
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
-from devwidget.records.syntax import arguments_in, name_of_called, owner_text, targets_of
+from devwidget.records.syntax import Function, arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, code_of_site, edited_code, has_torch
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of_site, edited_code, has_torch
 from devwidget.rules.found import Found, make_finding
 
 KIND = "kept-memory"

@@ -10,9 +10,8 @@ import linecache
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from devwidget.capture.source_code.source_files import Function, own_lines
 from devwidget.records.finding import Edit, apply_edits, splice_lines
-from devwidget.records.syntax import is_self_attribute
+from devwidget.records.syntax import Function, is_self_attribute, own_lines
 from devwidget.trying.code_swap import CodeSwap
 
 

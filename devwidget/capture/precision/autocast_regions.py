@@ -11,12 +11,13 @@ import torch
 
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.expressions import Scope, argument_named
-from devwidget.capture.source_code.source_files import Function, read_file
+from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE
 from devwidget.records.device import KINDS
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.site import Site
+from devwidget.records.syntax import Function
 
 _Region = tuple[ast.With | ast.AsyncWith | Function, ast.expr]
 """A block or a function that runs in autocast, and the expression that says so."""

@@ -8,11 +8,11 @@ from types import FunctionType
 from typing import Any
 
 from devwidget.capture.object_fields import class_name, mro_of, names_of
-from devwidget.capture.source_code.source_files import Function, classes_named, methods_of, read_file, statements_of
+from devwidget.capture.source_code.source_files import classes_named, methods_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import last_return, site_at
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
+from devwidget.records.syntax import Function, assigns_self_attribute, can_name, is_self_attribute, targets_of
 
 MOST_WRAPPERS = 32
 

@@ -13,9 +13,8 @@ from types import CodeType
 
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.site import cell_label
-from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
+from devwidget.records.syntax import Function, inner_statements, is_shallow, own_lines, parsed, targets_of
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_FILES = 100
 """Files kept, whose trees take up to 1 MB per 1,000 lines. The oldest are dropped first."""
 
@@ -87,17 +86,6 @@ def read_file(filename: str) -> SourceFile:
     if len(_known) > MOST_FILES:
         _known.pop(next(iter(_known)))
     return file
-
-
-def own_lines(node: ast.stmt) -> range:
-    """Return the lines of a statement without the body of a compound one."""
-    body = getattr(node, "body", None) or getattr(node, "cases", None)
-    if body and isinstance(body[0], ast.stmt):
-        last = body[0].lineno - 1
-    else:
-        last = node.end_lineno or node.lineno
-    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-    return range(first, max(last, node.lineno) + 1)
 
 
 def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:

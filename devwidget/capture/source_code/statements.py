@@ -7,10 +7,10 @@ import linecache
 import textwrap
 from types import FrameType
 
-from devwidget.capture.source_code.source_files import Function, read_file, statements_of
+from devwidget.capture.source_code.source_files import read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import is_shallow, name_of_called, owner_text, parsed_statement, targets_of
+from devwidget.records.syntax import Function, is_shallow, name_of_called, owner_text, parsed_statement, targets_of
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""

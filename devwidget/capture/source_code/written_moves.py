@@ -17,18 +17,19 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, device_requested
 from devwidget.capture.source_code.frames import name_in
-from devwidget.capture.source_code.source_files import (
-    definition_of,
-    function_of,
-    own_lines,
-    read_file,
-    statements_of,
-)
+from devwidget.capture.source_code.source_files import definition_of, function_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cell_label, cells
-from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_expression, parsed_statement, targets_of
+from devwidget.records.syntax import (
+    assigns_self_attribute,
+    name_of_called,
+    own_lines,
+    parsed_expression,
+    parsed_statement,
+    targets_of,
+)
 
 MOST_CALLS = 3
 """Functions that are followed, one from the next: `cuda` returns `self.to("cuda")`, and a function passes a module on."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in
+from devwidget.records.syntax import arguments_in, own_lines
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.refusals import refused
-from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, keyword_of, own_lines
+from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, keyword_of
 
 _LITERAL = re.compile(r"""(['"])([^'"\\\n]*)\1""")
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)

@@ -12,12 +12,12 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, cells
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import Function, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, code_of
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of
 
 _CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
 

@@ -9,13 +9,13 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, name_of_called
+from devwidget.records.syntax import Function, arguments_in, name_of_called
 from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, Function, calls_in, code_at, names_in
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, names_in
 
 
 def move_to_called_module(case: Case) -> Fix | None:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.records.syntax import inner_statements, targets_of
+from devwidget.records.syntax import Function, inner_statements, targets_of
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
-from devwidget.rules.edits.source_file import Code, Function, code_of, edited_code, keyword_of, names_in, root_of
+from devwidget.rules.edits.source_file import Code, code_of, edited_code, keyword_of, names_in, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 _NUMBERS = ("float", "int", "bool", "str", "len", "list", "dict", "tuple")

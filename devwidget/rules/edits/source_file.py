@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
+from devwidget.records.syntax import Function, is_inplace, own_lines, parsed_expression, targets_of
 from devwidget.records.syntax import parsed as parsed_file
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -243,15 +242,6 @@ def _read_kept_text(site: Site) -> Code | None:
     if site.text:
         return code_of(site.file, ("\n",) * (site.line - 1) + rows)
     return None
-
-
-def own_lines(node: ast.stmt) -> range:
-    """Lines of a statement without the body of a compound one."""
-    body = getattr(node, "body", None) or getattr(node, "cases", None)
-    inner = body[0] if body else None
-    last = inner.lineno - 1 if isinstance(inner, ast.stmt) else node.end_lineno or node.lineno
-    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-    return range(first, max(last, node.lineno) + 1)
 
 
 def _loaded(node: ast.expr) -> str:
