@@ -91,7 +91,7 @@ def read_there(case: Case) -> Fix | None:
     if stray.birth_op != "load" or not case.literal:
         return None
     words = Message("load the checkpoint onto the device of the parameters")
-    return mended(stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, target)))
+    return mended(stray.birth, words, read_to, device_for(stray.birth, target))
 
 
 def name_device_for_library(case: Case) -> Fix | None:

@@ -231,21 +231,15 @@ def mended(
     return None if instead is None else Fix(summary, instead, confidence)
 
 
-def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
-    """Add `map_location` to `torch.load(path)`, which loads each tensor to its saved device by default."""
-    for call in draft.code.calls(statement):
-        map_location(draft, call, device)
-
-
-def map_location(draft: Draft, call: ast.Call, device: str) -> bool:
-    """Have a call of `torch.load` read to a device; False for any other call."""
-    if ast.unparse(call.func) not in ("torch.load", "load"):
-        return False
-    if len(call.args) > 1:  # it is told by its place
-        draft.replace_device(call.args[1], device)
-    else:
-        draft.keyword(call, "map_location", device)
-    return True
+def read_to(draft: Draft, statement: ast.stmt, device: str) -> bool:
+    """Add `map_location` to each `torch.load(path)`, which loads tensors to their saved device; False if there is none."""
+    loads = [call for call in draft.code.calls(statement) if ast.unparse(call.func) in ("torch.load", "load")]
+    for call in loads:
+        if len(call.args) > 1:  # it is told by its place
+            draft.replace_device(call.args[1], device)
+        else:
+            draft.keyword(call, "map_location", device)
+    return bool(loads)
 
 
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:

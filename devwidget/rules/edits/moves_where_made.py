@@ -13,7 +13,7 @@ from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import device_at_hand, written_device
-from devwidget.rules.edits.draft import Draft, fix, map_location
+from devwidget.rules.edits.draft import Draft, fix, read_to
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, keyword_of, names_in, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
@@ -52,12 +52,11 @@ def create_there(case: Case) -> Fix | None:
 
 def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
     """Write the device where the statement creates the tensor; False where it cannot be written."""
-    code = draft.code
+    code, value = draft.code, getattr(statement, "value", None)
     calls = code.calls(statement, stray.birth_call)
     is_factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
-    if _write_in_parameter(draft, statement, device):
-        return True
-    if not is_factory and _write_in_whole(draft, statement, stray, device):
+    if isinstance(value, ast.Call) and (_is_parameter(value) or (not is_factory and _makes_owner(statement, value, stray))):
+        _place(draft, value, device)
         return True
     if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
         return False
@@ -66,44 +65,52 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return False  # one line creates many on a given device, where the others may be right
     if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
         return False  # only memory of the host is pinned
-    for call in _neighbours(code, statement, calls) if is_factory and not is_placed else ():
-        draft.keyword(call, "device", device)
+    if stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
+        return read_to(draft, statement, device)
+    if stray.birth_op not in FACTORIES | LIKENESSES | _ARRIVALS:
+        return False
     if is_factory and is_placed:
         calls += _equal_calls(code, statement, calls)
-    return all(_with_device(draft, call, stray.birth_op, device) for call in calls)
-
-
-def _write_in_parameter(draft: Draft, statement: ast.stmt, device: str) -> bool:
-    """`nn.Parameter(torch.zeros(3, device=device))`: the copy of a parameter would be none."""
-    value = getattr(statement, "value", None)
-    if not isinstance(value, ast.Call) or not value.args or not ast.unparse(value.func).endswith(("Parameter", "Buffer")):
-        return False
-    _move_within(draft, value.args[0], device)
+    elif is_factory:
+        calls += _neighbours(code, statement, calls)
+    for call in calls:
+        _place(draft, call, device)
     return True
 
 
-def _write_in_whole(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
-    """The device of the tensors that an object is built from, or a move of the module that is built."""
-    within = _tensors_within(statement, stray)
-    for call in within:
-        draft.keyword(call, "device", device)
-    module = None if within else _module_made(statement, stray)
-    if module is not None:
-        draft.append(module, f".to({device})")
-    return bool(within) or module is not None
+def _place(draft: Draft, made: ast.expr, device: str) -> None:
+    """Pass the device to what creates the tensors of an expression; move the result where nothing in it takes a device."""
+    if isinstance(made, ast.Call) and _is_parameter(made):  # the copy of a parameter would be none
+        _place(draft, made.args[0], device)
+    elif makers := _makers(made):
+        for call in makers:
+            draft.keyword(call, "device", device)
+    else:
+        draft.append(made, f".to({device})")
 
 
-def _with_device(draft: Draft, call: ast.Call, function: str, device: str) -> bool:
-    takes_device = function in FACTORIES | LIKENESSES
-    if takes_device and keyword_of(call, "generator") is None:
-        draft.keyword(call, "device", device)
-        return True
-    if function == "load":  # it may give a dict of them, which has no `.to`
-        return map_location(draft, call, device)
-    if takes_device or function in _ARRIVALS:
-        draft.append(call, f".to({device})")
-        return True
-    return False
+def _makers(made: ast.expr) -> list[ast.Call]:
+    """The calls of an expression that take a device, `zeros` and `ones` of `Normal(torch.zeros(3), torch.ones(3))`."""
+    if isinstance(made, ast.Call) and name_of_called(made) in FACTORIES | LIKENESSES:
+        return [made] if keyword_of(made, "generator") is None else []
+    makers = list(filter(_is_factory, calls_in(made)))
+    return [] if any(keyword_of(call, "device") for call in makers) else makers
+
+
+def _is_parameter(call: ast.Call) -> bool:
+    return bool(call.args) and name_of_called(call) in ("Parameter", "Buffer")
+
+
+def _makes_owner(statement: ast.stmt, value: ast.Call, stray: Operand) -> bool:
+    """Whether a line builds the object or the module that has the tensor: `head = nn.Linear(8, 8)` for `head.weight`."""
+    held, targets = stray.held, targets_of(statement)
+    if len(targets) != 1:
+        return False
+    name, is_container = ast.unparse(targets[0]), name_of_called(value) in ("Sequential", "ModuleList", "ModuleDict")
+    prefixes = (f"{name}.", f"{name}[") if is_container else (f"{name}.",)
+    if not stray.expression.startswith(prefixes):
+        return False
+    return bool(_makers(value)) or held is None or held.how in ("parameter", "buffer") or bool(held.note)
 
 
 def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[ast.Call]:
@@ -180,16 +187,6 @@ def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
     return False
 
 
-def _move_within(draft: Draft, value: ast.expr, device: str) -> None:
-    """`torch.randn(2, n) * 0.02` with a device for what it makes, else a move of the whole."""
-    made = list(filter(_is_factory, calls_in(value)))
-    if not made or any(keyword_of(call, "device") for call in made):
-        draft.append(value, f".to({device})")
-        return
-    for call in made:
-        draft.keyword(call, "device", device)
-
-
 def _is_moved(code: Code, call: ast.expr) -> bool:
     """Whether a method behind a call moves what it made: `torch.zeros(3).flatten().to(device)`."""
     method = code.parents.get(call)
@@ -208,28 +205,6 @@ def _is_dtype(node: ast.expr) -> bool:
 
 def _is_factory(node: ast.Call) -> bool:
     return name_of_called(node) in FACTORIES
-
-
-def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
-    """Return `torch.zeros(3)` and `torch.ones(3)` of `prior = Normal(torch.zeros(3), torch.ones(3))` for `prior.scale`."""
-    value, names = getattr(statement, "value", None), [ast.unparse(each) for each in targets_of(statement)]
-    if not isinstance(value, ast.Call) or len(names) != 1 or not stray.expression.startswith(f"{names[0]}."):
-        return []
-    inside = [call for part in (*value.args, *value.keywords) for call in calls_in(part)]
-    return [call for call in inside if _is_factory(call) and keyword_of(call, "device") is None]
-
-
-def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
-    """Return `nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for `head.weight`; a container for `critic[0].weight`."""
-    value, held, targets = getattr(statement, "value", None), stray.held, targets_of(statement)
-    of_module = held is None or held.how in ("parameter", "buffer") or bool(held.note)
-    if not isinstance(value, ast.Call) or len(targets) != 1 or not of_module:
-        return None
-    name, made = ast.unparse(targets[0]), name_of_called(value)
-    items = (f"{name}[",) if made in ("Sequential", "ModuleList", "ModuleDict") else ()
-    if made not in ("Parameter", "Buffer") and stray.expression.startswith((f"{name}.", *items)):
-        return value
-    return None
 
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
