@@ -78,7 +78,7 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
         if isinstance(value, ast.Constant):
             draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
             continue
-        kind = _kind_of(code, owner, value, attribute, dtype)
+        kind = _kind_of(code, owner, each, value, attribute, dtype)
         if kind == "parameter":
             new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})"
         else:
@@ -142,7 +142,7 @@ def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute:
     return [node for node in nodes if isinstance(node, ast.Attribute) and is_self_attribute(node, attribute)]
 
 
-def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str, dtype: str) -> str:
+def _kind_of(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, value: ast.expr, attribute: str, dtype: str) -> str:
     """`parameter` for random numbers and what is initialised in place, `state` for zeros and ones, `constant` for the rest.
 
     What a model starts from belongs in its checkpoint; what its class computes anew does not. A tensor that a
@@ -157,7 +157,8 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute:
     plain = isinstance(value, ast.Call) and name_of_called(value) in _RANDOM
     scaled = isinstance(value, ast.BinOp) and made <= _RANDOM
     trained = initialised or plain or scaled
-    if trained and "requires_grad" not in ast.unparse(value) and _is_set_once(code, owner, attribute) and dtype in _FLOATS:
+    methods = {getattr(code.scope(each), "name", "") for each in _assignments(code, owner, statement, attribute)}
+    if trained and "requires_grad" not in ast.unparse(value) and "forward" not in methods and dtype in _FLOATS:
         return "parameter"
     if re.search(r"mask|index|ids$|position", attribute):
         return "constant"
@@ -170,16 +171,6 @@ def is_taken(held: Held) -> bool:
     """Whether the key of a module, `metrics['train'].weight`, is one that `nn.ModuleDict` refuses."""
     found = re.search(r"\['(\w+)'\]", held.name)
     return found is not None and found[1] in _TAKEN_KEYS
-
-
-def _is_set_once(code: Code, owner: ast.ClassDef | None, attribute: str) -> bool:
-    """Whether no method but `__init__` and those that initialise gives the attribute a value, whole or in part."""
-    for node in ast.walk(owner) if owner is not None else ():
-        for target in targets_of(node) if isinstance(node, ast.stmt) else ():
-            inner = target.value if isinstance(target, ast.Subscript) else target
-            if is_self_attribute(inner, attribute) and getattr(code.scope(node), "name", "") == "forward":
-                return False
-    return True
 
 
 def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, held: Held) -> Fix | None:

@@ -15,8 +15,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.devices import device_for
-from devwidget.rules.edits.draft import Draft, mended, read_to
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.lists import collect_on_host
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
@@ -85,15 +84,6 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
     return is_in_function and (birth.file, birth.function) != (site.file, site.function)
 
 
-def read_there(case: Case) -> Fix | None:
-    """`torch.load(path, map_location=device)` for the parameters of a checkpoint."""
-    stray, target = case.stray, case.fault.target
-    if stray.birth_op != "load" or not case.literal:
-        return None
-    words = Message("load the checkpoint onto the device of the parameters")
-    return mended(stray.birth, words, read_to, device_for(stray.birth, target))
-
-
 def name_device_for_library(case: Case) -> Fix | None:
     """`summary(model, size)` gets the `device=` of the model, where the library would choose another one."""
     left_out = case.fault.nearby.library
@@ -140,7 +130,8 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
     """The edits for a parameter or a buffer: its module, or the whole model, is not where its inputs are."""
     held = case.stray.held
     yield name_device_for_library(case)
-    yield read_there(case)
+    if case.stray.birth_op == "load":
+        yield create_there(case)
     if held is not None and held.left_behind is None and case.stray.birth_op != "load":
         yield move_where_used(case)
         yield create_there(case)

@@ -8,7 +8,7 @@ import functools
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, targets_of
-from devwidget.rules.edits.source_file import Code, Scope, calls_in, code_at, keyword_of, root_of
+from devwidget.rules.edits.source_file import Code, Scope, calls_in, code_at, keyword_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
@@ -55,20 +55,6 @@ def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
     if whole == "cpu":
         return words == ["cpu"]
     return len(set(texts)) == 1 and (texts[0] == whole or (texts[0] == target.kind and not target.index))
-
-
-def device_at_hand(code: Code, statement: ast.stmt) -> str:
-    """Return what other calls of the same function use as their device, if that has a value before a statement; "".
-
-    `base.weight.device` for `self.a = ...` next to `self.b = torch.zeros(n, device=base.weight.device)`.
-    """
-    scope = code.scope(statement)
-    known = code.bound(statement)
-    for call in calls_in(scope) if not isinstance(scope, ast.Module) else ():
-        device = keyword_of(call, "device")
-        if isinstance(device, ast.Attribute) and device.attr == "device" and root_of(ast.unparse(device)) in known - {"self"}:
-            return ast.unparse(device)
-    return ""
 
 
 def device_for(site: Site | None, target: DeviceId | None) -> str:

@@ -28,7 +28,7 @@ def build_there(case: Case, held: Held) -> Fix | None:
     if at is None or birth is None:
         return None
     files = _files(case.fault, at[0])
-    line = _construction(files, at[1], held, birth.function, case.fault)
+    line = _construction(files, at[1], held, birth.function)
     if line is not None and _is_empty_container(line[1]):  # what was put into it later stays where it is
         line = _built_outside(files, held.owner_class)
     return _move_where_built(case, line)
@@ -70,14 +70,11 @@ def _imports_from(code: Code, other: Code) -> bool:
     return any(name in full.split(".") for full, _ in _imports(ast.walk(code.tree)))
 
 
-def _construction(
-    files: Sequence[Code], birth: ast.stmt, held: Held, function: str, fault: Fault
-) -> tuple[Code, ast.expr] | None:
+def _construction(files: Sequence[Code], birth: ast.stmt, held: Held, function: str) -> tuple[Code, ast.expr] | None:
     """The call that builds the module that is left behind, outside its own class, and its file."""
     if held.how == "buffer" and held.left_behind is None:
         return None
-    model = fault.model_name or "model" if held.left_behind == "" else "?"  # a part of it has no name
-    at = built_at(held) or _built_outside(files, held.left_class, model)
+    at = built_at(held) or _built_outside(files, held.left_class)
     if at is not None:
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
@@ -99,13 +96,12 @@ def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     return code, _moved_already(code, calls[0])
 
 
-def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
-    """The one construction of a class outside of it; of several the one that bears a name, or that no line moves."""
+def _built_outside(files: Sequence[Code], name: str) -> tuple[Code, ast.expr] | None:
+    """The one construction of a class outside of it; of several the one that no line moves."""
     calls = [(code, n) for code in files for n in calls_in(code.tree) if name_of_called(n) == name]
     outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
-    named = [(code, n) for code, n in calls if _name_of(code, n) == model]
-    for some in (named if len(outside) <= len(named) else [], left, [each for each in left if each in named], outside):
+    for some in (left, outside):
         if len(some) == 1:
             code, node = some[0]
             return code, _moved_already(code, node)

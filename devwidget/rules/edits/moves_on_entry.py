@@ -60,7 +60,7 @@ def move_in_loop(case: Case) -> Fix | None:
     fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
     if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
-    if any(_is_replaced(loop, each) for each in names) or (taken.device and _stores_in(loop, taken.device)):
+    if taken.device and any(each.id == taken.device and isinstance(each.ctx, ast.Store) for each in names_in(loop)):
         return None
     device = taken.device or written_device(code, loop.body[0], case.fault.target)
     moves = [_write_move(each, kinds[each], device) for each in names]
@@ -178,19 +178,6 @@ _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
 
 def _read(node: ast.AST) -> set[str]:
     return {each.id for each in names_in(node)}
-
-
-def _is_replaced(loop: ast.For, name: str) -> bool:
-    """Whether the body gives a variable a value that is not computed from what it was."""
-    kept: set[ast.Name] = set()
-    for node in _body_nodes(loop):
-        if isinstance(node, ast.Assign) and name in _read(node.value):
-            kept |= {each for target in node.targets for each in names_in(target)}
-    return any(each not in kept for each in _stores_in(loop, name))
-
-
-def _stores_in(loop: ast.For, name: str) -> list[ast.Name]:
-    return [n for n in _body_nodes(loop) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
 
 
 def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:

@@ -12,7 +12,7 @@ from devwidget.records.syntax import name_of_called, parsed_expression, targets_
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.devices import device_at_hand, written_device
+from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, read_to
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, keyword_of, names_in, root_of
 
@@ -69,9 +69,7 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return read_to(draft, statement, device)
     if stray.birth_op not in FACTORIES | LIKENESSES | _ARRIVALS:
         return False
-    if is_factory and is_placed:
-        calls += _equal_calls(code, statement, calls)
-    elif is_factory:
+    if is_factory and not is_placed:
         calls += _neighbours(code, statement, calls)
     for call in calls:
         _place(draft, call, device)
@@ -131,13 +129,6 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     for call in (call for each in near for call in calls_in(each)):
         if call not in calls and _is_factory(call) and not _is_placed(code, call):
             yield call
-
-
-def _equal_calls(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> list[ast.Call]:
-    """Return calls of the same function that equal these: they create their tensors on the same wrong device."""
-    wanted = {ast.dump(call) for call in calls}
-    found = [call for call in calls_in(code.scope(statement)) if call not in calls]
-    return [call for call in found if ast.dump(call) in wanted]
 
 
 def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
@@ -219,8 +210,6 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
     known = sorted(at_hand, key=lambda name: name not in mentioned)
     if known:
         return f"{known[0]}.device"
-    if literal and (named := device_at_hand(code, statement)):
-        return named
     if literal and not _runs_each_step(code, statement):
         return written_device(code, statement, fault.target)
     for device in _devices_asked_for(code, statement, bound):

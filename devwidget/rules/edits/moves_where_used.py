@@ -23,10 +23,6 @@ def move_where_used(case: Case) -> Fix | None:
     draft = Draft(code)
     if is_inplace(fault.call) and fault.operands[0].stray and fault.operands[0].shape:
         return _to_the_written(fault, draft, statement)
-    partner = _inner_partner(fault, code, statement) if case.is_between_gpus else ""
-    if partner:
-        done = [_inline(draft, statement, fault, stray, f".to({partner}.device)") for stray in strays]
-        return fix(Message("move it where it is used"), draft) if all(done) else None
     device = device_here(fault, code, statement, literal=case.literal)
     if not device:
         return None
@@ -97,18 +93,6 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     return ""
 
 
-def _inner_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
-    """The variable of a comprehension that the misplaced tensor meets: on another turn it may be on another device."""
-    inner = _inner_names(code, statement)
-    if not code.alike(statement, fault.expression):
-        return ""
-    partners = [operand for operand in fault.operands if not operand.stray and operand.device == fault.target]
-    names = [operand.expression for operand in partners if operand.shape]
-    if names and all(name in inner for name in names):
-        return names[0]
-    return ""
-
-
 def _inner_names(code: Code, statement: ast.stmt) -> set[str]:
     """Variables of the comprehensions and lambdas in a statement: before it they mean nothing, or something else."""
     return {name for node in ast.walk(statement) for name in code.local_names(node)}
@@ -132,22 +116,12 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
     is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
     is_inner = any(name in code.local_names(node) for node in uses)
     target = fault.target
-    is_split = stray.device.is_accelerator and target is not None and target.is_accelerator and target != stray.device
-    is_read_elsewhere = _is_given_to_others(code, statement, fault, uses) or (
-        is_split and _is_read_below(code, statement, name)  # there it meets others of the stage it comes from
-    )
-    if is_variable and not is_inner and not (is_read_elsewhere and uses):
+    is_split = stray.device.is_accelerator and target is not None and target.is_accelerator
+    is_read_on = bool(uses) and is_split and _is_read_below(code, statement, name)  # it meets others of the stage it is from
+    if is_variable and not is_inner and not is_read_on:
         draft.insert_above(statement, f"{name} = {name}{move}")
         return True
     return _inline(draft, statement, fault, stray, move)
-
-
-def _is_given_to_others(code: Code, statement: ast.stmt, fault: Fault, uses: list[ast.expr]) -> bool:
-    """`F.mse_loss(model(x), x)`: the model is where `x` is, its output elsewhere."""
-    failing = code.alike(statement, fault.expression)
-    readers = [code.parents.get(node) for node in uses]
-    others = [reader for reader in readers if reader not in failing and isinstance(reader, ast.Call | ast.keyword)]
-    return bool(failing and others) and sum(operand.stray for operand in fault.operands) == 1
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:

@@ -156,17 +156,12 @@ class Code:
 
         `Linear(2, 2)` of `Sequential(Linear(2, 2), ReLU()).to(device)`.
         """
-        whole = node
         for outer in self.around(node) if _builds(node) else ():
             match outer:
-                case ast.Attribute(attr=name) if whole is not node and name in PLACING_METHODS:
+                case ast.Attribute(value=whole, attr=name) if whole is not node and name in PLACING_METHODS:
                     return True
-                case ast.Call() if _builds(outer):
-                    whole = outer
-                case ast.List() | ast.Tuple() | ast.Dict() | ast.Starred() | ast.keyword():
-                    continue
-                case _:
-                    return False
+                case ast.stmt():
+                    break
         return False
 
     def bound(self, statement: ast.stmt) -> set[str]:
