@@ -7,6 +7,7 @@ A candidate is a function of a case that returns a fix, or None if it does not a
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator
 
@@ -20,7 +21,7 @@ from devwidget.rules.edits.lists import collect_on_host
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
-from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_at_once, move_value
+from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
 from devwidget.rules.edits.source_file import code_at
@@ -60,18 +61,16 @@ def move_with_its_object(case: Case) -> Fix | None:
 
 
 def create_unless_placed(case: Case, *, is_far: bool = False) -> Fix | None:
-    """Do not create a tensor on the host for one call, nor again where code names its GPU."""
-    if case.stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
+    """Do not create a tensor on the host for one call, nor again where code names its GPU.
+
+    What the tensor is computed from may be created far from its use, in a function that knows no tensor there.
+    """
+    if case.is_wanted_on_host or is_right_elsewhere(case):
         return None
     made = create_there(case)
     if made is not None and _is_far_from_use(case, made) == is_far:
         return made
     return None
-
-
-def create_far_from_use(case: Case) -> Fix | None:
-    """Create what the tensor is computed from where it is used, in a function that knows no tensor there."""
-    return create_unless_placed(case, is_far=True)
 
 
 def _is_far_from_use(case: Case, made: Fix) -> bool:
@@ -107,10 +106,9 @@ TENSOR: tuple[Candidate, ...] = (
     move_in_loop,
     move_what_was_handed_out,
     create_unless_placed,
-    move_at_once,
     move_to_called_module,
     move_where_used,
-    create_far_from_use,
+    functools.partial(create_unless_placed, is_far=True),
     create_in_helper,
     move_value,
 )

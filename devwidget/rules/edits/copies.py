@@ -31,9 +31,13 @@ def copy_moved(site: Site | None, model: str) -> Fix | None:
     """
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        moves = [call for call in draft.code.calls(statement) if name_of_called(call) in PLACING_METHODS]
-        if len(moves) == 1 and isinstance(moves[0].func, ast.Attribute):
-            _copy(draft, statement, moves[0], moves[0].func.value, model)
+        code = draft.code
+        match [call for call in code.calls(statement) if name_of_called(call) in PLACING_METHODS]:
+            case [ast.Call(func=ast.Attribute(value=moved)) as move]:
+                name, is_dropped = code.text(moved), isinstance(statement, ast.Expr) and statement.value is move
+                renamed = is_dropped or name in map(code.text, targets_of(statement))  # it stands for the copy from here on
+                if not renamed or _is_own_name(code, statement, moved, model):
+                    draft.replace(moved, f"{name} = " * is_dropped + f"{_spelled(draft)}({name})")
 
     return mended(site, Message("`Module.to` moves in place: move a copy, and leave the model where it is"), change)
 
@@ -50,17 +54,6 @@ def move_back(fault: Fault) -> Fix | None:
             draft.insert_above(outer, f"{fault.model_name}.to({written_device(code, outer, fault.target)})")
 
     return mended(fault.site, Message("move it back before it is used"), change)
-
-
-def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, model: str) -> None:
-    code, name = draft.code, draft.code.text(moved)
-    dropped = isinstance(statement, ast.Expr) and statement.value is move
-    written = [code.text(target) for target in targets_of(statement)] if isinstance(statement, ast.Assign) else []
-    renamed = dropped or name in written  # the name stands for the copy from here on
-    if renamed and not _is_own_name(code, statement, moved, model):
-        return
-    draft.insert_in_front(moved, f"{name} = " * dropped + f"{_spelled(draft)}(")
-    draft.append(moved, ")")
 
 
 def _is_own_name(code: Code, statement: ast.stmt, moved: ast.expr, model: str) -> bool:

@@ -6,9 +6,8 @@ import ast
 import functools
 
 from devwidget.records.device import DeviceId
-from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, targets_of
-from devwidget.rules.edits.source_file import Code, Scope, calls_in, code_at, keyword_of
+from devwidget.rules.edits.source_file import Code, Scope, calls_in, keyword_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
@@ -55,12 +54,6 @@ def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
     if whole == "cpu":
         return words == ["cpu"]
     return len(set(texts)) == 1 and (texts[0] == whole or (texts[0] == target.kind and not target.index))
-
-
-def device_for(site: Site | None, target: DeviceId | None) -> str:
-    """How the statement at a site can name a device: `written_device`."""
-    at = code_at(site)
-    return written_device(*at, target) if at is not None else repr(str(target))
 
 
 def goes_to(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
@@ -55,7 +55,7 @@ def move_in_loop(case: Case) -> Fix | None:
     if name not in kinds:
         return None
     names = [name]
-    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
+    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each)]
     site = case.fault.site
     fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
     if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
@@ -143,17 +143,12 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
     return bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
 
 
-def _meets(loop: ast.For, name: str, moved: str) -> bool:
-    """Whether a call or an operator of the body is given a variable together with what has become of the moved one."""
-    become = {moved}
-    for node in _body_nodes(loop):
-        if isinstance(node, ast.Assign) and become & _read(node.value):
-            become |= {each.id for target in node.targets for each in names_in(target)}
-    for node in _body_nodes(loop):
+def _meets(loop: ast.For, name: str) -> bool:
+    """Whether a call or an operator of the body is given a variable together with another one."""
+    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
         given = _given_together(node)
-        is_given = any(isinstance(each, ast.Name) and each.id == name for each in given)
-        others = {each for part in given for each in _read(part)} - {name}
-        if is_given and become & others:
+        others = {each.id for part in given for each in names_in(part)} - {name}
+        if others and any(isinstance(each, ast.Name) and each.id == name for each in given):
             return True
     return False
 
@@ -168,16 +163,8 @@ def _given_together(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _body_nodes(loop: ast.For) -> Iterator[ast.AST]:
-    return (node for statement in loop.body for node in ast.walk(statement))
-
-
 _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
 """Calls whose arguments may stay on the host while others are on a GPU."""
-
-
-def _read(node: ast.AST) -> set[str]:
-    return {each.id for each in names_in(node)}
 
 
 def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:

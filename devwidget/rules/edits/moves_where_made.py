@@ -14,7 +14,7 @@ from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, read_to
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, keyword_of, names_in, root_of
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, inner_names, keyword_of, names_in, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",
@@ -42,18 +42,23 @@ def create_there(case: Case) -> Fix | None:
             return None
         code, statement = at
         draft = drafts.setdefault(code.file, Draft(code))
-        device = device_there(code, statement, each, fault, literal=case.literal)
+        device = device_there(code, statement, each, fault, literal=case.literal and not each.from_move)
         if not device or not _write_device(draft, statement, each, device):
             return None
     if len(drafts) > 1:
         return None
-    return fix(Message("create it on the right device"), draft, "sure" if stray.birth_partners else "likely")
+    words = Message("create it on the right device")
+    if stray.from_move:
+        words = Message("move it directly to the right device")
+    return fix(words, draft, "sure" if stray.birth_partners else "likely")
 
 
 def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str) -> bool:
     """Write the device where the statement creates the tensor; False where it cannot be written."""
     code, value = draft.code, getattr(statement, "value", None)
     calls = code.calls(statement, stray.birth_call)
+    if stray.from_move:
+        return _move_at_once(draft, calls, device)
     is_factory = bool(calls) and stray.birth_direct and stray.birth_op in FACTORIES
     if isinstance(value, ast.Call) and (_is_parameter(value) or (not is_factory and _makes_owner(statement, value, stray))):
         _place(draft, value, device)
@@ -200,7 +205,7 @@ def _is_factory(node: ast.Call) -> bool:
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
     """An expression for the right device that has a value at the birth of a tensor; "" if there is none."""
-    bound = code.bound(statement) | {name for node in ast.walk(statement) for name in code.local_names(node)}
+    bound = code.bound(statement) | inner_names(statement)
     mentioned = {ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)}
     assigned = {ast.unparse(target) for target in targets_of(statement)}
     partners = stray.birth_partners or ((stray.birth_partner,) if stray.birth_partner else ())
@@ -259,22 +264,17 @@ def create_in_helper(case: Case) -> Fix | None:
     return fix(Message("create it on the right device"), draft)
 
 
-def move_at_once(case: Case) -> Fix | None:
+def _move_at_once(draft: Draft, calls: list[ast.Call], device: str) -> bool:
     """`positions.cuda()` that goes to another GPU than it is needed on: `positions.to(tokens.device)`."""
-    fault, stray = case.fault, case.stray
-    at = code_at(stray.birth, stray.birth_call)
-    if at is None or not stray.from_move or case.is_wanted_on_host or is_right_elsewhere(case):
-        return None
-    code, statement = at
-    device = device_there(code, statement, stray, fault, literal=False)
-    draft = Draft(code)
-    for call in code.calls(statement, stray.birth_call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
-            if not device or not _names_only_a_device(call) or code.local_names(call):
-                return None
-            moved = code.text(call.func.value)
-            draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
-    return fix(Message("move it directly to the right device"), draft)
+    code = draft.code
+    for call in calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in PLACING_METHODS:
+            continue
+        if not _names_only_a_device(call) or code.local_names(call):
+            return False
+        moved = code.text(call.func.value)
+        draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
+    return True
 
 
 def _names_only_a_device(call: ast.Call) -> bool:

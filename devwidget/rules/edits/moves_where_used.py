@@ -10,7 +10,7 @@ from devwidget.records.syntax import is_inplace, parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, code_at, names_in, root_of
+from devwidget.rules.edits.source_file import Code, code_at, inner_names, names_in, root_of
 
 
 def move_where_used(case: Case) -> Fix | None:
@@ -75,7 +75,7 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     is_kept = any(operand.stray and operand.held is not None for operand in fault.operands)
     if fault.target is not None and str(fault.target) == "cpu" and not is_kept:
         return "'cpu'"
-    local = _inner_names(code, statement)
+    local = inner_names(statement)
     partners = []
     for operand in fault.operands:
         name = operand.expression or _plain(operand.source)
@@ -91,11 +91,6 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
     if literal or str(fault.target) == "cpu":
         return repr(str(fault.target))
     return ""
-
-
-def _inner_names(code: Code, statement: ast.stmt) -> set[str]:
-    """Variables of the comprehensions and lambdas in a statement: before it they mean nothing, or something else."""
-    return {name for node in ast.walk(statement) for name in code.local_names(node)}
 
 
 def _plain(text: str) -> str:
@@ -116,7 +111,7 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
     is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
     is_inner = any(name in code.local_names(node) for node in uses)
     target = fault.target
-    is_split = stray.device.is_accelerator and target is not None and target.is_accelerator
+    is_split = target != stray.device and stray.device.is_accelerator and target is not None and target.is_accelerator
     is_read_on = bool(uses) and is_split and _is_read_below(code, statement, name)  # it meets others of the stage it is from
     if is_variable and not is_inner and not is_read_on:
         draft.insert_above(statement, f"{name} = {name}{move}")
@@ -135,7 +130,7 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     """What the line does not name: an item gets the moved tensor, and a module that the line calls is moved itself."""
     if _is_compound(statement):
         return False
-    inner = _inner_names(draft.code, statement)
+    inner = inner_names(statement)
     place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
     if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant) and root_of(stray.expression) not in inner:
         if anew := _tuple_anew(fault, place, move):

@@ -17,8 +17,6 @@ from devwidget.records.syntax import parsed as parsed_file
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-
 
 @dataclass(frozen=True, eq=False)
 class Code:
@@ -113,15 +111,10 @@ class Code:
     def local_names(self, node: ast.AST) -> set[str]:
         """Names that the variables of a comprehension or lambda around a node, inside its statement, have."""
         found: set[str] = set()
-        if isinstance(node, ast.expr_context | ast.operator | ast.unaryop | ast.cmpop | ast.boolop):
-            return found  # one object stands for all of its kind, all over the file
         for outer in self.around(node):
             if isinstance(outer, ast.stmt):
                 break
-            if isinstance(outer, _COMPREHENSIONS):
-                found |= {name for part in outer.generators for name in _names(part.target)}
-            if isinstance(outer, ast.Lambda):
-                found |= {a.arg for a in (*outer.args.posonlyargs, *outer.args.args, *outer.args.kwonlyargs)}
+            found |= _names_bound_by(outer)
         return found
 
     def is_written(self, node: ast.expr) -> bool:
@@ -263,6 +256,20 @@ def _names(target: ast.AST) -> Iterator[str]:
     return (node.id for node in names_in(target))
 
 
+def inner_names(statement: ast.stmt) -> set[str]:
+    """Variables of the comprehensions and lambdas in a statement: before it they mean nothing, or something else."""
+    return {name for node in ast.walk(statement) for name in _names_bound_by(node)}
+
+
+def _names_bound_by(node: ast.AST) -> set[str]:
+    match node:
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return {name for part in node.generators for name in _names(part.target)}
+        case ast.Lambda(args=given):
+            return {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
+    return set()
+
+
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
@@ -278,8 +285,6 @@ def _sure(node: ast.stmt) -> Iterator[str]:
             yield from _names(target) if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List) else ()
     if isinstance(node, ast.With | ast.AsyncWith):
         yield from (name for each in node.body for name in _sure(each))
-    if isinstance(node, ast.If) and node.orelse:
-        yield from {n for e in node.body for n in _sure(e)} & {n for e in node.orelse for n in _sure(e)}
 
 
 def _arguments(function: Function) -> set[str]:

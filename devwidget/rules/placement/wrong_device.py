@@ -22,7 +22,7 @@ from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.copies import copy_moved, is_moved_away, move_back
-from devwidget.rules.edits.devices import device_for
+from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
@@ -168,7 +168,7 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
     if stray.argument == "generator":
         words = Message("create the generator on the device of the random numbers")
         generator = f"torch.Generator(device={str(fault.target)!r})"
-        yield mended(stray.birth, words, _place_generator, stray, fault.target)
+        yield mended(stray.birth, words, _place_generator, fault.target)
         if not stray.expression:
             yield mended(fault.site, words, _give_loader, generator)
         yield Fix(words, generator)
@@ -250,10 +250,10 @@ def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
     yield Fix(words, f"{owner}.to({str(case.fault.target)!r})")
 
 
-def _place_generator(draft: Draft, statement: ast.stmt, stray: Operand, target: DeviceId | None) -> None:
+def _place_generator(draft: Draft, statement: ast.stmt, target: DeviceId | None) -> None:
     """Add the device of the random numbers to the `torch.Generator()` call."""
     for call in calls_named(draft.code.parts(statement), "Generator"):
-        draft.keyword(call, "device", device_for(stray.birth, target))
+        draft.keyword(call, "device", written_device(draft.code, statement, target))
 
 
 def _give_loader(draft: Draft, _: ast.stmt, generator: str) -> None:
