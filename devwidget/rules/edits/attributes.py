@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 from devwidget.records.finding import Effect, Fix, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
@@ -12,10 +11,10 @@ from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Held
-from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.calls import FACTORIES, starts_empty
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.modules import spelled
-from devwidget.rules.edits.source_file import Code, code_at
+from devwidget.rules.edits.source_file import Code, calls_in, code_at
 
 _RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
 _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})
@@ -27,35 +26,33 @@ _TAKEN_KEYS = frozenset({
     "training", "type", "update", "values", "xpu", "zero_grad",
 })  # fmt: skip
 """Names that `nn.ModuleDict` refuses as keys, "attribute already exists", as far as anybody would choose them (2.13)."""
-_CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def register_attribute(held: Held, dtype: str = "float32") -> Iterator[Fix | None]:
-    """Ways to register what a module keeps, best first.
+def register_attribute(held: Held, dtype: str = "float32") -> Fix | None:
+    """Register what a module keeps.
 
     Args:
         dtype: of the tensor: what holds no floating point can be no parameter.
     """
     attribute = re.split(r"[.\[]", held.name)[0]
     at = code_at(held.assigned, f"self.{attribute}")
-    if at is None:
-        return
+    if at is None or getattr(at[1], "value", None) is None or len(targets_of(at[1])) != 1:
+        return None
     code, statement = at
-    owner, value = code.owner(statement), getattr(statement, "value", None)
-    if value is None or len(targets_of(statement)) != 1:
-        return
+    owner = code.owner(statement)
     if held.how == "class attribute":
-        yield _class_attribute(code, statement, owner, attribute)
-    elif not assigns_self_attribute(statement, attribute):
-        return
-    elif held.note:
-        yield _modules(code, owner, statement, attribute, held)
-    elif held.name == attribute:
-        yield _one_tensor(code, owner, statement, attribute, dtype)
-    elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
-        yield _many_buffers(code, owner, statement, attribute, held.name.removeprefix(attribute))
-    elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
-        yield _rebuilt(code, owner, statement, attribute, value)
+        return _class_attribute(code, statement, owner, attribute)
+    if not assigns_self_attribute(statement, attribute):
+        return None
+    if held.note:
+        return _modules(code, owner, statement, attribute, held)
+    if held.name == attribute:
+        return _one_tensor(code, owner, statement, attribute, dtype)
+    if re.fullmatch(rf"{attribute}\[[^\[.]+", held.name):
+        return _many_buffers(code, owner, statement, attribute, held.name.removeprefix(attribute))
+    if re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
+        return _rebuilt(code, owner, statement, attribute)
+    return None
 
 
 def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
@@ -180,14 +177,11 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         value = getattr(each, "value", None)
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None:
             return None
-        kind = _module_container(value, held.name[len(attribute) :])
+        kind = _module_container(held.name[len(attribute) :])
         keys = {n.value for n in ast.walk(value) if isinstance(n, ast.Constant)}
         if not kind or (kind == "ModuleDict" and keys & _TAKEN_KEYS):
             return None
-        inner = value.args[0] if _is_plain_container_call(value) and value.args else value
-        empty = (_is_plain_container_call(value) and not value.args) or _is_empty(value)
-        text = "" if empty else code.text(inner)
-        text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
+        text = "" if starts_empty(code.text(each)) else code.text(value)
         draft.replace(value, f"{spelled(code, kind)}({text})")
     found = fix(Message("register the modules"), draft, "sure")
     if owner is None:
@@ -196,15 +190,7 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     return _with_effect(found, effect, _is_only_filled(code, owner, statement, attribute))
 
 
-def _is_plain_container_call(value: ast.expr) -> bool:
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("list", "dict", "tuple")
-
-
-def _is_empty(value: ast.expr) -> bool:
-    return (isinstance(value, ast.List | ast.Tuple) and not value.elts) or (isinstance(value, ast.Dict) and not value.keys)
-
-
-def _module_container(value: ast.expr, path: str) -> str:
+def _module_container(path: str) -> str:
     """`ModuleList` for `[0].weight`, `ModuleDict` for `['name'].weight`; "" where lists are in lists."""
     if re.match(r"\['[^.'\[\]]+'\]\.", path):
         return "ModuleDict"
@@ -221,7 +207,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     is_dict, is_named = isinstance(value, ast.Dict | ast.DictComp), "'" in item
     numbered = is_dict and item[1:-1].isdigit()
     kinds = (ast.Dict, ast.DictComp) if is_named or numbered else (ast.List, ast.ListComp)
-    if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef) or _is_empty(value):
+    if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef):
         return None
     uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
     taken = {n.id for n in ast.walk(method) if isinstance(n, ast.Name)} & {"key", "part"}
@@ -229,7 +215,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         return None
     text, prefix = code.text(value), f"{attribute}_"
     words = [n.value for n in ast.walk(owner) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    if "requires_grad" in text or any(word.startswith(prefix) for word in words):
+    if "requires_grad" in text or starts_empty(code.text(statement)) or any(word.startswith(prefix) for word in words):
         return None  # what is trained is no buffer, and another name must not be taken for an item
     items = f"{text}.items()" if is_dict else f"enumerate({text})"
     draft = Draft(code)
@@ -259,35 +245,25 @@ def _may_change(code: Code, node: ast.AST) -> bool:
     return isinstance(outer, ast.Assign | ast.AugAssign) and outer.value is node
 
 
-def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:
+def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
     """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
-    made = list(_tensors_made(value, attribute))
-    taken = [name for name, _ in made]
-    tensors = [(name if name not in taken[:at] else f"{name}_{at}", call) for at, (name, call) in enumerate(made)]
-    method = code.scope(statement)
+    value, method = getattr(statement, "value", None), code.scope(statement)
+    made = [call for call in calls_in(value) if name_of_called(call) in FACTORIES] if isinstance(value, ast.Call) else []
+    names = [getattr(code.parents[call], "arg", number) for number, call in enumerate(made)]  # `loc=torch.zeros(3)`
+    tensors = {f"{attribute}_{name}": call for name, call in zip(names, made, strict=True)}
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
         return None
-    inside = {id(part) for _, made in tensors for part in ast.walk(made)}
-    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and id(n) not in inside}
+    inside = {part for call in made for part in ast.walk(call)}
+    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n not in inside}
     if read & code.bound(statement) or not isinstance(method, ast.FunctionDef):
         return None  # they have no value outside of this method
     draft = Draft(code)
-    lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors]
+    lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors.items()]
     draft.rewrite(statement, "\n".join(lines))
     built = code.text(value)
-    for name, arg in tensors:
+    for name, arg in tensors.items():
         built = built.replace(code.text(arg), f"self.{name}", 1)
     return _with_property(draft, owner, method, attribute, built)
-
-
-def _tensors_made(call: ast.Call, attribute: str) -> Iterator[tuple[str, ast.Call]]:
-    """The tensors that an expression makes, each with a name for its buffer: `prior_loc`, `prior_0`."""
-    parts = [(str(index), arg) for index, arg in enumerate(call.args)] + [(k.arg or "", k.value) for k in call.keywords]
-    for name, part in parts:
-        if isinstance(part, ast.Call) and name_of_called(part) in FACTORIES:
-            yield f"{attribute}_{name}", part
-        elif isinstance(part, ast.Call):
-            yield from _tensors_made(part, attribute)
 
 
 def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:

@@ -227,15 +227,15 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     if made is not None and (filled or stray.birth_partners or held.is_split):
         yield made  # no move of the model would have taken a buffer there
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
-    registered: list[Fix | None] = []
+    registered = None
     if not each_time and not held.is_split and not _came_late(fault, held):
-        registered = list(register_attribute(held, _dtype(stray, held)))
-    yield from registered
+        registered = register_attribute(held, _dtype(stray, held))
+    yield registered
     yield made
     # Modules that are moved at each use are on the right device, but are not trained or saved.
-    if fault.what == "operands" and not (held.note and any(registered)):
+    if fault.what == "operands" and not (held.note and registered):
         yield move_where_used(case)
-    if held.note or "." in held.name or not (any(registered) or held.is_split):
+    if held.note or "." in held.name or not (registered or held.is_split):
         yield from _list_registrations(fault, stray, held)
 
 
