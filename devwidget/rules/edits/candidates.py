@@ -126,18 +126,18 @@ def tensor_candidates(case: Case) -> Iterator[Fix | None]:
 
 def parameter_candidates(case: Case) -> Iterator[Fix | None]:
     """The edits for a parameter or a buffer: its module, or the whole model, is not where its inputs are."""
-    held = case.stray.held
+    held, is_loaded = case.stray.held, case.stray.birth_op == "load"
     yield name_device_for_library(case)
-    if case.stray.birth_op == "load":
+    if is_loaded:
         yield create_there(case)
-    if held is not None and held.left_behind is None and case.stray.birth_op != "load":
+    elif held is not None and held.left_behind is None:
         yield move_where_used(case)
         yield create_there(case)
         return
     if case.is_between_gpus:
         yield move_where_used(case)  # a model that is split on purpose
     built = None
-    if held is not None and case.literal and case.stray.birth_op != "load":
+    if held is not None and case.literal and not is_loaded:
         built = build_there(case, held)
         if built is not None and refused(built, case.fault):
             built = None

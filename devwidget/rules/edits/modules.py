@@ -12,7 +12,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, cells
-from devwidget.records.syntax import Function, name_of_called, targets_of
+from devwidget.records.syntax import Function, arguments_in, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -46,8 +46,7 @@ def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | N
 
 def _is_empty_container(node: ast.expr) -> bool:
     """Whether it is an empty container of torch, whose modules another line builds: `nn.ModuleDict()`."""
-    empty = isinstance(node, ast.Call) and not node.args and not node.keywords
-    return empty and isinstance(node, ast.Call) and name_of_called(node) in _CONTAINERS
+    return isinstance(node, ast.Call) and not arguments_in(node) and name_of_called(node) in _CONTAINERS
 
 
 def _files(fault: Fault, first: Code) -> list[Code]:

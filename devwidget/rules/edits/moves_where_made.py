@@ -26,7 +26,6 @@ _ARRIVALS = HOST_CONSTRUCTORS | {
     "Parameter",
     "clone",
 }
-_CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 _JOINING = frozenset({"cat", "concat", "stack", "hstack", "vstack", "dstack", "column_stack"})
 _PER_STEP = ("forward", "__call__")
 
@@ -291,8 +290,7 @@ def move_value(case: Case) -> Fix | None:
         return None
     (code, statement), value = at, at[1].value
     (only, *more) = targets_of(statement)
-    ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-    if more or any(isinstance(way, _CONTAINERS) for way in ways) or not isinstance(only, ast.Name | ast.Attribute):
+    if more or not isinstance(only, ast.Name | ast.Attribute):
         return None
     if isinstance(value, ast.Call):
         name = name_of_called(value)

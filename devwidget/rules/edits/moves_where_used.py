@@ -142,8 +142,6 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
                 return False
             draft.insert_above(statement, f"{every} = [each{move} for each in {every}]")
             return True
-        if _has_other_keys(draft.code, ast.unparse(place.value), place.slice.value):
-            return False
         draft.insert_above(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
@@ -153,21 +151,6 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
         draft.insert_above(statement, f"{owner}{move}")
         return True
-    return False
-
-
-def _has_other_keys(code: Code, container: str, key_of_this_run: object) -> bool:
-    """Whether the program names items of a container by variables alone: `states[name]`, `states.get(name)`."""
-    if any(isinstance(node, ast.Constant) and node.value == key_of_this_run for node in ast.walk(code.tree)):
-        return False
-    for node in ast.walk(code.tree):
-        match node:
-            case (
-                ast.Subscript(value=owner, slice=key)
-                | ast.Call(func=ast.Attribute(value=owner, attr="get" | "setdefault" | "pop"), args=[key, *_])
-            ):
-                if ast.unparse(owner) == container and not isinstance(key, ast.Constant):
-                    return True
     return False
 
 
