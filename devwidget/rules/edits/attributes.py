@@ -248,7 +248,9 @@ def _may_change(code: Code, node: ast.AST) -> bool:
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
     """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
     value, method = getattr(statement, "value", None), code.scope(statement)
-    made = [call for call in calls_in(value) if name_of_called(call) in FACTORIES] if isinstance(value, ast.Call) else []
+    if not isinstance(value, ast.Call):
+        return None
+    made = [call for call in calls_in(value) if name_of_called(call) in FACTORIES]
     names = [getattr(code.parents[call], "arg", number) for number, call in enumerate(made)]  # `loc=torch.zeros(3)`
     tensors = {f"{attribute}_{name}": call for name, call in zip(names, made, strict=True)}
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
