@@ -9,12 +9,12 @@ from dataclasses import replace
 from devwidget.records.finding import Effect, Fix, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
+from devwidget.records.syntax import assigns_self_attribute, calls_named, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Held
 from devwidget.rules.edits.calls import FACTORIES, starts_empty
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.modules import spelled
-from devwidget.rules.edits.source_file import Code, calls_in, code_at
+from devwidget.rules.edits.source_file import Code, code_at
 
 _RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
 _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})
@@ -250,7 +250,7 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     value, method = getattr(statement, "value", None), code.scope(statement)
     if not isinstance(value, ast.Call):
         return None
-    made = [call for call in calls_in(value) if name_of_called(call) in FACTORIES]
+    made = list(calls_named(ast.walk(value), *FACTORIES))
     names = [getattr(code.parents[call], "arg", number) for number, call in enumerate(made)]  # `loc=torch.zeros(3)`
     tensors = {f"{attribute}_{name}": call for name, call in zip(names, made, strict=True)}
     if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.lists import collect_on_host
@@ -90,9 +90,8 @@ def name_device_for_library(case: Case) -> Fix | None:
         return None
 
     def change(draft: Draft, statement: ast.stmt) -> None:
-        for call in draft.code.calls(statement):
-            if name_of_called(call) == left_out.function:
-                draft.keyword(call, "device", repr(str(case.stray.device)))
+        for call in calls_named(draft.code.parts(statement), left_out.function):
+            draft.keyword(call, "device", repr(str(case.stray.device)))
 
     return mended(left_out.site, Message("name the device of the model in the call"), change)
 

@@ -8,7 +8,7 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
@@ -32,7 +32,7 @@ def copy_moved(site: Site | None, model: str) -> Fix | None:
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         code = draft.code
-        match [call for call in code.calls(statement) if name_of_called(call) in PLACING_METHODS]:
+        match list(calls_named(code.parts(statement), *PLACING_METHODS)):
             case [ast.Call(func=ast.Attribute(value=moved)) as move]:
                 name, is_dropped = code.text(moved), isinstance(statement, ast.Expr) and statement.value is move
                 renamed = is_dropped or name in map(code.text, targets_of(statement))  # it stands for the copy from here on

@@ -193,9 +193,9 @@ class _Overlap(Exception):
     """Two changes of one place."""
 
 
-def fix(summary: str, draft: Draft | None, confidence: Confidence = "likely") -> Fix | None:
+def fix(summary: str, draft: Draft, confidence: Confidence = "likely") -> Fix | None:
     """A repair that is an edit; None where nothing can be edited."""
-    edits = draft.edits() if draft is not None else ()
+    edits = draft.edits()
     return Fix(summary, code_of_edits(edits), confidence, edits=edits) if edits else None
 
 

@@ -12,7 +12,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, cells
-from devwidget.records.syntax import Function, arguments_in, name_of_called, targets_of
+from devwidget.records.syntax import Function, arguments_in, calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -89,7 +89,7 @@ def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     if at is None:
         return None
     code, statement = at
-    calls = [call for call in code.calls(statement) if name_of_called(call) == held.left_class]
+    calls = list(calls_named(code.parts(statement), held.left_class))
     if len(calls) != 1 or _is_empty_container(calls[0]) or _is_moved(code, calls[0]):
         return None
     return code, _moved_already(code, calls[0])
@@ -97,7 +97,7 @@ def built_at(held: Held) -> tuple[Code, ast.expr] | None:
 
 def _built_outside(files: Sequence[Code], name: str) -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that no line moves."""
-    calls = [(code, n) for code in files for n in calls_in(code.tree) if name_of_called(n) == name]
+    calls = [(code, n) for code in files for n in calls_named(ast.walk(code.tree), name)]
     outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
     for some in (left, outside):
@@ -110,11 +110,9 @@ def _built_outside(files: Sequence[Code], name: str) -> tuple[Code, ast.expr] | 
 def _is_moved(code: Code, node: ast.expr) -> bool:
     """Whether the line that builds a module, or another that names it, moves it."""
     within, name = calls_in(_moved_already(code, node)), _name_of(code, node)
-    for call in calls_in(code.tree):
-        if name_of_called(call) in PLACING_METHODS and isinstance(call.func, ast.Attribute):
-            names_it = bool(name) and ast.unparse(call.func.value) == name
-            if names_it or call in within:
-                return True
+    for call in calls_named(ast.walk(code.tree), *PLACING_METHODS):
+        if isinstance(call.func, ast.Attribute) and (call in within or ast.unparse(call.func.value) == name):
+            return True
     return False
 
 
@@ -232,4 +230,4 @@ def _defaulted_device(function: Function, statement: ast.stmt) -> str:
 def _calls_of(file: str, name: str) -> Iterator[tuple[Code, ast.Call]]:
     code = code_of(file, tuple(linecache.getlines(file)))
     if code is not None:
-        yield from ((code, call) for call in calls_in(code.tree) if name_of_called(call) == name)
+        yield from ((code, call) for call in calls_named(ast.walk(code.tree), name))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import name_of_called, parsed_expression, targets_of
+from devwidget.records.syntax import calls_named, name_of_called, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
@@ -95,7 +95,7 @@ def _makers(made: ast.expr) -> list[ast.Call]:
     """The calls of an expression that take a device, `zeros` and `ones` of `Normal(torch.zeros(3), torch.ones(3))`."""
     if isinstance(made, ast.Call) and name_of_called(made) in FACTORIES | LIKENESSES:
         return [made] if keyword_of(made, "generator") is None else []
-    makers = list(filter(_is_factory, calls_in(made)))
+    makers = list(calls_named(ast.walk(made), *FACTORIES))
     return [] if any(keyword_of(call, "device") for call in makers) else makers
 
 
@@ -130,8 +130,8 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign) and met.intersection(map(ast.unparse, node.targets)):
             near.append(node.value)
-    for call in (call for each in near for call in calls_in(each)):
-        if call not in calls and _is_factory(call) and not _is_placed(code, call):
+    for call in (call for each in near for call in calls_named(ast.walk(each), *FACTORIES)):
+        if call not in calls and not _is_placed(code, call):
             yield call
 
 
@@ -198,10 +198,6 @@ def _is_dtype(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and (node.attr == "dtype" or root_of(ast.unparse(node)) == "torch")
 
 
-def _is_factory(node: ast.Call) -> bool:
-    return name_of_called(node) in FACTORIES
-
-
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
     """An expression for the right device that has a value at the birth of a tensor; "" if there is none."""
     bound = code.bound(statement) | inner_names(statement)
@@ -257,7 +253,7 @@ def create_in_helper(case: Case) -> Fix | None:
     methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)] if owner is not None else []
     for method in (each for each in methods if f"self.{each.name}" in called):
         returned = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
-        for made in (made for node in returned for made in calls_in(node) if _is_factory(made)):
+        for made in (made for node in returned for made in calls_named(ast.walk(node), *FACTORIES)):
             if not _is_placed(code, made):
                 draft.keyword(made, "device", f"{partner}.device")
     return fix(Message("create it on the right device"), draft)
