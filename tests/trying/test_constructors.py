@@ -132,10 +132,10 @@ def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatc
     real = unregistered_tensor.register_attribute
 
     def wrong(held, *others):
-        for fix in real(held, *others):
-            effect = ProcessLocal(replace(fix._effect.value, attributes=("other",)))
-            edits = tuple(replace(each, text=each.text.replace("'scale'", "'other'")) for each in fix.edits)
-            yield replace(fix, edits=edits, _effect=effect)
+        fix = real(held, *others)
+        effect = ProcessLocal(replace(fix._effect.value, attributes=("other",)))
+        edits = tuple(replace(each, text=each.text.replace("'scale'", "'other'")) for each in fix.edits)
+        return replace(fix, edits=edits, _effect=effect)
 
     monkeypatch.setattr(unregistered_tensor, "register_attribute", wrong)
     model = Scaled(3).to("cuda:0")
