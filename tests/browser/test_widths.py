@@ -71,9 +71,9 @@ def test_the_meters_of_all_gpus_are_one_row(browser, gpus):
     bare.close()
 
 
-CUT = """[...document.querySelectorAll('.dw-body .dw-device > *, .dw-body .dw-name')].filter((each) => {
+CUT = """[...document.querySelectorAll('.dw-body .dw-device > *, .dw-body .dw-name, .dw-body .dw-bytes')].filter((each) => {
   const cell = each.closest('.dw-cell').getBoundingClientRect();
-  return each.scrollWidth > each.clientWidth + 1 || each.getBoundingClientRect().right > cell.right + 1;
+  return each.scrollWidth > each.clientWidth || each.getBoundingClientRect().right > cell.right + 1;
 })"""
 SMALL_TEXTS = """() => {
   const says = (part) => [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
@@ -85,7 +85,7 @@ SMALL_TEXTS = """() => {
 
 
 @pytest.mark.parametrize(("gpus", "others"), [(2, []), (4, []), (8, []), (2, ["cpu"]), (7, ["cpu"])])
-def test_devices_and_names_of_rows_are_whole_at_each_width(browser, gpus, others):
+def test_devices_names_and_bytes_of_rows_are_whole_at_each_width(browser, gpus, others):
     of_block = [*(DeviceId("cuda", number) for number in range(gpus)), *map(DeviceId, others)]
     bare = BarePage(browser, stack(16, lambda block: of_block[block * len(of_block) // 16]))
     row = bare.page.locator("[data-path='h']")

@@ -16,7 +16,7 @@ def stack(count, device=lambda block: GPU0):
         own = len(modules)
         modules.append(ModuleFacts(f"h.{block}", "Block", 1, 2))
         for layer in ("up", "down"):
-            weight = tensor("weight", (4, 4), device(block), storage=own * 10 + len(layer))
+            weight = tensor("weight", (1000, 1000), device(block), storage=own * 10 + len(layer))
             modules.append(ModuleFacts(f"h.{block}.{layer}", "Linear", own, 3, (weight,)))
     return Snapshot(tuple(modules))
 

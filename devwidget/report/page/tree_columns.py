@@ -83,8 +83,8 @@ COLUMNS = (
     Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(106px, 1.5fr)")),
     Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
     Column("params", Message("params"), "amount", ("76px", "", ""), values=_own_parameters, shown=_count_words),
-    Column("bytes", Message("bytes"), "amount", ("80px", "76px", "72px"), values=lambda table: table.bytes, shown=some_bytes),
-    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "minmax(92px, 1.8fr)")),
+    Column("bytes", Message("bytes"), "amount", ("80px", "78px", "78px"), values=lambda table: table.bytes, shown=some_bytes),
+    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "minmax(92px, 1.5fr)")),
     Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(62px, 1fr)")),
 )
 
