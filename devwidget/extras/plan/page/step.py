@@ -7,8 +7,19 @@ from itertools import groupby
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.page.marks import Scale, draw, draw_percent, list_ticks
-from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint
-from devwidget.extras.plan.words.plan import OTHERS, PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
+from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
+from devwidget.extras.plan.words.plan import (
+    OTHERS,
+    PARTS,
+    fit_words,
+    is_in_optimizer,
+    loop_words,
+    map_rows,
+    moment_words,
+    part_hue,
+    part_sizes,
+    tips_words,
+)
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.report.style.safe_text import Markup, draw_prose, join_html
@@ -78,16 +89,11 @@ def _list_categories(device: DevicePlan, scale: Scale) -> Iterator[_Mark]:
     for part, name in PARTS.items():
         size = getattr(device, part)
         hue = part_hue(part)
-        if part == "activations" and _is_in_optimizer(device.peak_at):
+        if part == "activations" and is_in_optimizer(device.peak_at):
             name, hue = OTHERS, part_hue("others")
         if size:
             yield "", "", f"{scale.place(start, start + size)};background:{hue}", f"{said(name)} {format_bytes(size)}"
         start += size
-
-
-def _is_in_optimizer(moment: StepPoint | PlanMoment | None) -> bool:
-    """Whether backward has ended, which frees the activations."""
-    return moment is not None and moment.phase == "optimizer"
 
 
 _STACK = "weights", "optimizer", "gradients", "activations", "others"
@@ -136,7 +142,7 @@ def _stack_sizes(weights: int, point: StepPoint) -> tuple[int, ...]:
     for size in (weights, point.optimizer, point.gradients):
         sizes.append(min(size, left))
         left -= sizes[-1]
-    rest = (0, left) if _is_in_optimizer(point) else (left, 0)
+    rest = (0, left) if is_in_optimizer(point) else (left, 0)
     return (*sizes, *rest)
 
 
@@ -196,9 +202,7 @@ def _draw_parts(plan: Plan) -> Markup:
     names = [said(name) for name in PARTS.values()]
     rows = [("", say("allocated"), *names, say("the peak is in"))]
     for device in plan.devices:
-        sizes = [format_bytes(getattr(device, part)) for part in ("peak", *PARTS)]
-        if _is_in_optimizer(device.peak_at):
-            sizes[-1] += f" {said(OTHERS)}"
+        sizes = [format_bytes(device.peak), *part_sizes(device)]
         rows.append((str(device.device), *sizes, draw_prose(moment_words(plan, device.peak_at))))
     wide = 2 + len(names)
     return join_html(draw("heading", say("At the peak, in figures"), ""), draw("table", rows, range(1, wide), wide))

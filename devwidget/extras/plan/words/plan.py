@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
-from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
+from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop, StepPoint
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.report.page.draw_page import shows, writes
@@ -67,13 +67,27 @@ def part_hue(part: str) -> str:
     return CATEGORY_HUES[_CATEGORIES[part]]
 
 
+def is_in_optimizer(moment: StepPoint | PlanMoment | None) -> bool:
+    """Whether backward has ended, which frees the activations."""
+    return moment is not None and moment.phase == "optimizer"
+
+
+def part_sizes(device: DevicePlan) -> list[str]:
+    """The sizes of the parts of a GPU's peak."""
+    sizes = [format_bytes(getattr(device, part)) for part in PARTS]
+    if is_in_optimizer(device.peak_at):
+        sizes[-1] += f" {said(OTHERS)}"
+    return sizes
+
+
 def _plan_table(plan: Plan) -> Table:
-    sizes = {**(TOTALS_OF_CARD if plan.card else TOTALS), **PARTS}
-    rows = [("", *map(said, sizes.values()), "")]
+    totals = TOTALS_OF_CARD if plan.card else TOTALS
+    heads = (*totals.values(), *PARTS.values())
+    rows = [("", *map(said, heads), "")]
     for device in plan.devices:
-        cells = (format_bytes(getattr(device, name)) for name in sizes)
-        rows.append((str(device.device), *cells, fit_words(device.fit)))
-    return Table(rows, right=range(1, len(sizes) + 1))
+        cells = [format_bytes(getattr(device, name)) for name in totals]
+        rows.append((str(device.device), *cells, *part_sizes(device), fit_words(device.fit)))
+    return Table(rows, right=range(1, len(heads) + 1))
 
 
 def fits_words(fits: bool) -> str:
