@@ -246,3 +246,47 @@ def test_code_that_a_library_compiled_from_a_text_is_not_the_users(tmp_path, mon
     monkeypatch.delitem(stack.owners, "<string>", raising=False)
     text = written("exec('def check(x):\\n    assert x.dim() == 3\\n')\ncheck(torch.rand(2, 2))")
     assert run_failing(tmp_path, text).site.line == line(text, "check(torch")
+
+
+BRANCHES = {
+    "the test is a flag": """
+def step(on_gpu):
+    if not on_gpu:
+        x = torch.zeros(4, 8)  # made
+    else:
+        x = torch.randn(4, 8)
+    return model(x)
+step(False)
+""",
+    "the test compares": """
+def step(mode):
+    x = torch.zeros(4, 8)  # made
+    if mode == "half":
+        x = x.half().float()
+    return model(x)
+step("full")
+""",
+    "the test has to run, and the line asks for a GPU": """
+def step(names):
+    if len(names) > 1:
+        x = torch.zeros(4, 8)  # made
+    else:
+        x = torch.zeros(4, 8, device="cuda:0")
+    return model(x)
+step(["x", "y"])
+""",
+    "the test is about the variable": """
+def step(x=None):
+    if x is None:
+        x = torch.zeros(4, 8)  # made
+    return model(x)
+step()
+""",
+}
+
+
+@pytest.mark.parametrize("program", BRANCHES.values(), ids=BRANCHES)
+def test_a_line_in_a_branch_that_was_not_taken_has_made_nothing(tmp_path, program):
+    text = written("model = nn.Linear(8, 2).cuda()\n" + program)
+    found = explained_and_cured(tmp_path, text)
+    assert found.birth.line == line(text, "# made")

@@ -6,8 +6,9 @@ import ast
 import builtins
 import dis
 import functools
+import operator
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -47,7 +48,9 @@ _OPERATORS = {
 }  # fmt: skip
 """Torch's names of operators that the syntax tree names otherwise."""
 
-
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
 """Functions whose result is on the CPU, whatever the default device is."""
 
@@ -107,6 +110,21 @@ class Scope:
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 return [value for item in items for value in self.given(item)]
         return UNKNOWN
+
+    def truth(self, test: ast.expr) -> bool | None:
+        """Return the result of a test of flags, numbers and None; None if only a run could show it."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=inner):
+                result = self.truth(inner)
+                return None if result is None else not result
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                values = self.value(left), self.value(right)
+                compare = _COMPARISONS.get(type(operator))
+                if compare is not None and all(map(is_scalar, values)):
+                    return bool(compare(*values))
+                return None
+        value = self.value(test)
+        return bool(value) if is_scalar(value) else None
 
     def given(self, node: ast.expr) -> list[Any]:
         """Return the value, or the tensors that decide the device of the expression's result."""
@@ -168,6 +186,14 @@ def device_requested(node: ast.AST | None, scope: Scope) -> torch.device | None:
             asked = [scope.value(argument) for argument in arguments_in(node)] or [method]
             return _find_device("to", asked[0])
     return None
+
+
+def device_asked_for(node: ast.expr, scope: Scope) -> torch.device | None:
+    """Return the device that a move or a `device=` names; None if the source does not show it."""
+    given = argument_named(node, "device")
+    if given is None:
+        return device_requested(node, scope)
+    return _find_device("", scope.value(given))
 
 
 def means(requested: torch.device, device: torch.device) -> bool:

@@ -16,7 +16,7 @@ from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import Scope, argument_named, factory_of, is_of_torch
+from devwidget.capture.source_code.expressions import Scope, argument_named, device_asked_for, factory_of, is_of_torch, means
 from devwidget.capture.source_code.frames import holds, is_place, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
@@ -125,14 +125,28 @@ def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _A
         name, _ = path_of(text)
         if name in ("", "self") or is_outdated(frame.f_code):  # what `self` keeps is found through the model
             continue
-        site = _line_that_assigned(frame, text, before)
-        assigned = _read_assignment(frame, text, site) if site is not None else _find_default(frame, text)
+        assigned = _find_assigned(frame, text, before, tensor)
         if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
             continue
         if path_of(text)[1] and _has_empty_part(assigned.value):  # what is in it now came later
             return None
         return assigned
     return None
+
+
+def _find_assigned(frame: FrameType, text: str, before: int, tensor: torch.Tensor) -> _Assignment | None:
+    """Return the last line that can have assigned a tensor, or the default of an argument."""
+    for site in _lines_that_assigned(frame, text, before):
+        assigned = _read_assignment(frame, text, site)
+        if assigned is None or not _asks_elsewhere(assigned, tensor):
+            return assigned
+    return _find_default(frame, text)
+
+
+def _asks_elsewhere(assigned: _Assignment, tensor: torch.Tensor) -> bool:
+    """Return whether a line asks for a device that the tensor is not on, so that it cannot have assigned the tensor."""
+    asked = device_asked_for(assigned.value, Scope(assigned.frame))
+    return asked is not None and not assigned.keys and not means(asked, tensor.device)
 
 
 def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | None:
@@ -154,18 +168,33 @@ def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | N
 
 
 def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
-    """Return the last line above another that assigns `state['speed']`, else the variable that an expression begins with.
+    return next(_lines_that_assigned(frame, text, before), None)
 
-    An argument has only the line of its function.
+
+def _lines_that_assigned(frame: FrameType, text: str, before: int) -> Iterator[Site]:
+    """Yield the lines above another that assigned `state['speed']`, then the variable that it begins with, last ones first.
+
+    An argument has only lines of its function. A line in a branch that was not taken has assigned nothing.
     """
     code, (name, _) = frame.f_code, path_of(text)
     for written in dict.fromkeys((text, name)):
-        site = statements.assignment(code.co_filename, written, before)
-        if site is None and name in frame.f_globals:
-            site = statements.cell_assignment(written)
-        if site is not None and (name not in code.co_varnames or site.function == code.co_name):
-            return site
-    return None
+        sites = [*statements.assignments(code.co_filename, written, before)]
+        if not sites and name in frame.f_globals:
+            sites = [site for site in [statements.cell_assignment(written)] if site is not None]
+        for site in sites:
+            is_own = name not in code.co_varnames or site.function == code.co_name
+            if is_own and _may_have_run(frame, site, name, before):
+                yield site
+
+
+def _may_have_run(frame: FrameType, site: Site, name: str, before: int) -> bool:
+    """Return False for a line in a branch that was not taken. A test of the variable itself says nothing: it has changed."""
+    scope = Scope(frame)
+    for test, result in statements.conditions(site.file, site.line, before if site.file == frame.f_code.co_filename else 0):
+        names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+        if name not in names and scope.truth(test) is (not result):
+            return False
+    return True
 
 
 def _find_default(frame: FrameType, name: str) -> _Assignment | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import textwrap
+from collections.abc import Iterator
 from types import FrameType
 
 from devwidget.capture.source_code.source_files import read_file, statements_of
@@ -51,12 +52,31 @@ def definition_site(frame: FrameType) -> Site:
 
 def assignment(filename: str, name: str, before: int) -> Site | None:
     """Return the last statement above a line that assigns `name`, in the same function if any does, else at top level."""
+    return next(assignments(filename, name, before), None)
+
+
+def assignments(filename: str, name: str, before: int) -> Iterator[Site]:
+    """Yield the statements above a line that assign `name`, the last one first, in the same function if any does."""
     file = read_file(filename)
     for scope in (*file.functions_around(before), file.tree):
         lines = [line for line in file.assigned_lines(scope, name) if line < before]
+        for line in reversed(lines):
+            yield site_at(filename, line, getattr(scope, "name", "<module>"))
         if lines:
-            return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))
-    return None
+            return
+
+
+def conditions(filename: str, line: int, later: int) -> Iterator[tuple[ast.expr, bool]]:
+    """Yield the tests of the branches around a line that a later line is not in, and what each was if the line has run."""
+    for node in read_file(filename).statements:
+        if isinstance(node, ast.If):
+            for branch, result in ((node.body, True), (node.orelse, False)):
+                if _covers(branch, line) and not _covers(branch, later):
+                    yield node.test, result
+
+
+def _covers(block: list[ast.stmt], line: int) -> bool:
+    return bool(block) and block[0].lineno <= line <= (block[-1].end_lineno or 0)
 
 
 _GROWING = frozenset({"append", "appendleft", "extend", "add", "update", "insert", "setdefault"})
