@@ -125,7 +125,7 @@ const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-lan
   && pictures().every((each) => each.querySelector('svg'));
 const picture = (figure) => {
   const lanes = figure.querySelector('.dw-lanes');
-  if (lanes) return [figure.className, lanes.outerHTML.replace(/dw-hatch-\d+/g, '')];
+  if (lanes) return [figure.className, lanes.outerHTML.replace(/dw-hatch-\w+/g, '')];
   const { data, layout } = figure.querySelector('.dw-plot');
   const { shapes, annotations, width, height } = layout ?? {};
   return [figure.className, data, shapes, annotations, width, height];

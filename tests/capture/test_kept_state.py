@@ -66,7 +66,6 @@ class Cached(nn.Module):
 
     def set_up(self, device):
         self.cache = torch.zeros(4, 3, device=device)
-        self.other = torch.zeros(4, 3, device=device)
 
     def forward(self, x, at):
         cache = self.cache
@@ -83,8 +82,7 @@ def test_a_cache_that_is_written_follows_the_layer_that_keeps_it():
     found, edits = first_fault(run)
     assert found.birth.line == line_of(Cached, "self.cache = torch.zeros")
     assert "when the model was moved" not in found.headline, "the cache is younger than the move"
-    new = "torch.zeros(4, 3, device=self.keys.weight.device)"
-    assert {f"self.cache = {new}", f"self.other = {new}"} <= set(edits)
+    assert "self.cache = torch.zeros(4, 3, device=self.keys.weight.device)" in edits
 
 
 class Restored(nn.Module):

@@ -76,7 +76,7 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
         return
     largest = whole_outputs(call.replicas, call.call.dim)[0]
     yield say(
-        "The outputs are gathered on {point}; the largest is {what}. All of them take {all}, {crossed} of it copied from"
+        "DataParallel gathers the outputs on {point}; the largest is {what}. All of them take {all}, {crossed} of it from"
         " other GPUs.",
         point=point,
         what=f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}",
