@@ -144,7 +144,7 @@ FIRST_ADDRESS = 0x7F0000000000
 
 @dataclass(slots=True)
 class GpuMemory:
-    """The memory of one GPU as the allocator sees it, of which `capacity` bytes can be taken."""
+    """The memory of one GPU as the allocator sees it. At most `capacity` bytes can be taken."""
 
     capacity: int
     figures: Figures = field(default_factory=Figures)

@@ -139,7 +139,7 @@ class WatchedRun(Record):
 
 
 class StepTable:
-    """The rows of a growing run: first one step each, later more, of which the last is open; 20,000 for a million steps."""
+    """The rows of a growing run: first one step each, later more; the last is open. A million steps have 20,000."""
 
     def __init__(self) -> None:
         self._columns = {name: array("q") for name in (FIRST, *COUNTED)}
