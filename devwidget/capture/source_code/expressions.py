@@ -48,7 +48,7 @@ _OPERATORS = {
 }  # fmt: skip
 """Torch's names of operators that the syntax tree names otherwise."""
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+_COMPARISONS: dict[type[ast.cmpop], Callable[..., Any]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
@@ -117,14 +117,15 @@ class Scope:
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 result = self.truth(inner)
                 return None if result is None else not result
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                values = self.value(left), self.value(right)
-                compare = _COMPARISONS.get(type(operator))
-                if compare is not None and all(map(is_scalar, values)):
-                    return bool(compare(*values))
-                return None
-        value = self.value(test)
-        return bool(value) if is_scalar(value) else None
+            case ast.Compare(left=left, ops=[comparison], comparators=[right]):
+                compare = _COMPARISONS.get(type(comparison))
+                operands = [self.value(left), self.value(right)]
+            case _:
+                compare = bool
+                operands = [self.value(test)]
+        if compare is None or not all(map(is_scalar, operands)):
+            return None
+        return bool(compare(*operands))
 
     def given(self, node: ast.expr) -> list[Any]:
         """Return the value, or the tensors that decide the device of the expression's result."""

@@ -179,8 +179,9 @@ def _lines_that_assigned(frame: FrameType, text: str, before: int) -> Iterator[S
     code, (name, _) = frame.f_code, path_of(text)
     for written in dict.fromkeys((text, name)):
         sites = [*statements.assignments(code.co_filename, written, before)]
-        if not sites and name in frame.f_globals:
-            sites = [site for site in [statements.cell_assignment(written)] if site is not None]
+        cell = statements.cell_assignment(written) if not sites and name in frame.f_globals else None
+        if cell is not None:
+            sites.append(cell)
         for site in sites:
             is_own = name not in code.co_varnames or site.function == code.co_name
             if is_own and _may_have_run(frame, site, name, before):
@@ -190,7 +191,8 @@ def _lines_that_assigned(frame: FrameType, text: str, before: int) -> Iterator[S
 def _may_have_run(frame: FrameType, site: Site, name: str, before: int) -> bool:
     """Return False for a line in a branch that was not taken. A test of the variable itself says nothing: it has changed."""
     scope = Scope(frame)
-    for test, result in statements.conditions(site.file, site.line, before if site.file == frame.f_code.co_filename else 0):
+    running = before if site.file == frame.f_code.co_filename else 0  # no branch of another cell is running
+    for test, result in statements.conditions(site.file, site.line, running):
         names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
         if name not in names and scope.truth(test) is (not result):
             return False

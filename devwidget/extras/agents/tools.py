@@ -65,8 +65,7 @@ async def try_edit(
 async def will_it_fit(
     model: str, batch: str, card: str = "", loss_fn: str = "", target: str = "", optimizer: str = "", notebook: str = ""
 ) -> str:
-    """Predict the peak memory of one step on a GPU that need not be there, and say what would make it fit. The model is read
-    and not run; needs devwidget's extra `plan`.
+    """Predict the peak memory of one step on a GPU that need not be there, and whether it fits. The model does not run.
 
     Args:
         model: The variable of the model.
