@@ -223,7 +223,8 @@ def _run_recurrent(original: Callable[..., Any], given: torch.Tensor, *args: Any
         given, hidden, weights = cast(given), cast(hidden), cast(weights)
         read_sizes = map(simulation.values.read_values, sizes)
         results = original(given, *read_sizes, hidden, weights, *rest, **kwargs)
-    if by_cudnn and not (kwargs["train"] if "train" in kwargs else rest[3]) and functorch.peek_interpreter_stack() is None:
+    is_training = kwargs["train"] if "train" in kwargs else rest[3]
+    if by_cudnn and not is_training and functorch.peek_interpreter_stack() is None:
         for result in results:
             if result.grad_fn is not None:
                 result.grad_fn.register_prehook(_refuse_backward)

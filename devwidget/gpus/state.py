@@ -212,7 +212,7 @@ class Ledger:
             return tuple(self.blocks)
 
     def leave(self, listener: Listener) -> None:
-        """Tell `listener` no more."""
+        """Stop calling `listener`."""
         with self.lock:
             self.settle_freed()
             self.listeners = tuple(each for each in self.listeners if each is not listener)

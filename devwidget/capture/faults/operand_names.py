@@ -190,7 +190,7 @@ def _find_holder(asked: Asked, root: Birth) -> Held | None:
 
 
 def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
-    """Yield tensors on the right device that the creating function has at hand: its arguments, variables and module."""
+    """Yield tensors on the right device among the arguments, variables and module of the creating function."""
 
     def is_at_hand(value: object) -> bool:
         if not is_tensor(value) or value.device != asked.target:

@@ -214,8 +214,8 @@ def mended(
 ) -> Fix | None:
     """The repair that `change(draft, statement, *facts)` makes of the statement at a site.
 
-    Of several that share the line it is made of the one that it changes. Where there is no source or nothing changes, the
-    repair is to write what is `instead` of an edit; None without it.
+    If several statements share the line, exactly one of them must change. Otherwise, and without source, the fix is the text
+    `instead`, or None.
     """
     fixes = list[Fix]()
     code = code_of_site(site)
@@ -235,7 +235,7 @@ def read_to(draft: Draft, statement: ast.stmt, device: str) -> bool:
     """Add `map_location` to each `torch.load(path)`, which loads tensors to their saved device; False if there is none."""
     loads = [call for call in draft.code.calls(statement) if ast.unparse(call.func) in ("torch.load", "load")]
     for call in loads:
-        if len(call.args) > 1:  # it is told by its place
+        if len(call.args) > 1:  # the second one is `map_location`
             draft.replace_device(call.args[1], device)
         else:
             draft.keyword(call, "map_location", device)
