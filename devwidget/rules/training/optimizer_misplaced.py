@@ -376,7 +376,7 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
 
 
 def _move_below(draft: Draft, statement: ast.stmt, built: Site, made: Site | None) -> None:
-    """Like `_move_below_last_need`, if the line at `made`, which creates the objects, stands between them."""
+    """Like `_move_below_last_need`, if the line at `made`, which creates the objects, is between the two."""
     user = _find_user(draft.code, statement)
     if made is not None and made.file == built.file and user is not None and built.line < made.line < user.lineno:
         _move_below_last_need(draft, statement)
