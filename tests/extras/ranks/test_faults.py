@@ -18,7 +18,6 @@ from tests.extras.ranks.jobs import Job, forked, wait_for
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 PROGRAM = pathlib.Path(__file__).with_name("faulty.py")
-PATIENCE = 1.0
 
 
 def told_of(cluster: Cluster) -> list[Finding]:
@@ -38,7 +37,7 @@ def accused(cluster: Cluster) -> set[int]:
 
 def ask(job: Job) -> Cluster | None:
     try:
-        return devwidget.ranks(job.folder, patience=PATIENCE)
+        return devwidget.ranks(job.folder)
     except devwidget.DevwidgetError:  # nobody is there yet
         return None
 
@@ -61,7 +60,7 @@ def end(job: Job, ranks: int) -> Cluster:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     job.process.wait()
-    return devwidget.ranks(job.folder, patience=PATIENCE)
+    return devwidget.ranks(job.folder)
 
 
 def test_of_two_ranks_the_one_whose_loader_stands_still_is_accused():
