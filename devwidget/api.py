@@ -181,7 +181,7 @@ def trace(
             DataLoader or iterator gives its next item, without its target if there is no loss. A loader and what it draws from
             are restored. An iterator is one item further afterwards, and `not_restored` says so.
         loss_fn: Called with (output, target), or with the output alone if it takes one argument.
-        target: Target of the loss.
+        target: Target of the loss. Without one, the last item of the batch is the target of a loss that needs one.
         optimizer: Steps after backward.
         backward: Whether to run backward; by default if there is a loss.
         heal: Move misplaced tensors and continue, so that one run finds every fault.
@@ -216,7 +216,7 @@ def trace(
     refuse_flags(**flags, **({} if backward is None else {"backward": backward}))
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
-    take = functools.cache(functools.partial(make_arguments, model, batch, target=target, has_loss=loss_fn is not None))
+    take = functools.cache(functools.partial(make_arguments, model, batch, target=target, loss_fn=loss_fn))
     source = batch if is_loader(batch) else None
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
     more_rules = _rules_on_request(portable)

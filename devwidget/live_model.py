@@ -442,7 +442,7 @@ def _fits_forward(model: nn.Module, value: Any) -> bool:
         return True
     items = items_of(value)
     try:
-        make_arguments(model, value if items is None else dict(items), has_loss=True)
+        make_arguments(model, without_target(model, value if items is None else dict(items)))
     except BatchError:
         return False
     return True

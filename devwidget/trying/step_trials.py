@@ -97,7 +97,7 @@ def try_fix(
     **options: Any,
 ) -> Fix:
     """Verify one fix for `Fix.try_it`. The arguments are the ones of `trace` and `Step`."""
-    inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    inputs = make_arguments(model, batch, target=target, loss_fn=loss_fn)
     step = Step(model, inputs, loss_fn, **options)
     found, left = heal_step(step, progress)
     return try_alone(found, left, step, repeat_step(step), fix)

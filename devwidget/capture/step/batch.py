@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.modules import registered_entries
+from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -114,16 +114,16 @@ class Arguments:
     target: Any = None
 
 
-def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
+def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, loss_fn: Callable[..., Any] | None = None) -> Arguments:
     """Return the arguments that a batch stands for.
 
     Args:
         model: model whose `forward` it must fit.
         batch: a tensor is one argument; a tuple or list is `*args`; a mapping is `**kwargs`; `Inputs` is both; for a DataLoader
             or an iterator the next item is used, see `take_item`, without a loss also without its target.
-        target: target of the loss. If it is None and there is a loss, the last item of a batch with one item too many for
-            `forward` is the target, as loaders of pairs return it.
-        has_loss: whether there is a loss function.
+        target: target of the loss. If it is None, the last item of the batch is the target where the loss needs one, or where
+            `forward` takes one item fewer, as loaders of pairs return it.
+        loss_fn: the loss of the step.
 
     Raises:
         BatchError: if there is no batch, or it does not fit.
@@ -134,18 +134,19 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
             why=Message("the model runs on real inputs"),
             instead="devwidget.trace(model, next(iter(loader)))",
         )
-    if target is not None and not has_loss:
+    if target is not None and loss_fn is None:
         raise BatchError(
             Message("there is a target but no loss function"),
             why=Message("without a loss the step is only a forward pass, which takes no target"),
             instead="devwidget.trace(model, batch, loss_fn=torch.nn.functional.cross_entropy, target=target)",
         )
     if is_source(batch):
-        batch = take_item(batch) if has_loss else without_target(model, take_item(batch))
+        batch = take_item(batch)
+        batch = without_target(model, batch) if loss_fn is None else batch
     args, kwargs = _split_batch(batch)
     call = _find_callable(model)
     problem = describe_misfit(call, *args, **kwargs)
-    if has_loss and target is None and _has_target(call, args, kwargs):
+    if target is None and loss_fn is not None and _has_target(call, args, kwargs, is_needed=_needs_target(loss_fn)):
         return Arguments(args[:-1], kwargs, args[-1])
     if problem:
         name = class_name(type(model))
@@ -169,8 +170,15 @@ def without_target(model: nn.Module, item: Any) -> Any:
     return item
 
 
-def _has_target(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    return len(args) > 1 and bool(describe_misfit(call, *args, **kwargs)) and not describe_misfit(call, *args[:-1], **kwargs)
+def _has_target(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_needed: bool = False) -> bool:
+    if len(args) < 2 or describe_misfit(call, *args[:-1], **kwargs):
+        return False
+    return is_needed or bool(describe_misfit(call, *args, **kwargs))
+
+
+def _needs_target(loss_fn: Callable[..., Any]) -> bool:
+    call = loss_fn.forward if is_module(loss_fn) else loss_fn
+    return bool(describe_misfit(call, None))
 
 
 def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:

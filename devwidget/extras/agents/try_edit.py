@@ -94,7 +94,7 @@ def _make_step(options: dict[str, Any]) -> Step:
     refuse_model(model)
     refuse_loss(loss_fn)
     refuse_optimizer(options.get("optimizer"))
-    inputs = make_arguments(model, options.pop("batch"), target=options.pop("target", None), has_loss=loss_fn is not None)
+    inputs = make_arguments(model, options.pop("batch"), target=options.pop("target", None), loss_fn=loss_fn)
     return Step(model, inputs, loss_fn, options.get("optimizer"), options.get("backward"), options.get("allow", ()))
 
 

@@ -41,7 +41,7 @@ def read_step(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], 
     asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
     refuse_plan(asked["optimizer"], asked["placement"])
     with kept_source(batch):
-        return make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+        return make_arguments(model, batch, target=target, loss_fn=asked["loss_fn"])
 
 
 def ask_for_loop(optimizer: Any, loss_fn: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:

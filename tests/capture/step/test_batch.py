@@ -32,9 +32,21 @@ def test_an_iterator_gives_its_next_item():
 
 
 def test_the_last_item_of_a_pair_is_the_target_when_there_is_a_loss():
-    found = make_arguments(nn.Linear(3, 1), [X, Y], has_loss=True)
+    found = make_arguments(nn.Linear(3, 1), [X, Y], loss_fn=nn.functional.mse_loss)
     assert found.args == (X,)
     assert found.target is Y
+
+
+@pytest.mark.parametrize("loss", [nn.functional.mse_loss, nn.MSELoss(), lambda out, wanted: out.sum()])
+def test_the_last_item_is_the_target_of_a_loss_that_needs_one_where_forward_could_take_it(loss):
+    found = make_arguments(Two(), (X, Y), loss_fn=loss)
+    assert found.args == (X,)
+    assert found.target is Y
+
+
+@pytest.mark.parametrize("loss", [lambda out: out.sum(), lambda out, weight=2.0: weight * out.sum()])
+def test_a_loss_of_the_output_alone_leaves_all_items_to_forward(loss):
+    assert make_arguments(Two(), (X, Y), loss_fn=loss).args == (X, Y)
 
 
 def test_without_a_loss_a_loader_of_pairs_gives_its_first_part_and_a_pair_of_yours_is_refused():

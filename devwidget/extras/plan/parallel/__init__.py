@@ -160,7 +160,7 @@ def make_parallel_plan(
     unlimited = asked["memory"] is None and card is None
     cluster = parse_cluster(1, UNLIMITED if unlimited else asked["memory"], False, card=card)
     with kept_source(batch):
-        inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        inputs = make_arguments(model, batch, target=target, loss_fn=loss_fn)
     count, loop, checkpointing = asked["microbatches"] or mesh.size_of("pp"), asked["loop"], asked["checkpointing"]
     how = asked["optimizer"], mesh, asked["parallelize"], count, loop, checkpointing, cluster
     step = RankStep(model, inputs, loss_fn, *how)
