@@ -169,6 +169,43 @@ Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 """,
 }
+EXPLAINED = {
+    "a loss that is plotted before it goes backward": """import numpy as np
+net = nn.Linear(4, 3).cuda()
+def step(x):
+    loss = net(x).square().mean()
+    curve.append(np.mean(loss.numpy()))
+    loss.backward()
+curve = []
+step(torch.randn(5, 4, device="cuda"))
+assert net.weight.grad is not None
+""",
+    "a detached value for NumPy beside the loss": """import numpy as np
+net = nn.Linear(4, 3).cuda()
+def loss_and_report(out):
+    gap = out - 1
+    seen.append(float(np.median(gap.detach().numpy())))
+    return gap.abs().mean()
+seen = []
+loss_and_report(net(torch.randn(5, 4, device="cuda"))).backward()
+assert net.weight.grad is not None
+""",
+    "rows of a table on the host that is written": """def begin(scores):
+    table = torch.zeros(2, 5)
+    table[:, 0] = 1
+    return table, scores.log()
+def reorder(table, scores):
+    rows = scores.topk(2).indices
+    table[:, :2] = table[rows, :2]
+    return table
+def search(scores):
+    table, scores = begin(scores)
+    for _ in range(2):
+        table = reorder(table, scores)
+search(torch.rand(2, device="cuda"))
+""",
+}
+"""Of which `explain` sees one fault at a time."""
 
 
 def ran(path, *, heal):
@@ -193,3 +230,20 @@ def test_a_program_runs_clean_with_the_first_edit_of_each_finding(tmp_path, name
     path = tmp_path / "edited.py"
     path.write_text("\n".join(apply_edits(source.split("\n"), edits)))
     assert ran(path, heal=False) == (None, []), path.read_text()
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_a_program_runs_with_the_first_edits_of_its_explanations(tmp_path, name):
+    path, source = tmp_path / "program0.py", HEAD + EXPLAINED[name]
+    for turn in range(3):
+        path = tmp_path / f"program{turn}.py"
+        path.write_text(source)
+        with devwidget.simulate(gpus=1):
+            try:
+                runpy.run_path(str(path))
+            except (RuntimeError, TypeError) as error:
+                found = devwidget.explain(error).findings
+            else:
+                break
+        source = "\n".join(apply_edits(source.split("\n"), found[0].fixes[0].edits))
+    assert 1 <= turn <= 2, source

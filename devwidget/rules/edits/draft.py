@@ -55,6 +55,8 @@ class Draft:
 
     def append(self, node: ast.expr, text: str) -> None:
         """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
+        if self.code.text(node).endswith(".detach()"):
+            text = text.removeprefix(".detach()")
         if self.code.is_written(node) or self._is_idle(node, text):
             self.is_futile = True
         if isinstance(node, _ATOMS):

@@ -21,8 +21,9 @@ def move_where_used(case: Case) -> Fix | None:
         return None
     code, statement = at
     draft = Draft(code)
-    if is_inplace(fault.call) and fault.operands[0].stray and fault.operands[0].shape:
-        return _to_the_written(fault, draft, statement)
+    written = _find_written(case, code, statement)
+    if written is not None:
+        return _to_the_written(case, draft, statement, written)
     device = device_here(fault, code, statement, literal=case.literal)
     if not device:
         return None
@@ -51,13 +52,24 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
     return fix(summary, draft) if all(done) else None
 
 
-def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
+def _find_written(case: Case, code: Code, statement: ast.stmt) -> Operand | None:
+    """Return the misplaced tensor that the failing call, or its statement, writes into."""
+    fault = case.fault
+    if is_inplace(fault.call) and fault.operands[0].stray and fault.operands[0].shape:
+        return fault.operands[0]
+    for stray in case.strays:
+        if any(map(code.is_written, code.alike(statement, stray.expression))):
+            return stray
+    return None
+
+
+def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Operand) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
-    name = _source_of(fault.operands[0])
-    others = [o for o in fault.operands[1:] if not o.stray and o.shape]
+    name = _source_of(written)
+    others = [each for each in case.fault.operands if not each.stray and each.shape]
     if not name or not others:
         return None
-    done = [_inline(draft, statement, fault, other, f".to({name}.device)") for other in others]
+    done = [_inline(draft, statement, case.fault, other, f".to({name}.device)") for other in others]
     words = Message("move the other tensor to the device of the one that is written")
     return fix(words, draft) if all(done) else None
 
@@ -106,13 +118,10 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
     """Move a variable above the statement, or only in the call if other lines need it unmoved."""
     code, name = draft.code, stray.expression
     uses = code.alike(statement, name)
-    if any(map(code.is_written, uses)):
-        return False  # the caller, too, may hold what is written
     is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
     is_inner = any(name in code.local_names(node) for node in uses)
-    target = fault.target
-    is_split = target != stray.device and stray.device.is_accelerator and target is not None and target.is_accelerator
-    is_read_on = bool(uses) and is_split and _is_read_below(code, statement, name)  # it meets others of the stage it is from
+    is_taken_away = fault.target != stray.device and stray.device.is_accelerator
+    is_read_on = bool(uses) and is_taken_away and _is_read_below(code, statement, name)  # where it meets others of its GPU
     if is_variable and not is_inner and not is_read_on:
         draft.insert_above(statement, f"{name} = {name}{move}")
         return True

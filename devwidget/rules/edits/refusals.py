@@ -146,7 +146,9 @@ def _reads_device_of_stray(written: _Written) -> str:
     wrong = {operand.expression for operand in strays} - right - {""}
     for node in written.added:
         if isinstance(node, ast.Attribute) and node.attr == "device" and ast.unparse(node.value) in wrong:
-            return f"`{ast.unparse(node.value)}` is not where it must be"
+            kept = written.code.alike(written.statement, ast.unparse(node.value))
+            if not any(map(written.code.is_written, kept)):
+                return f"`{ast.unparse(node.value)}` is not where it must be"
     return ""
 
 
