@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.parallel import DataParallelCall, Piece, Replica
+from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.trace import Trace
 from devwidget.views.sums import group_by, total
 
@@ -21,14 +20,12 @@ class ParallelCall:
         call: the call itself.
         replicas: in the order of `device_ids`; none where one GPU runs the module directly.
         times: how often the module was called.
-        error: what ended the recording, "" if nothing did.
         memory: memory of each device at the end of the trace; peaks are over all its points.
     """
 
     call: DataParallelCall
     replicas: tuple[Replica, ...]
     times: int
-    error: str
     memory: dict[DeviceId, DeviceMemory]
 
     @property
@@ -90,11 +87,6 @@ class ParallelCall:
         return total(self.replicas, "gradient_bytes")
 
     @property
-    def trains(self) -> bool:
-        """A loss was computed from the outputs, or memory ran out before it was."""
-        return self.call.backward or (self.call.with_grad and self.error.startswith("OutOfMemoryError"))
-
-    @property
     def idle(self) -> tuple[DeviceId, ...]:
         """Devices that the batch did not reach."""
         if self.replicas:
@@ -116,24 +108,5 @@ def parallel_calls(trace: Trace) -> tuple[ParallelCall, ...]:
     for calls in group_by(trace.parallel, attrgetter("wrapper")).values():
         last = calls[-1]
         replicas = tuple(each for each in trace.replicas if each.call == last.number)
-        found.append(ParallelCall(last, replicas, len(calls), trace.error, memory))
+        found.append(ParallelCall(last, replicas, len(calls), memory))
     return tuple(found)
-
-
-def whole_outputs(replicas: Iterable[Replica], dim: int) -> tuple[Piece, ...]:
-    """Return each output as it was gathered along `dim`, the largest first; scalars are gathered as a vector."""
-    wholes: dict[str, Piece] = {}
-    for replica in replicas:
-        for piece in replica.outputs:
-            wholes[piece.name] = _append_piece(wholes.get(piece.name), piece, dim)
-    return tuple(sorted(wholes.values(), key=lambda piece: -piece.bytes))
-
-
-def _append_piece(before: Piece | None, piece: Piece, dim: int) -> Piece:
-    size = piece.bytes
-    if before is not None:
-        size += before.bytes
-    shape = list(piece.shape or (0,))
-    if -len(shape) <= dim < len(shape):  # torch gathers scalars along axis 0
-        shape[dim] = piece.stop
-    return Piece(piece.name, tuple(shape), piece.dtype, size, 0, piece.stop, piece.source)

@@ -29,6 +29,11 @@ METHODS = [
 ]
 OPTIONS = {SCRIPTS: {"parse_template_string": "true"}}
 KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
+NOUNS = (
+    "call", "device", "error", "finding", "hint", "hop", "kind", "module", "module call", "operator", "replica", "row",
+    "sample", "sync", "transfer", "virtual GPU", "warning",
+)  # fmt: skip
+"""What `count_words` counts in the core."""
 OF_COUNTS = {"of": (2, 3)}
 """`Message.of(count, one, many)`: two messages, each of which says all."""
 
@@ -38,6 +43,8 @@ def messages() -> Iterator[str | tuple[str, str]]:
     for _, _, message, _, _ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS):
         yield message if isinstance(message, str) else (message[0], message[1])
     yield from ROWS.values()
+    for noun in NOUNS:
+        yield f"{{count}} {noun}", f"{{count}} {noun}s"
     for _, _, counted, _, _ in extract_from_dir(PACKAGE, METHODS[:1], OPTIONS, keywords=OF_COUNTS):
         yield from counted
 

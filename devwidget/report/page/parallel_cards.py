@@ -14,7 +14,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.report.style.units import count_words, format_bytes, some_bytes, some_seconds
 from devwidget.report.style.words import row_words
-from devwidget.report.text.advice import idle_advice, parallel_advice
+from devwidget.report.text.advice import idle_advice
 from devwidget.report.text.parallel_words import (
     card_words,
     parallel_summary,
@@ -36,7 +36,7 @@ def parallel_card(call: ParallelCall) -> Card:
         "replicas": [_replica_card(call, replica) for replica in call.replicas],
         "idle": list(map(str, call.idle)),
         "words": parallel_words(call),
-        "advice": list(map(dataclasses.asdict, (*idle_advice(call), *parallel_advice(call)))),
+        "advice": list(map(dataclasses.asdict, idle_advice(call))),
     }
 
 

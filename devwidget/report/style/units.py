@@ -2,39 +2,7 @@
 
 from __future__ import annotations
 
-from devwidget.language.speaking import both, say_count
-
-_COUNTED = {
-    "GPU": both("{count} GPU", "{count} GPUs"),
-    "call": both("{count} call", "{count} calls"),
-    "collective": both("{count} collective", "{count} collectives"),
-    "device": both("{count} device", "{count} devices"),
-    "distinct placement": both("{count} distinct placement", "{count} distinct placements"),
-    "error": both("{count} error", "{count} errors"),
-    "finding": both("{count} finding", "{count} findings"),
-    "hint": both("{count} hint", "{count} hints"),
-    "hop": both("{count} hop", "{count} hops"),
-    "kind": both("{count} kind", "{count} kinds"),
-    "module": both("{count} module", "{count} modules"),
-    "module call": both("{count} module call", "{count} module calls"),
-    "number": both("{count} number", "{count} numbers"),
-    "operator": both("{count} operator", "{count} operators"),
-    "other place": both("{count} other place", "{count} other places"),
-    "parameter": both("{count} parameter", "{count} parameters"),
-    "plan": both("{count} plan", "{count} plans"),
-    "rank": both("{count} rank", "{count} ranks"),
-    "replica": both("{count} replica", "{count} replicas"),
-    "row": both("{count} row", "{count} rows"),
-    "sample": both("{count} sample", "{count} samples"),
-    "step": both("{count} step", "{count} steps"),
-    "sync": both("{count} sync", "{count} syncs"),
-    "tensor": both("{count} tensor", "{count} tensors"),
-    "token": both("{count} token", "{count} tokens"),
-    "transfer": both("{count} transfer", "{count} transfers"),
-    "virtual GPU": both("{count} virtual GPU", "{count} virtual GPUs"),
-    "warning": both("{count} warning", "{count} warnings"),
-}
-"""Noun -> its templates."""
+from devwidget.language.speaking import say_count
 
 
 def format_bytes(size: int) -> str:
@@ -86,8 +54,8 @@ def format_seconds(seconds: float) -> str:
 
 
 def count_words(number: int, noun: str) -> str:
-    """Return `1 hop` or `2 hops`. Every noun is in the table below."""
-    return say_count(*_COUNTED[noun], number)
+    """Return `1 hop` or `2 hops`. The catalogues have the nouns of the core."""
+    return say_count(f"{{count}} {noun}", f"{{count}} {noun}s", number)
 
 
 def _three_digits(value: float) -> str:

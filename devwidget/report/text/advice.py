@@ -1,4 +1,4 @@
-"""Another device for the outputs of a DataParallel call, and what to change about a step that found no room."""
+"""The part of a batch that reaches all GPUs, and what to change about a step that found no room."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.views.parallel import ParallelCall
 from devwidget.views.sums import total, values_once
-
-WORTH_A_WORD = 1024**2
-"""Bytes from which a copy is worth advice: 1 MiB takes some 0.1 ms over PCIe, as long as starting ten kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +46,6 @@ class StepNames:
         return f"devwidget.plan({', '.join([self.model, self.batch, *given])}, gpus={gpus}, memory={memory!r})".replace(
             "'", '"'
         )
-
-
-def parallel_advice(call: ParallelCall) -> Iterator[Advice]:
-    """Yield another device for the outputs. Findings say what else costs time or memory."""
-    point, gathered = call.gather_point, call.gathered_bytes
-    if point is None or point != call.source or not call.trains or gathered < WORTH_A_WORD:
-        return
-    others = [device for device in call.call.device_ids if device != point and call.peak_on(device)]
-    best = min(others, key=call.peak_on, default=None)
-    if best is None or call.peak_on(best) + gathered > call.peak_on(point) - gathered:
-        return
-    text = say(
-        "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on"
-        " {best}, whose peak is {low} instead of {high}. Move the targets there too.",
-        point=point,
-        index=best.index,
-        gathered=format_bytes(gathered),
-        best=best,
-        low=format_bytes(call.peak_on(best)),
-        high=format_bytes(call.peak_on(point)),
-    )
-    yield Advice("output_device", text)
 
 
 def idle_advice(call: ParallelCall) -> Iterator[Advice]:

@@ -11,10 +11,9 @@ from devwidget.records.memory import Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.words import module_words, row_words, site_words
-from devwidget.report.text.advice import Advice, StepNames, memory_advice, parallel_advice
+from devwidget.report.text.advice import Advice, StepNames, memory_advice
 from devwidget.report.text.finding_text import help_parts
 from devwidget.report.text.memory_words import holding_card, memory_cards
-from devwidget.views.parallel import parallel_calls
 
 Card = dict[str, Any]
 _MOST_HOLDERS = 3
@@ -115,11 +114,9 @@ def _live_then(trace: Trace) -> list[Card]:
 
 
 def _find_fixes(trace: Trace, failure: Failure, names: StepNames) -> Iterator[Advice]:
-    """What to do: the fix of the finding on whose line the step ended; without room, advice on memory and DataParallel."""
+    """What to do: the fix of the finding on whose line the step ended; without room, advice on memory."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
             yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)
     if failure.out_of_memory:
-        for call in parallel_calls(trace):
-            yield from parallel_advice(call)
         yield from memory_advice(trace, names)

@@ -8,8 +8,8 @@ from operator import attrgetter
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.style.words import code_word, row_words, tensor_words
-from devwidget.views.parallel import ParallelCall, whole_outputs
+from devwidget.report.style.words import code_word
+from devwidget.views.parallel import ParallelCall
 
 
 def parallel_title(call: ParallelCall) -> str:
@@ -71,29 +71,12 @@ def _copy_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _gather_words(call: ParallelCall) -> Iterator[str]:
-    point = call.gather_point
-    if point is None:
-        return
-    largest = whole_outputs(call.replicas, call.call.dim)[0]
-    yield say(
-        "DataParallel gathers the outputs on {point}; the largest is {what}. All of them take {all}, {crossed} of it from"
-        " other GPUs.",
-        point=point,
-        what=f"`{largest.name}` {tensor_words(largest.dtype, largest.shape)}",
-        all=format_bytes(call.gathered_bytes),
-        crossed=format_bytes(call.crossed_bytes),
-    )
-
-
-def _peak_words(call: ParallelCall) -> Iterator[str]:
-    first, *rest = sorted(call.call.device_ids, key=call.peak_on, reverse=True)
-    most = call.peak_on(first)
-    if rest and call.peak_on(rest[0]) and most >= 1.1 * call.peak_on(rest[0]):
+    if call.gather_point is not None:
         yield say(
-            "The peak of {first} is {most}; the others reach at most {rest}.",
-            first=first,
-            most=format_bytes(most),
-            rest=format_bytes(call.peak_on(rest[0])),
+            "DataParallel gathers the outputs on {point}: {all}, {crossed} of it from other GPUs.",
+            point=call.gather_point,
+            all=format_bytes(call.gathered_bytes),
+            crossed=format_bytes(call.crossed_bytes),
         )
 
 
@@ -106,20 +89,7 @@ def _gradient_words(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _card_names(call: ParallelCall) -> Iterator[str]:
-    known = [(device, call.memory[device]) for device in call.call.device_ids if device in call.memory]
-    if all(memory.card in (None, device.index) for device, memory in known):
-        return
-    pairs = []
-    for device, memory in known:
-        pairs.append(say("{device} is GPU {card} (UUID {uuid}…)", device=device, card=memory.card, uuid=memory.uuid[:8]))
-    yield say(
-        "The machine and torch number the GPUs differently (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
-        pairs=row_words(pairs),
-    )
-
-
-_LOOKS = (_order_words, _copy_words, _gather_words, _peak_words, _gradient_words, _card_names)
+_LOOKS = (_order_words, _copy_words, _gather_words, _gradient_words)
 
 
 def card_words(call: ParallelCall, device: DeviceId) -> str:

@@ -11,7 +11,7 @@ from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import writes
-from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
+from devwidget.report.report_parts import GAP, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import columns_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes
 from devwidget.report.style.words import (
@@ -25,7 +25,6 @@ from devwidget.report.style.words import (
     site_words,
     wrap_list,
 )
-from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.draw_text import MOST_COLUMNS, MOST_ROWS, line_table
 from devwidget.report.text.failure_card import failure_parts
 from devwidget.report.text.finding_text import finding_parts
@@ -251,7 +250,3 @@ def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
         yield Table(rows, right=range(1, len(rows[0])))
     for words in parallel_words(call):
         yield Sentence(f"  {words}")
-    for each in parallel_advice(call):
-        yield Sentence(each.text, label=say("help"))
-        if each.code:
-            yield Code(each.code.splitlines())
