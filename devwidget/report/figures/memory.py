@@ -156,11 +156,10 @@ _GAP = 26
 _MOST_BANDS = 12
 
 
-class _Spot(NamedTuple):
-    """Position of the plot of one device: its axes, its part of the height, and the first and last event of all plots."""
+class _Plot(NamedTuple):
+    """The plot of one device: the number of its axes, "" for the first, and the first and last event of all plots."""
 
     axis: str
-    domain: tuple[float, float]
     first: int
     last: int
 
@@ -173,45 +172,35 @@ class _Spot(NamedTuple):
 def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
     """One small plot for each device, all to one scale: what its bytes are for, along the trace."""
     row = 150 if len(series) <= 3 else 90
-    spots = _place_plots(series, _GAP / (row + _GAP))
+    first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
+    last += 1 + (last - first) // 50
     layout = base_layout(24 + (row + _GAP) * len(series), {"l": 8, "r": 12, "t": 20, "b": 30})
-    layout |= {"showlegend": False, "hovermode": "x", "shapes": [], "annotations": []}
+    layout["grid"] = {"rows": len(series), "columns": 1, "pattern": "independent", "ygap": _GAP / (row + _GAP)}
+    layout |= {"showlegend": False, "hovermode": "x", "shapes": []}
     data: list[Figure] = []
     top, has_line = max(map(_find_top, series)), any(map(_is_near, series))
     shown = set[str]()
-    for each, spot in zip(series, spots, strict=True):
+    for at, each in enumerate(series):
+        plot = _Plot(str(at + 1) if at else "", first, last)
         shown.update(dict(each.parts))
-        data += _draw_series(each, spot)
-        layout |= _plot_axes(each, spot, top)
-        layout["shapes"] += [*_draw_borders(each, spot), *_draw_refused(each, spot)]
+        data += _draw_series(each, plot)
+        layout |= _plot_axes(each, plot, top)
+        layout["shapes"] += [*_draw_phases(each, plot), *_draw_refused(each, plot)]
         if has_line:
-            layout["shapes"] += _draw_capacity(each, spot)
-        layout["annotations"] += _phase_names(each, spot)
-    layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
+            layout["shapes"] += _draw_capacity(each, plot)
+    layout[f"xaxis{plot.axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
     legend = legend_entries([role for role in ROLES if role in shown])
     return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*legend, [say("peak"), INK]]}
 
 
-def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
-    """Return the positions of the plots from top to bottom, with a gap for the names of the phases."""
-    first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
-    last += 1 + (last - first) // 50
-    spots, top = [], 1.0
-    for at in range(len(series)):
-        bottom = 1 - (at + 1) / len(series)
-        spots.append(_Spot(str(at + 1) if at else "", (max(bottom + gap / len(series), 0), top), first, last))
-        top = bottom
-    return spots
-
-
-def _draw_series(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
-    steps = spot.axes | {"x": [*series.positions, spot.last], "line": {"shape": "hv"}}
+def _draw_series(series: MemorySeries, plot: _Plot) -> Iterator[Figure]:
+    steps = plot.axes | {"x": [*series.positions, plot.last], "line": {"shape": "hv"}}
     for role, sizes in series.parts:
         yield _draw_area(role, sizes, steps)
     yield _draw_outline(series, steps)
-    yield spot.axes | _draw_peak(series)
+    yield plot.axes | _draw_peak(series)
     if series.curve.refused:
-        yield spot.axes | _draw_refusals(series)
+        yield plot.axes | _draw_refusals(series)
 
 
 def _draw_marks(name: str, meta: str, x: list[int], y: list[Any], marker: Figure) -> Figure:
@@ -270,16 +259,15 @@ def _draw_refusals(series: MemorySeries) -> Figure:
     }
 
 
-def _plot_axes(series: MemorySeries, spot: _Spot, top: float) -> Figure:
+def _plot_axes(series: MemorySeries, plot: _Plot, top: float) -> Figure:
     title = {
         "text": f"<b>{plotly_text(str(series.curve.device))}</b>",
         "font": {"size": 12, "color": device_hue(series.curve.device)},
     }
     order = {"showticklabels": False, "showgrid": False, "zeroline": False, "fixedrange": True}
-    size = {"domain": list(spot.domain), "anchor": f"x{spot.axis}", "automargin": True, "title": title}
     return {
-        f"xaxis{spot.axis}": order | {"anchor": f"y{spot.axis}", "range": [spot.first, spot.last]},
-        f"yaxis{spot.axis}": byte_axis(top) | size,
+        f"xaxis{plot.axis}": order | {"range": [plot.first, plot.last]},
+        f"yaxis{plot.axis}": byte_axis(top) | {"automargin": True, "title": title},
     }
 
 
@@ -295,36 +283,31 @@ def _is_near(series: MemorySeries) -> bool:
     return bool(series.curve.total) and (bool(series.curve.refused) or series.peak.allocated > 0.5 * series.curve.total)
 
 
-def _draw_capacity(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
+def _draw_capacity(series: MemorySeries, plot: _Plot) -> Iterator[Figure]:
     total = series.curve.total
     if total:
-        place = {"xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}", "y0": total, "y1": total}
+        place = {"xref": f"x{plot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{plot.axis}", "y0": total, "y1": total}
         yield place | {"type": "line", "line": {"width": 2, "color": INK}, "name": "capacity"}
 
 
-def _draw_refused(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
+def _draw_refused(series: MemorySeries, plot: _Plot) -> Iterator[Figure]:
     """What did not fit, as large as it was asked for, on what was there already."""
     for each in series.curve.refused[:1]:
-        box = {"type": "rect", "xref": f"x{spot.axis}", "yref": f"y{spot.axis}", "x0": each.number, "x1": spot.last}
+        box = {"type": "rect", "xref": f"x{plot.axis}", "yref": f"y{plot.axis}", "x0": each.number, "x1": plot.last}
         box |= {"y0": each.allocated, "y1": each.allocated + each.bytes, "name": "refused"}
         yield box | {"fillcolor": fade(WRONG, 0.16), "line": {"width": 1, "dash": "dot", "color": WRONG}}
 
 
-def _draw_borders(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
-    """A thin line where a phase begins; none in a long loop, where they would be a grid."""
+def _draw_phases(series: MemorySeries, plot: _Plot) -> Iterator[Figure]:
+    """A thin line where a phase begins, with its name; none in a long loop, where they would be a grid."""
     if len(series.phases) > _MOST_BANDS:
         return
-    line = {"type": "line", "xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y0": 0, "y1": 1, "layer": "below"}
-    for _, start in series.phases[1:]:
-        yield line | {"x0": start, "x1": start, "line": {"width": 1, "dash": "dot", "color": GRID}}
-
-
-def _phase_names(series: MemorySeries, spot: _Spot) -> Iterator[Figure]:
-    if len(series.phases) > _MOST_BANDS:
-        return
-    name = {"xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y": 1, "showarrow": False, "font": {"size": 11}}
-    name |= {"xanchor": "left", "yanchor": "bottom"}
-    ends = [*(start for _, start in series.phases), spot.last]
-    for (phase, start), end in zip(series.phases, ends[1:], strict=True):
-        if end - start > 0.08 * (spot.last - spot.first):
-            yield name | {"x": start, "text": code_word(phase)}
+    line = {"type": "line", "xref": f"x{plot.axis}", "yref": f"y{plot.axis} domain", "y0": 0, "y1": 1, "layer": "below"}
+    line["line"] = {"width": 1, "dash": "dot", "color": GRID}
+    label = {"textposition": "end", "textangle": 0, "xanchor": "left", "yanchor": "bottom", "font": {"size": 11}}
+    ends = [*(start for _, start in series.phases[1:]), plot.last]
+    for (phase, start), end in zip(series.phases, ends, strict=True):
+        name = ""
+        if end - start > 0.08 * (plot.last - plot.first):
+            name = code_word(phase)
+        yield line | {"x0": start, "x1": start, "label": label | {"text": name}}
