@@ -82,12 +82,6 @@ def _device_columns(snapshot: Snapshot) -> Columns:
     return attribute_columns(snapshot.memory, "device", "name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak")
 
 
-def _with_sites(records: str, *names: str) -> Callable[[Any], Columns]:
-    """Attributes of the records that are themselves an attribute, and where each of them was."""
-    make = columns_of_each(records, *names)
-    return lambda record: make(record) | site_columns(getattr(record, records))
-
-
 _BYTE_COLUMNS = {
     "parameters": "parameter_bytes",
     "buffers": "buffer_bytes",
@@ -121,9 +115,6 @@ def _byte_columns(rows: Iterable[ModuleUsage | LineUsage]) -> Columns:
 _MODULE = ("number", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica", "input_shapes",
            "output_shapes")  # fmt: skip
 _NOT_CALLED = ModuleEvent("", "", (), (), 0, 0.0)
-_REPLICA = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
-            "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
-_COLLECTIVE = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
 _TENSOR = ("name", "device", "role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes",
            "tied_to", "note", "grad_device")  # fmt: skip
 
@@ -136,7 +127,7 @@ def _called_columns(trace: Trace) -> Columns:
 
 def _line_columns(trace: Trace) -> Columns:
     rows = list_lines(trace)
-    columns = attribute_columns(rows, "device") | site_columns(rows) | {"library": []}
+    columns = attribute_columns(rows, "device", "site") | {"library": []}
     for row in rows:
         library = row.site and row.site.library
         columns["library"].append(library and f"{library.file}:{library.line}")
@@ -150,12 +141,8 @@ def _memory_columns(trace: Trace) -> Columns:
     for curve in trace.memory:
         curves += [curve] * len(curve.points)
         points += curve.points
-    return {
-        **attribute_columns(map(attrgetter("end"), curves), "device", "name", "virtual", "total"),
-        **attribute_columns(curves, "source"),
-        **attribute_columns(points, "number", "phase", "module", "allocated", *ROLES),
-        **site_columns(points),
-    }
+    columns = attribute_columns(curves, "end.device", "end.name", "end.virtual", "end.total", "source")
+    return columns | attribute_columns(points, "number", "phase", "module", "allocated", *ROLES, "site")
 
 
 def finding_columns(findings: Iterable[Finding]) -> Columns:
@@ -172,34 +159,36 @@ def _first_fix(finding: Finding) -> str:
 
 
 def _replica_columns(trace: Trace) -> Columns:
-    columns = attribute_columns(trace.replicas, *_REPLICA) | {"inputs": [], "outputs": []}
-    for replica in trace.replicas:
-        columns["inputs"].append(", ".join(map(piece_words, replica.inputs)))
-        columns["outputs"].append(", ".join(map(piece_words, replica.outputs)))
+    columns = attribute_columns(
+        *(trace.replicas, "call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes"),
+        *("output_bytes", "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on"),
+    )
+    for name in ("inputs", "outputs"):
+        columns[name] = [", ".join(map(piece_words, getattr(replica, name))) for replica in trace.replicas]
     return columns
 
 
 def _collective_columns(trace: Trace) -> Columns:
-    groups = [trace.groups[call.group] for call in trace.collectives]
-    columns = attribute_columns(trace.collectives, *_COLLECTIVE)
+    calls, groups = trace.collectives, [trace.groups[call.group] for call in trace.collectives]
+    columns = attribute_columns(calls, "number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
     columns["group"] = list(map(attrgetter("label"), groups))
-    columns["ranks"] = list(map(attrgetter("ranks"), groups))
-    return columns | site_columns(trace.collectives)
+    return columns | attribute_columns(groups, "ranks") | attribute_columns(calls, "site")
+
+
+_SITE = {"file": "file", "line": "line", "source_line": "text"}
+"""Column -> field of a `site`."""
 
 
 def attribute_columns(records: Iterable[Any], *names: str) -> Columns:
-    """One column for each attribute, one row for each record."""
+    """One column for each attribute, named by its last part; three for a `site`. One row for each record."""
     records = list(records)
-    return {name: list(map(as_text, map(attrgetter(name), records))) for name in names}
-
-
-def site_columns(records: Iterable[Any]) -> Columns:
-    """File, line and text of the `site` of each record."""
-    columns: Columns = {"file": [], "line": [], "source_line": []}
-    for record in records:
-        columns["file"].append(getattr(record.site, "file", None))
-        columns["line"].append(getattr(record.site, "line", None))
-        columns["source_line"].append(getattr(record.site, "text", None))
+    columns: Columns = {}
+    for name in names:
+        values = list(map(attrgetter(name), records))
+        if name == "site":
+            columns |= {column: [getattr(site, part, None) for site in values] for column, part in _SITE.items()}
+        else:
+            columns[name.rpartition(".")[2]] = list(map(as_text, values))
     return columns
 
 
@@ -242,19 +231,19 @@ frame(
 frame(
     Trace,
     {
-        "moves": _with_sites(
+        "moves": columns_of_each(
             *("moves", "number", "source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase"),
-            "seconds",
+            *("seconds", "site"),
         ),
-        "ops": _with_sites("ops", "number", "name", "module", "phase", "inputs", "output", "count"),
+        "ops": columns_of_each("ops", "number", "name", "module", "phase", "inputs", "output", "count", "site"),
         "modules": _called_columns,
         "lines": _line_columns,
         "memory": _memory_columns,
         "findings": lambda trace: finding_columns(trace.findings),
         "replicas": _replica_columns,
         "collectives": _collective_columns,
-        "waits": _with_sites(
-            *("waits", "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called")
+        "waits": columns_of_each(
+            *("waits", "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called", "site")
         ),
     },
 )

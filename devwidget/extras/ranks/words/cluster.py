@@ -16,7 +16,7 @@ from devwidget.extras.ranks.views.meetings import Meeting, collective_rows, find
 from devwidget.language.speaking import said, say
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
-from devwidget.report.data_frames import Columns, attribute_columns, frame, site_columns
+from devwidget.report.data_frames import Columns, attribute_columns, frame
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import (
@@ -222,7 +222,7 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
     columns = attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
     columns |= {"group": list(map(attrgetter("group.label"), met))} | attribute_columns(met, "ranks")
     columns |= {"groups": list(map(attrgetter("times"), met)), "differs": list(map(difference_words, met))}
-    return columns | site_columns(calls)
+    return columns | attribute_columns(calls, "site")
 
 
 def _of_each_rank(cluster: Cluster) -> Columns:
