@@ -220,7 +220,7 @@ def test_outputs_that_the_gather_point_has_no_room_for_are_told():
     assert trace.error.startswith("OutOfMemoryError")
     assert [(replica.output_bytes, replica.gathered_on) for replica in trace.replicas] == [(400_000, None)] * 2
     assert not any(move.cause == "gather" for move in trace.moves)
-    assert "DataParallel gathers the outputs on cuda:0; the largest is `output` f32[200, 1000]" in str(trace)
+    assert "DataParallel gathers the outputs on cuda:0: 781 KiB" in str(trace)
 
 
 def test_a_subclass_that_scatters_in_its_own_way_is_watched_and_not_disturbed():

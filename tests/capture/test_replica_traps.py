@@ -201,20 +201,21 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_in_the_output_become_tensors(tmp_path, name):
+def test_numbers_in_the_output_are_named(tmp_path, name):
     text = written(HEAD + "    def forward(self, x):\n" + NUMBERS[name] + END)
-    found = explained_and_cured(tmp_path, text)
+    (found,) = run_failing(tmp_path, text).findings
     assert found.kind == "parallel-io"
     assert "DataParallel gathers only tensors" in found.headline
+    assert found.fixes[0].code == "torch.tensor([value], device=x.device)"
     assert found.fault.line == line(text, "        return ")
     assert [each.headline for each in record(tmp_path, text)] == [found.headline]
 
 
 UNEQUAL = {
-    "[row for row in self.layer(x)]": "`output` has 4 entries in one replica and 3 in another",
-    '{"out": self.layer(x), "rows": list(x)}': "`output['rows']` has 4 entries in one replica and 3 in another",
-    "self.layer(x)[:, :len(x)]": "`output` has the shape [4, 4] in one replica and [3, 3] in another",
-    "{str(len(x)): x}": "`output` has the keys '4' in one replica and '3' in another",
+    "[row for row in self.layer(x)]": "`output` differs in length between replicas: 4 and 3",
+    '{"out": self.layer(x), "rows": list(x)}': "`output['rows']` differs in length between replicas: 4 and 3",
+    "self.layer(x)[:, :len(x)]": "`output` differs in shape between replicas: [4, 4] and [3, 3]",
+    "{str(len(x)): x}": "`output` differs in keys between replicas: '4' and '3'",
 }
 
 
@@ -231,7 +232,7 @@ def test_text_is_gathered_into_nonsense_without_an_exception(tmp_path):
     text = written(HEAD + '    def forward(self, x):\n        return self.layer(x), "name"\n' + END)
     assert run_failing(tmp_path, text) is None
     assert [each.headline for each in record(tmp_path, text)] == [
-        "`Net.forward` returns `output[1]`, of class `str`, and DataParallel gathers only tensors"
+        "`Net.forward` returns `output[1]`, and DataParallel gathers only tensors"
     ]
 
 

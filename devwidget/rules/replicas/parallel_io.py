@@ -18,7 +18,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.schema.message import Message, in_row, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, parsed_expression, targets_of
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
@@ -76,7 +76,7 @@ def _make_finding(fault: Fault) -> Found:
             fixes = _in_forward(fault, detail)
             why = Message("DataParallel splits the arguments of `forward`, not the attributes of the module")
         case NotJoined():
-            words, fixes = _name_unjoined(detail), _joinable(fault, detail)
+            words, fixes = _name_unjoined(detail), _joinable(detail)
         case TooFewSamples(samples):
             words = Message(
                 "a batch of {samples} cannot be split over {replicas} replicas; non-tensor arguments are passed to all of them",
@@ -96,20 +96,12 @@ def _name_unjoined(detail: NotJoined) -> Message:
     names: str = listed(f"`{name}`" for name in detail.names[:_MOST_NAMES])
     if len(detail.names) > _MOST_NAMES:
         names = Message("`{first}` and {count} more", first=detail.names[0], count=len(detail.names) - 1)
-    facts = {"names": names, "owner": detail.owner, "first": detail.first, "other": detail.other}
-    match detail.problem:
-        case "class" if len(detail.names) == 1:
-            return Message(
-                "`{owner}.forward` returns {names}, of class `{first}`, and DataParallel gathers only tensors", **facts
-            )
-        case "class":
-            return Message("`{owner}.forward` returns {names}, and DataParallel gathers only tensors", **facts)
-        case "length":
-            return Message("{names} has {first} entries in one replica and {other} in another", **facts)
-        case "keys":
-            return Message("{names} has the keys {first} in one replica and {other} in another", **facts)
-        case "shape":
-            return Message("{names} has the shape {first} in one replica and {other} in another", **facts)
+    if detail.problem == "class":
+        return Message(
+            "`{owner}.forward` returns {names}, and DataParallel gathers only tensors", owner=detail.owner, names=names
+        )
+    facts = {"names": names, "problem": detail.problem, "first": detail.first, "other": detail.other}
+    return Message("{names} differs in {problem} between replicas: {first} and {other}", **facts)
 
 
 _MOST_NAMES = 4
@@ -176,68 +168,16 @@ def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, tex
             draft.replace(node, text)
 
 
-def _joinable(fault: Fault, detail: NotJoined) -> Iterator[Fix | None]:
-    match detail.problem:
-        case "class" if detail.first not in ("int", "float", "bool"):
-            yield Fix(Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"))
-        case "class":
-            words = Message("return a tensor with one entry per replica")
-            if detail.given:
-                yield mended(fault.site, words, _as_tensors, detail)
-            yield Fix(words, f"torch.tensor([value], device={detail.given or 'x'}.device)")
-            yield Fix(Message("compute it outside of `forward`"), confidence="choice")
-        case "length":
-            yield Fix(Message("return one tensor, padded to a fixed length"))
-            yield Fix(Message("use a batch size that the number of GPUs divides"), confidence="choice")
-        case "keys":
-            yield Fix(Message("return the same keys in each replica"))
-        case "shape":
-            yield Fix(Message("pad it to the same size in each replica, or reduce it in `forward`"))
-
-
-def _as_tensors(draft: Draft, statement: ast.stmt, detail: NotJoined) -> None:
-    """`{"count": len(x)}` becomes `{"count": torch.tensor([len(x)], device=x.device)}`."""
-    scope = draft.code.scope(statement)
-    value = getattr(statement, "value", None)
-    for name in detail.names:
-        key = parsed_expression(name.removeprefix("output").strip("[]"))
-        found = [*_values_at(value, key), *_assigned_to(scope, value, key)]
-        if len(found) != 1 or not isinstance(key, ast.Constant):
-            draft.is_futile = True
-            return
-        text = draft.code.text(found[0])
-        if text.endswith(".item()"):
-            draft.replace(found[0], f"{text.removesuffix('.item()')}.reshape(1)")
-        else:
-            draft.replace(found[0], f"torch.tensor([{text}], device={detail.given}.device)")
-
-
-def _assigned_to(scope: ast.AST, returned: ast.AST | None, key: ast.expr | None) -> Iterator[ast.expr]:
-    """The values under a key of a variable that is returned: `out = {"count": len(x)}` and `out["count"] = len(x)`."""
-    if not isinstance(returned, ast.Name) or key is None:
-        return
-    for node in ast.walk(scope):
-        if not isinstance(node, ast.Assign):
-            continue
-        match node.targets:
-            case [ast.Name(id=name)] if name == returned.id:
-                yield from _values_at(node.value, key)
-            case [ast.Subscript(value=ast.Name(id=name), slice=written)] if name == returned.id:
-                if ast.dump(written) == ast.dump(key):
-                    yield node.value
-
-
-def _values_at(node: ast.AST | None, key: ast.expr | None) -> Iterator[ast.expr]:
-    """The values that an expression has under a key: of a dict, a call with keywords or a tuple."""
-    match node, key:
-        case ast.Dict(), ast.Constant(value=wanted):
-            for each, value in zip(node.keys, node.values, strict=True):
-                if isinstance(each, ast.Constant) and each.value == wanted:
-                    yield value
-        case ast.Call(), ast.Constant(value=wanted):
-            yield from (keyword.value for keyword in node.keywords if keyword.arg == wanted)
-        case ast.Tuple() | ast.List(), ast.Constant(value=int(index)) if index < len(node.elts):
-            yield node.elts[index]
+def _joinable(detail: NotJoined) -> Iterator[Fix]:
+    if detail.problem != "class":
+        yield Fix(Message("return the same keys and shapes in each replica, padded where sizes differ"))
+    elif detail.first in ("int", "float", "bool"):
+        yield Fix(
+            Message("return a tensor with one entry per replica"), f"torch.tensor([value], device={detail.given or 'x'}.device)"
+        )
+        yield Fix(Message("compute it outside of `forward`"), confidence="choice")
+    else:
+        yield Fix(Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"))
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
