@@ -17,6 +17,7 @@ from babel.messages.pofile import read_po, write_po
 
 from devwidget.language import speaking
 from devwidget.records.schema.message import ROWS
+from devwidget.report.style.words import CODES, PARTS
 
 PACKAGE = speaking.CATALOGUES.parents[1]
 SCRIPTS = "panel/static/*.js"
@@ -42,7 +43,7 @@ def messages() -> Iterator[str | tuple[str, str]]:
     """The templates that the package has, in the order of its files; two where things are counted."""
     for _, _, message, _, _ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS):
         yield message if isinstance(message, str) else (message[0], message[1])
-    yield from ROWS.values()
+    yield from (*ROWS.values(), *CODES, *PARTS.values(), "moved", "by devwidget")
     for noun in NOUNS:
         yield f"{{count}} {noun}", f"{{count}} {noun}s"
     for _, _, counted, _, _ in extract_from_dir(PACKAGE, METHODS[:1], OPTIONS, keywords=OF_COUNTS):

@@ -130,50 +130,42 @@ def mentions_place(finding: Finding, place: str) -> bool:
     return any(place in text for text in (finding.headline, finding.why, *finding.notes))
 
 
-CODES: dict[str, Message] = {
-    str(each): each
-    for each in (
-        *(Message("error"), Message("warning"), Message("info")),
-        *(Message("build"), Message("forward"), Message("loss"), Message("backward"), Message("optimizer"), Message("other")),
-        *(Message("scatter"), Message("replicate"), Message("gather"), Message("reduce"), Message("hook")),
-        *(Message("parameter"), Message("buffer"), Message("attribute")),
-        *(Message("answered"), Message("hung"), Message("busy"), Message("stopped"), Message("stale"), Message("dead")),
-        *(Message("raised"), Message("terminated"), Message("ended"), Message("unknown")),
-        *(Message("tensor parallel"), Message("device map"), Message("as is"), Message("data parallel"), Message("auto")),
-        *(Message("input gradient"), Message("weight gradient"), Message("forward and backward")),
-        *(Message("parameters and buffers"), Message("allocated"), Message("peak")),
-    )
-} | {"explicit": Message("moved"), "healed": Message("by devwidget")}
-"""Code -> its word."""
+CODES = (
+    "error", "warning", "info", "build", "forward", "loss", "backward", "optimizer", "other", "scatter", "replicate", "gather",
+    "reduce", "hook", "parameter", "buffer", "attribute", "likely", "choice",
+)  # fmt: skip
+"""Codes of the core that are words of the language of reports."""
+_SPOKEN = {"explicit": "moved", "healed": "by devwidget"}
 
 
 def code_word(code: str) -> str:
     """Return a code in the language of reports. A name is returned unchanged."""
-    return said(CODES.get(code, code))
+    return said(_SPOKEN.get(code, code))
 
 
-_NAMES = {
-    "attributes": Message("plain attributes"),
-    "optimizer": Message("optimizer state"),
-    "inputs": Message("batch"),
-    "gathered": Message("gathered outputs"),
-    "other": Message("temporaries"),
-    "foreign": Message("other models and tensors"),
-    "outside": Message("tensors outside this model"),
-    "running": Message("activations and other new tensors"),
-    "others": Message("context, other processes"),
-    "parameters": Message("parameters"),
-    "buffers": Message("buffers"),
-    "gradients": Message("gradients"),
-    "activations": Message("activations"),
-    "cache": Message("cache"),
-    "free": Message("free"),
+PARTS = {
+    "parameters": "parameters",
+    "buffers": "buffers",
+    "attributes": "plain attributes",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+    "inputs": "batch",
+    "gathered": "gathered outputs",
+    "other": "temporaries",
+    "foreign": "other models and tensors",
+    "outside": "tensors outside this model",
+    "running": "activations and other new tensors",
+    "others": "context, other processes",
+    "cache": "cache",
+    "graph": "graph",
+    "free": "free",
 }
 
 
 def part_name(part: str) -> str:
     """The word for a part of memory."""
-    return said(_NAMES.get(part, part))
+    return said(PARTS.get(part, part))
 
 
 def parts_words(parts: Iterable[tuple[str, int]]) -> str:

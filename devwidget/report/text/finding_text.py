@@ -9,7 +9,6 @@ from devwidget.language.speaking import said, say
 from devwidget.records.errors import of_worker
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix
-from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import draw_page, writes
 from devwidget.report.page.edit_rows import edit_rows
@@ -33,7 +32,6 @@ _MOST_PATHS = 3
 _MOST_OPERANDS = 6
 _MOST_LETTERS = 120
 """Of an operand and its shape, or of a statement, on one line."""
-_CONFIDENCE = {"likely": Message("likely"), "choice": Message("choice")}
 
 
 def finding_text(finding: Finding, class_name: str = "") -> str:
@@ -108,7 +106,7 @@ def confidence_words(fix: Fix) -> str:
     """Return `verified` for a fix that a run has confirmed; else how likely it works, and why it was not run, if known."""
     if fix.confidence == "sure":
         return say("verified")
-    confidence = said(_CONFIDENCE[fix.confidence])
+    confidence = code_word(fix.confidence)
     facts = {"confidence": confidence, "reason": said(fix.not_compared or fix.not_tried), "warning": fix.warns}
     if fix.verified and fix.not_compared:
         return say("{confidence}; the step runs with it, but its result was not compared: {reason}", **facts)

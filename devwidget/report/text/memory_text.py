@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
-from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import draw_page, writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import name_holder, place_words, row_words
+from devwidget.report.style.words import name_holder, part_name, parts_words, place_words, row_words
 
 _LEAST_SHARE = 1 / 100
 """Share of the memory in use below which a holder has no row."""
@@ -19,12 +18,7 @@ _NEARLY_ALL = 0.98
 """Share of a holder's bytes from which on a part has no size of its own."""
 _WIDEST = 120
 _MOST_OTHERS = 2
-_PARTS = {
-    "parameters": Message("parameters"),
-    "gradients": Message("gradients"),
-    "optimizer": Message("optimizer state"),
-    "graph": Message("graph"),
-}
+_PARTS = ("parameters", "gradients", "optimizer", "graph")
 
 
 @writes(HeldMemory)
@@ -56,12 +50,12 @@ def list_holders(held: HeldMemory, *, is_failed: bool = False) -> Iterator[Part]
 
 def _row_of(holder: MemoryHolder, *, is_failed: bool) -> tuple[str, ...]:
     parts = []
-    for part, words in _PARTS.items():
+    for part in _PARTS:
         size = getattr(holder, part)
         if size > _NEARLY_ALL * holder.bytes:
-            parts.append(said(words))
+            parts.append(part_name(part))
         elif size:
-            parts.append(f"{said(words)} {format_bytes(size)}")
+            parts.append(parts_words([(part, size)]))
     name = holder_words(holder, is_failed=is_failed)
     return format_bytes(holder.bytes), name, row_words(parts), place_words(holder.site)
 
