@@ -28,9 +28,9 @@ def card_of(model):
 @pytest.mark.usefixtures("_four_ranks")
 def test_distributed_data_parallel_holds_a_whole_copy_and_does_not_see_the_others():
     card = card_of(nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(8, 8, bias=False), nn.BatchNorm1d(8))))
-    assert card["words"][0] == "This process is rank 0 of 4 and holds a full copy: cpu 392 B."
-    assert "are not shown" in card["words"][1]
-    assert "The names of its parameters and buffers (6) begin with `module.`" in card["words"][2]
+    assert card["words"][:2] == ["rank 0 of 4", "In this process: cpu 392 B of 392 B."]
+    assert "are not shown" in card["words"][2]
+    assert "The names of its parameters and buffers (6) begin with `module.`" in card["words"][3]
     assert card["code"] == "torch.save(model.module.state_dict(), path)"
 
 
@@ -49,7 +49,7 @@ def test_fsdp2_tells_what_this_process_holds_of_each_unit():
         ["the model itself", "3", "cpu 264 B", "648 B", "shard 0 of 4 along dim 0"],
         ["0", "1", "cpu 64 B", "256 B", "shard 0 of 4 along dim 0"],
     ]
-    assert card["words"][0] == "2 modules are sharded; this process holds cpu 328 B of 904 B."
+    assert card["words"][0] == "In this process: cpu 328 B of 904 B."
 
 
 @pytest.mark.usefixtures("_four_ranks")
@@ -70,10 +70,10 @@ def test_a_device_map_of_hugging_face_is_told_with_its_hooks(tmp_path):
     places = {"0": "cpu", "1": "disk"}
     model = accelerate.dispatch_model(model, places, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
     hooks, mapped = spread_cards(take_snapshot(model))
-    assert mapped["words"] == ["Modules by device: cpu: 1, disk: 1. In memory now: cpu 64 B of 96 B."]
+    assert mapped["words"] == ["cpu x1, disk x1", "In this process: cpu 64 B of 96 B."]
     assert [row[0] for row in hooks["rows"]] == ["runs on cpu", "runs on cpu, offloaded to disk"]
 
 
 def test_data_parallel_on_a_machine_without_a_gpu_says_that_nothing_is_cut():
     card = card_of(nn.DataParallel(nn.Linear(4, 4)))
-    assert card["words"][0].startswith("No GPU was available when it was built: it calls the module directly")
+    assert card["words"][0].endswith("it calls the module directly")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -12,8 +12,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
-from devwidget.report.style.units import count_words, format_bytes, some_bytes, some_seconds
-from devwidget.report.style.words import row_words
+from devwidget.report.style.units import format_bytes, some_bytes, some_seconds
 from devwidget.report.text.advice import idle_advice
 from devwidget.report.text.parallel_words import (
     card_words,
@@ -72,7 +71,7 @@ def _spread_card(spread: Spread) -> Card:
         "kind": spread.kind,
         "title": said(_TITLES.get(spread.kind, spread.kind)),
         "path": spread.path,
-        "words": list(_WORDS[spread.kind](spread)),
+        "words": list(_spread_words(spread)),
         "code": "",
         "rows": [],
         "more": max(0, len(spread.shares) - MOST_ROWS),
@@ -111,9 +110,32 @@ def _bytes_here(*shares: Share) -> str:
     return ", ".join(f"{device} {format_bytes(size)}" for device, size in sizes.items()) or say("nothing")
 
 
-def _sizes_of(spread: Spread) -> dict[str, str]:
-    """What this process holds of a model, and how much that is with all shards."""
-    return {"here": _bytes_here(*spread.shares), "whole": format_bytes(total(spread.shares, "whole"))}
+_SHARDED = Message("Each module is gathered for its forward and its backward. The other processes are not shown.")
+_HOOKED = Message(
+    "Hooks move the inputs to the device where each module runs, and load offloaded weights for each of its forwards."
+)
+_ABOUT = {
+    "DistributedDataParallel": Message(
+        "Each process holds a full copy; gradients are averaged over them in backward. The other processes are not shown."
+    ),
+    "FSDP2": _SHARDED,
+    "FSDP": _SHARDED,
+    "tensor parallel": Message("The tensors are spread over the ranks. The other processes are not shown."),
+    "accelerate": _HOOKED,
+    "diffusers": _HOOKED,
+}
+
+
+def _spread_words(spread: Spread) -> Iterator[str]:
+    """Its settings, what this process holds, and how it works."""
+    if spread.kind == "device map":
+        yield re.sub(r"\b(\d+) x", r"GPU \1 x", spread.note)  # a device map may call a GPU by its number
+    elif spread.kind in WRAPPERS and spread.note:
+        yield said(spread.note)
+    whole = format_bytes(total(spread.shares, "whole"))
+    yield say("In this process: {here} of {whole}.", here=_bytes_here(*spread.shares), whole=whole)
+    if spread.kind in _ABOUT:
+        yield said(_ABOUT[spread.kind])
 
 
 def _prefix_note(spread: Spread, prefix: str) -> str:
@@ -123,69 +145,3 @@ def _prefix_note(spread: Spread, prefix: str) -> str:
         keys=f"{spread.keys:,}",
         prefix=prefix,
     )
-
-
-def _data_parallel_notes(spread: Spread) -> Iterator[str]:
-    if "calls the module directly" in spread.note:
-        yield say(
-            "No GPU was available when it was built: it calls the module directly, {where}. Nothing is split or copied.",
-            where=_bytes_here(*spread.shares),
-        )
-    elif spread.note:
-        yield say("One process, {note}.", note=said(spread.note))
-
-
-def _distributed_notes(spread: Spread) -> Iterator[str]:
-    yield say(
-        "This process is {one} and holds a full copy: {here}.",
-        one=said(spread.note) or say("one of several"),
-        here=_bytes_here(*spread.shares),
-    )
-    yield say("Gradients are averaged over the processes in backward. The other processes are not shown.")
-
-
-def _sharded_notes(spread: Spread) -> Iterator[str]:
-    yield say(
-        "{modules} are sharded; this process holds {here} of {whole}.",
-        modules=count_words(len(spread.shares), "module"),
-        **_sizes_of(spread),
-    )
-    yield say("Each module is gathered for its forward and its backward. The other processes are not shown.")
-
-
-def _tensor_parallel_notes(spread: Spread) -> Iterator[str]:
-    yield say(
-        "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
-        " not shown.",
-        modules=count_words(len(spread.shares), "module"),
-        **_sizes_of(spread),
-    )
-
-
-def _offloaded_notes(spread: Spread) -> Iterator[str]:
-    yield say(
-        "Hooks move the inputs to the device where each module runs. In memory now: {here} of {whole}.",
-        **_sizes_of(spread),
-    )
-    if any("offload" in share.note for share in spread.shares):
-        yield say("Offloaded weights are loaded for each forward of their module and freed after it.")
-
-
-def _device_map_notes(spread: Spread) -> Iterator[str]:
-    places = []
-    for place, count in re.findall(r"(\S+) x(\d+)", spread.note):
-        name = f"GPU {place}" if place.isdigit() else place  # a device map may call a GPU by its number
-        places.append(f"{name}: {count}")
-    yield say("Modules by device: {modules}. In memory now: {here} of {whole}.", modules=row_words(places), **_sizes_of(spread))
-
-
-_WORDS: dict[str, Callable[[Spread], Iterator[str]]] = {
-    "DataParallel": _data_parallel_notes,
-    "DistributedDataParallel": _distributed_notes,
-    "FSDP2": _sharded_notes,
-    "FSDP": _sharded_notes,
-    "tensor parallel": _tensor_parallel_notes,
-    "accelerate": _offloaded_notes,
-    "diffusers": _offloaded_notes,
-    "device map": _device_map_notes,
-}
