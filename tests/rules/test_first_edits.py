@@ -204,6 +204,20 @@ def search(scores):
         table = reorder(table, scores)
 search(torch.rand(2, device="cuda"))
 """,
+    "a gradient penalty whose weights are made in its call": """critic = nn.Linear(6, 1).cuda()
+mixed = torch.randn(4, 6, device="cuda", requires_grad=True)
+score = critic(mixed)
+torch.autograd.grad(score, mixed, grad_outputs=torch.ones(score.size()), create_graph=True)
+""",
+    "a parameter beside a network that was moved before": f"""{NET}        self.net = net
+        self.centers = nn.Parameter(torch.randn(4, 3))
+    def forward(self, x):
+        return torch.cdist(self.net(x), self.centers)
+net = nn.Linear(5, 3).cuda()
+clusters = Net()
+clusters(torch.randn(2, 5, device="cuda")).sum().backward()
+assert clusters.centers.is_cuda
+""",
 }
 """Of which `explain` sees one fault at a time."""
 

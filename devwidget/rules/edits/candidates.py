@@ -130,6 +130,8 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
     if is_loaded:
         yield create_there(case)
     elif held is not None and held.left_behind is None:
+        if held.how == "parameter" and not case.is_between_gpus:
+            yield build_owner_there(case)
         yield move_where_used(case)
         yield create_there(case)
         return
