@@ -121,11 +121,9 @@ const tabOf = (name) => [...document.querySelectorAll('#a .dw-tab')].find((tab) 
 const figures = () => [...document.querySelectorAll('#a .dw-figure')].filter((figure) => figure.clientWidth);
 const isPlotted = (figure) => figure.querySelector('.dw-plot')?.data && figure.querySelector('.main-svg');
 const pictures = () => [...document.querySelectorAll('#a .dw-pictured')].filter((each) => each.clientWidth);
-const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-lanes *') || isPlotted(figure))
+const allDrawn = () => figures().every(isPlotted)
   && pictures().every((each) => each.querySelector('svg'));
 const picture = (figure) => {
-  const lanes = figure.querySelector('.dw-lanes');
-  if (lanes) return [figure.className, lanes.outerHTML.replace(/dw-hatch-\w+/g, '')];
   const { data, layout } = figure.querySelector('.dw-plot');
   const { shapes, annotations, width, height } = layout ?? {};
   return [figure.className, data, shapes, annotations, width, height];

@@ -5,7 +5,7 @@ from dataclasses import replace
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryPoint, Refusal
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
-from devwidget.report.figures import timeline_columns
+from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, join_by_line
 from devwidget.views.memory import memory_bars, memory_series
@@ -141,7 +141,7 @@ def test_a_container_whose_parts_ran_on_several_devices_is_in_no_single_lane():
     assert parts(whole) == [
         ("", "None", 0, 14, 0), ("lower", "cuda:0", 2, 5, 0), ("upper", "cuda:1", 8, 11, 0)
     ]  # fmt: skip
-    assert timeline_columns(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
+    assert timeline_figure(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
 
 
 def test_a_container_on_one_gpu_is_there_also_while_it_computes_on_the_cpu_itself():

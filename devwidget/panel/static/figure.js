@@ -40,7 +40,8 @@ function factsOf(points) {
 }
 
 // One figure. It is drawn when it is in sight and drew another `spec`, or at another width. `figures` has those that can be saved;
-// `clicked` is called with the custom data of a clicked mark, or with the meta of a clicked area.
+// `clicked` is called with the custom data of a clicked mark, or with the meta of a clicked area, `moved` with what is seen of its
+// axis from then on.
 export class Figure extends Component {
   el = createRef();
   plot = createRef();
@@ -102,12 +103,22 @@ export class Figure extends Component {
       const { data, layout } = this.styled();
       const plot = this.plot.current;
       await Plotly.react(plot, data, layout, CONFIG);
-      if (!this.isListening) plot.on("plotly_click", ({ points }) => this.props.clicked?.(factsOf(points)));
+      if (!this.isListening) this.listen(plot, Plotly);
       this.isListening = true;
       this.tell("");
     } catch (error) {
       this.tell(say("cannot draw the figure: {error}", { error: error.message }));
     }
+  }
+
+  // What a click leads away from says nothing any more.
+  listen(plot, Plotly) {
+    plot.on("plotly_click", ({ points }) => {
+      Plotly.Fx.hover(plot, []);
+      this.props.clicked?.(factsOf(points));
+    });
+    plot.on("plotly_relayout", () => this.props.moved?.(...plot.layout.xaxis.range));
+    plot.on("plotly_doubleclick", () => this.props.moved?.(0, 1));
   }
 
   // Why there is no figure; "" where there is one.
@@ -121,7 +132,7 @@ export class Figure extends Component {
     const el = this.el.current;
     const width = el.clientWidth || NARROW; // of one that is saved while it is hidden
     const { fontFamily, color } = getComputedStyle(el);
-    const { data, layout } = structuredClone(spec);
+    const { data, layout } = structuredClone(spec.at?.(width) ?? spec); // of a timeline what is seen depends on it
     Object.assign(layout, width < NARROW ? spec.narrow : null);
     const isDark = this.computed("light-dark(rgb(0 0 0), rgb(255 255 255))") !== "rgb(0, 0, 0)";
     inScheme(data, isDark);

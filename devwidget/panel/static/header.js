@@ -1,7 +1,6 @@
 // The header: what the model is, on which devices; the inputs and the button; the menu.
 import { html } from "./base.js";
 import { Dot, hueOf } from "./parts.js";
-import { saveBlob } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
@@ -146,6 +145,12 @@ export function save(answer, mention) {
     navigator.clipboard.writeText(answer.text).then(() => mention(say("report copied")), (error) => mention(say("cannot copy: {error}", { error: error.message })));
     return;
   }
-  saveBlob(new Blob([answer.text], { type: answer.mime }), answer.name);
+  const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
+  saveAs(url, answer.name);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
   mention(say("saved {file}", { file: answer.name }));
+}
+
+export function saveAs(address, name) {
+  Object.assign(document.createElement("a"), { href: address, download: name }).click();
 }

@@ -6,11 +6,10 @@ import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Findings } from "./findings.js";
-import { Headline, Inputs, Menu, save } from "./header.js";
+import { Headline, Inputs, Menu, save, saveAs } from "./header.js";
 import { memorySection } from "./memory.js";
 import { Modules, ModuleTree } from "./modules.js";
 import { prose, Status } from "./parts.js";
-import { saveAs } from "./pictures.js";
 import { SECTIONS } from "./sections.js";
 import { openInSide } from "./side_bar.js";
 import { hopTable, waitTable } from "./tables.js";
@@ -222,9 +221,9 @@ class Panel {
     return sampled?.over !== undefined && sampled.over === last.drawn ? sampled : last;
   }
 
-  figure(name, spec, clicked) {
+  figure(name, spec, clicked, moved) {
     const plotly = () => (this.code ? loadPlotly(this.code) : Promise.reject(new Error(say("plotly.js is not loaded"))));
-    return html`<${Figure} name=${name} spec=${spec} clicked=${clicked} plotly=${plotly} figures=${this.figures} />`;
+    return html`<${Figure} name=${name} spec=${spec} clicked=${clicked} moved=${moved} plotly=${plotly} figures=${this.figures} />`;
   }
 
   // What an empty tab will show, and how to get there, with a variable that the notebook has now.
@@ -335,7 +334,7 @@ function TracePage({ panel }) {
   if (!summary) return panel.none(say("the path of one batch through the devices: each module, hop and fault"));
   return html`
     ${panel.control && html`<${Keep} panel=${panel} />`}
-    <${Timeline} ref=${panel.timeline} spec=${timeline} hops=${hops} clicked=${reveal} figures=${panel.figures} />
+    <${Timeline} ref=${panel.timeline} drawn=${timeline} reveal=${reveal} figure=${(...facts) => panel.figure(...facts)} />
     ${hopTable(hops, reveal)}
     ${waitTable(waits, reveal)}
   `;

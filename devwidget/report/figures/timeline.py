@@ -1,108 +1,307 @@
-"""A trace on lanes as columns of numbers, which the page draws: it has room for thousands of boxes, and zooms."""
+"""A trace on lanes: boxes for modules, arrows for hops, faults; by order and by time. The page draws the part that is seen."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.report.figures.frame import Figure, base_layout
+from devwidget.report.style.palette import HOP_HUE, INK, SOFT_INK, WRONG, device_hue, fade
+from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import count_words, format_bytes, some_seconds
-from devwidget.report.style.words import code_word, row_words
+from devwidget.report.style.words import code_word, first_line, module_words, row_words, site_words
 from devwidget.report.text.memory_words import refusal_words
 from devwidget.views.clock import Clock
-from devwidget.views.sums import total, values_once
+from devwidget.views.sums import group_by, total, values_once
 from devwidget.views.timeline import Arrow, Band, Box, Timeline
 
-Columns = dict[str, Any]
 _MOST_ARROWS = 20_000
+_LEVELS = ((3, 6), (5, 4), (math.inf, 3))
+"""Up to so many lanes: so many rows of boxes in each."""
+_EMPTY_SHARE = 0.12
+"""Of all else, for a phase in which nothing is drawn."""
+_ROW, _GAP = 18, 0.45
+"""Pixels of a row; parts of a row between lanes."""
+_MARGIN = {"l": 76, "r": 8, "t": 20, "b": 20}
+_OVERVIEW = 30
+"""Pixels."""
+_STRIPS = 1000
+"""Where the rows of the overview are, out of sight of the lanes."""
+_NEAR = 10
+"""Pixels between marks, below which they are one."""
+_FINE = 2
+"""Pixels of boxes too narrow to tell apart."""
 
 
-def timeline_columns(lanes: Timeline, clock: Clock | None = None) -> Columns:
-    """Boxes, arrows, crosses and bands, their facts in columns; modules and lanes are named by their numbers, -1 for none.
+@dataclass(frozen=True)
+class _Floor:
+    """Where lanes are, counted in rows from the top.
+
+    Attributes:
+        tops: Of each lane; None for what runs on several devices.
+        levels: Rows below the top of the first box of a module in a lane.
+        height: Of all lanes.
+        most: Rows of boxes that a lane may have.
+    """
+
+    tops: dict[DeviceId | None, float]
+    levels: dict[tuple[DeviceId | None, str | None], int]
+    height: float
+    most: int
+
+    def middle(self, lane: DeviceId | None, module: str | None = None) -> float:
+        """The middle of a module's row, or of the first row."""
+        return self.tops[lane] + self.levels.get((lane, module), 0) + 0.5
+
+
+def timeline_figure(lanes: Timeline, clock: Clock | None = None) -> Figure:
+    """Rows of plotly traces with their places on each axis, `order` and `time`, which `timeline.js` makes a figure of.
 
     Args:
-        clock: where things are by time is under `time`.
+        clock: Tells when things happened; without one there is no axis of time.
     """
-    classes = _find_modules(lanes)
-    lane: dict[DeviceId | None, int] = {None: -1} | _number_items(lanes.lanes)
-    number: dict[str | None, int] = {None: -1} | _number_items(classes)
+    floor = _lay_floor(lanes)
     arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
-    columns: Columns = {
-        "words": _count_words(lanes),
-        "lanes": list(map(str, lanes.lanes)),
-        "modules": list(map(list, classes.items())),
-        "lane": [],
-        "level": [],
-        "module": [],
-        "gradients": [],
-        "failed": [],
-        "facts": {},
-        "arrows": [],
-        "crosses": [],
-        "refusals": [],
-        "bands": [[band.phase, _empty_words(band)] for band in lanes.bands],
-        "left_out": lanes.left_out,
-        "time": _places(lanes, arrows, clock.at) if clock else None,
-    }
-    _add_boxes(columns, lanes.boxes, lane, number)
-    largest = max(map(attrgetter("bytes"), arrows), default=0)
-    for arrow in arrows:
-        facts = _arrow_facts(arrow, largest)
-        columns["arrows"].append([lane[arrow.source], lane[arrow.target], number[arrow.module], *facts])
-    healed = values_once(arrows, "cross")
-    for at, cross in enumerate(lanes.crosses):
-        row = [lane[cross.lane], number[cross.module], said(cross.headline), cross.finding, at in healed]
-        columns["crosses"].append(row)
-    for mark in lanes.refusals:
-        words = refusal_words(mark.curve, mark.refusal)
-        columns["refusals"].append([lane[mark.curve.device], number[mark.refusal.module], words])
-    return columns | _places(lanes, arrows, float)
-
-
-def _number_items(items: Iterable[Any]) -> dict[Any, int]:
-    return {item: at for at, item in enumerate(items)}
-
-
-def _add_boxes(columns: Columns, boxes: Iterable[Box], lane: dict[DeviceId | None, int], number: dict[str | None, int]) -> None:
-    for at, box in enumerate(boxes):
-        columns["lane"].append(lane[box.lane])
-        columns["level"].append(box.level)
-        columns["module"].append(number[box.path])
-        if box.is_gradient:
-            columns["gradients"].append(at)
-        if box.failed:
-            columns["failed"].append(at)
-        if words := _box_words(box):
-            columns["facts"][str(at)] = words
-
-
-def _places(lanes: Timeline, arrows: Iterable[Arrow], at: Callable[[float], float]) -> Columns:
-    """Where everything is, on one axis."""
-
-    def places_of(records: Iterable[Any], name: str = "at") -> list[float]:
-        return list(map(at, map(attrgetter(name), records)))
-
+    rows = [*_box_rows(lanes, floor), *_hop_rows(lanes, arrows, floor), *_fault_rows(lanes, arrows, floor)]
+    last = max([1e-9, *(stop for row in rows for _, stop in row.places), *(band.stop for band in lanes.bands)])
+    places: dict[str, Callable[[float], float]] = {"order": float}
+    if clock is not None:
+        places["time"] = clock.at
+    axes = {name: _Axis(lanes.bands, last, at) for name, at in places.items()}
+    hidden = sum(box.level >= floor.most for box in lanes.boxes)
     return {
-        "start": [round(place, 7) for place in places_of(lanes.boxes, "start")],
-        "stop": [round(place, 7) for place in places_of(lanes.boxes, "stop")],
-        "arrowsAt": places_of(arrows),
-        "crossesAt": places_of(lanes.crosses),
-        "refusalsAt": places_of(lanes.refusals),
-        "spans": [[at(band.start), at(band.stop)] for band in lanes.bands],
+        "words": _count_words(lanes),
+        "layout": _make_layout(floor),
+        "axes": {name: axis.content for name, axis in axes.items()},
+        "rows": [row.content(axes) for row in rows],
+        "height": floor.height,
+        "left_out": lanes.left_out + hidden,
     }
 
 
-def _find_modules(lanes: Timeline) -> dict[str, str]:
-    """Path -> class of all modules that something is drawn for, "" where no box tells it."""
-    named = {box.path: box.class_name for box in lanes.boxes}
-    others = (*values_once(lanes.arrows, "module"), *values_once(lanes.crosses, "module"))
-    for path in (*others, *values_once(lanes.refusals, "refusal.module")):
-        if path is not None:
-            named.setdefault(path, "")
-    return named
+class _Axis:
+    """Places from 0 to 1: an empty phase is short, all else is as long as it was."""
+
+    def __init__(self, bands: Iterable[Band], last: float, at: Callable[[float], float]) -> None:
+        self._at = at
+        spans = [(band, at(band.start), at(band.stop)) for band in bands]
+        self._edges = sorted({0.0, at(last), *(edge for _, *span in spans for edge in span)})
+        empty = {start for band, start, _ in spans if band.is_empty}
+        lengths = [(stop - start, start in empty) for start, stop in pairwise(self._edges)]
+        most = _EMPTY_SHARE * sum(length for length, is_empty in lengths if not is_empty) or math.inf
+        self._knots = [0.0]
+        for length, is_empty in lengths:
+            self._knots.append(self._knots[-1] + (min(length, most) if is_empty else length))
+        named = [(*_band_words(band), self.place(band.start), self.place(band.stop)) for band, *_ in spans]
+        knots = [knot / self._knots[-1] for knot in self._knots]
+        grounds = [_draw_ground(at, *band[1:]) for at, band in enumerate(named)]
+        self.content = {"places": self._edges, "knots": knots, "bands": list(map(list, named)), "grounds": grounds}
+
+    def place(self, number: float) -> float:
+        """Where a place in the trace is."""
+        at = self._at(number)
+        after = next((n for n, edge in enumerate(self._edges) if n and at <= edge), len(self._edges) - 1)
+        (first, last), (start, stop) = self._edges[after - 1 : after + 1], self._knots[after - 1 : after + 1]
+        share = min(1, max(0, (at - first) / (last - first)))
+        return round((start + share * (stop - start)) / self._knots[-1], 7)
+
+
+def _band_words(band: Band) -> tuple[str, list[str]]:
+    """Its name, and what is in a phase in which nothing is drawn."""
+    if band.is_empty:
+        return code_word(band.phase), [count_words(band.operators, "operator"), say("no hop")]
+    return code_word(band.phase), []
+
+
+def _draw_ground(at: int, words: list[str], start: float, stop: float) -> Figure:
+    """Every second phase is tinted, and one in which nothing is drawn."""
+    tint = f"rgba(128,128,128,{0.06 if words else 0.03 * (at % 2)})"
+    place = {"type": "rect", "layer": "below", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": stop}
+    return place | {"line": {"width": 0}, "fillcolor": tint}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What looks alike, and lies in one row or leads from one lane to another.
+
+    Attributes:
+        traces: Attributes of plotly; each draws all of it.
+        near: Pixels below which neighbours are one.
+        places: Start and stop of each, from left to right.
+        facts: Words of each, and what a click on it leads to.
+        names: What is written into each box.
+        wide: Pixels of each arrow.
+    """
+
+    traces: list[Figure]
+    near: int
+    places: list[tuple[float, float]]
+    facts: list[list[Any]]
+    names: Sequence[str] = ()
+    wide: Sequence[float] = ()
+
+    def content(self, axes: dict[str, _Axis]) -> Figure:
+        content: Figure = {"traces": self.traces, "near": self.near, "facts": self.facts}
+        content |= {"names": list(self.names), "wide": list(self.wide)}
+        for name, axis in axes.items():
+            content[name] = [[axis.place(start), axis.place(stop)] for start, stop in self.places]
+        return content
+
+
+def _lay_floor(lanes: Timeline) -> _Floor:
+    most = next(rows for count, rows in _LEVELS if len(lanes.lanes) <= count)
+    shown = [box for box in lanes.boxes if box.level < int(most)]
+    counts: dict[DeviceId | None, int] = {}
+    if any(box.lane is None for box in shown):
+        counts[None] = 1
+    counts |= dict.fromkeys(lanes.lanes, 1)
+    levels: dict[tuple[DeviceId | None, str | None], int] = {}
+    for box in shown:
+        counts[box.lane] = max(counts[box.lane], box.level + 1)
+        levels.setdefault((box.lane, box.path), box.level)
+    tops, height = {}, 0.0
+    for lane, count in counts.items():
+        tops[lane] = height
+        height += count + _GAP
+    return _Floor(tops, levels, height, int(most))
+
+
+def _make_layout(floor: _Floor) -> Figure:
+    """Lanes with their names, and below them the overview, whose rows are far below the lanes."""
+    plot = round(floor.height * _ROW)
+    layout = base_layout(_MARGIN["t"] + plot + _OVERVIEW + 36, _MARGIN)
+    pointer = {
+        "type": "line",
+        "yref": "paper",
+        "y0": 0,
+        "y1": 1,
+        "line": {"width": 1.5, "dash": "dash", "color": INK},
+        "name": "pointer",
+    }
+    middles = [floor.middle(lane) for lane in floor.tops]
+    names = [f"<b>{plotly_text(str(lane))}</b>" if lane else say("multiple") for lane in floor.tops]
+    axis: Figure = {"showgrid": False, "zeroline": False}
+    slider = {"visible": True, "range": [0, 1], "thickness": _OVERVIEW / plot, "borderwidth": 1, "bgcolor": "rgba(0,0,0,0)"}
+    strips = {"rangemode": "fixed", "range": [_STRIPS + len(floor.tops), _STRIPS]}
+    return layout | {
+        "barmode": "overlay",
+        "showlegend": False,
+        "hovermode": "closest",
+        "hoverdistance": 8,
+        "dragmode": "zoom",
+        "pointer": pointer,
+        "xaxis": axis | {"tickfont": {"size": 11}, "rangeslider": slider | {"yaxis": strips}},
+        "yaxis": axis | {"range": [floor.height, -0.1], "fixedrange": True, "tickvals": middles, "ticktext": names},
+    }
+
+
+_HOVER = {"hovertemplate": "%{customdata[0]}<extra></extra>"}
+_STRIP = {"hoverinfo": "none", "meta": "strip"}
+"""Of what is in the overview."""
+_NAMES = {
+    "textposition": "inside",
+    "insidetextanchor": "start",
+    "textangle": 0,
+    "constraintext": "none",
+    "textfont": {"size": 11},
+}
+
+
+def _bar(y: float, marker: Figure, height: float) -> Figure:
+    """Boxes side by side."""
+    return {"type": "bar", "orientation": "h", "y": y, "width": height, "marker": marker}
+
+
+def _box_rows(lanes: Timeline, floor: _Floor) -> Iterator[_Row]:
+    strips = {lane: _STRIPS + 0.5 + at for at, lane in enumerate(floor.tops)}
+    shown = (box for box in lanes.boxes if box.level < floor.most)
+    for (lane, level, failed, is_gradient), boxes in group_by(shown, _look_of).items():
+        hue = device_hue(lane) if lane else SOFT_INK
+        marker: Figure = {"color": fade(hue, 0.3 - 0.04 * level), "line": {"width": 0.75, "color": fade(hue, 0.6)}}
+        if failed:
+            marker["line"] = {"width": 2, "color": WRONG}
+        if is_gradient:
+            marker["pattern"] = {"shape": "/", "size": 6, "solidity": 0.3, "fillmode": "overlay", "fgcolor": fade(hue, 0.5)}
+        traces = [_bar(floor.tops[lane] + level + 0.5, marker, 0.94) | _HOVER | _NAMES]
+        if not level:
+            traces.append(_bar(strips[lane], {"color": hue}, 0.5) | _STRIP)
+        names = [box.path.rpartition(".")[2] or box.class_name for box in boxes]
+        facts = [[_box_words(box), {"path": box.path}] for box in boxes]
+        yield _Row(traces, _FINE, [(box.start, box.stop) for box in boxes], facts, names)
+
+
+def _look_of(box: Box) -> tuple[DeviceId | None, int, bool, bool]:
+    return box.lane, box.level, box.failed, box.is_gradient
+
+
+def _marks(y: float, symbol: str, hue: str, size: int, **more: Any) -> Figure:
+    marker = {"symbol": symbol, "size": size, "color": hue, "line": {"width": 1, "color": "rgba(255,255,255,0.9)"}} | more
+    return {"type": "scatter", "mode": "markers", "y": y, "marker": marker, "cliponaxis": False} | _HOVER
+
+
+def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
+    """A stem as wide as its bytes, a ring where it leaves, a head; a healed one is dotted and ends in its fault."""
+    largest = max((arrow.bytes for arrow in arrows), default=0)
+    classes = {box.path: box.class_name for box in lanes.boxes}
+
+    def way_of(arrow: Arrow) -> tuple[float, float, bool, bool]:
+        ends = floor.middle(arrow.source), floor.middle(arrow.target, arrow.module)
+        return (*ends, arrow.cause == "healed", arrow.cross >= 0)
+
+    for (start, stop, healed, has_cross), own in group_by(sorted(arrows, key=lambda arrow: arrow.at), way_of).items():
+        hue = WRONG if healed else HOP_HUE
+        stem: Figure = {"type": "bar", "orientation": "v", "base": start, "y": stop - start, "marker": {"color": hue}} | _HOVER
+        if healed:
+            stem["marker"] = {"color": "rgba(0,0,0,0)", "pattern": {"shape": "-", "size": 5, "solidity": 0.6, "fgcolor": hue}}
+        head = _marks(stop, "triangle-down" if stop > start else "triangle-up", hue, 11)
+        if has_cross:
+            head = _fault_marks(stop)
+        ring = _marks(start, "circle-open", hue, 6, line={"width": 1.5, "color": hue})
+        wide = [2 + 4.5 * math.sqrt(arrow.bytes / max(largest, 1)) for arrow in own]
+        facts = [[_hop_words(lanes, arrow, classes), _find_target(lanes, arrow)] for arrow in own]
+        places = [(arrow.at, arrow.at) for arrow in own]
+        yield _Row([stem, ring, head, _stems(hue)], _NEAR, places, facts, wide=wide)
+
+
+def _fault_marks(y: float) -> Figure:
+    return _marks(y, "x", WRONG, 11)
+
+
+def _stems(hue: str) -> Figure:
+    """The same in the overview."""
+    mark = _marks(_STRIPS + 0.5, "line-ns", hue, 40, line={"width": 1, "color": hue})
+    return mark | _STRIP | {"hovertemplate": None}
+
+
+def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
+    """Crosses of faults without an arrow, and squares for what did not fit."""
+    classes = {box.path: box.class_name for box in lanes.boxes}
+    joined = values_once(arrows, "cross")
+    faults = []
+    for at, cross in enumerate(lanes.crosses):
+        if at not in joined:
+            target = {"finding": cross.finding} if cross.finding >= 0 else {"path": cross.module}
+            faults.append(
+                (
+                    floor.middle(cross.lane, cross.module),
+                    cross.at,
+                    _mark_words(said(cross.headline), cross.module, classes),
+                    target,
+                )
+            )
+    for y, own in group_by(faults, lambda fault: fault[0]).items():
+        places = [(at, at) for _, at, *_ in own]
+        yield _Row([_fault_marks(y), _stems(WRONG)], _NEAR, places, [[words, target] for *_, words, target in own])
+    for mark in lanes.refusals:
+        module, y = mark.refusal.module, floor.middle(mark.curve.device, mark.refusal.module)
+        words = _mark_words(refusal_words(mark.curve, mark.refusal), module, classes)
+        square = _marks(y, "square", WRONG, 10)
+        yield _Row([square, _stems(WRONG)], _NEAR, [(mark.at, mark.at)], [[words, {"path": module}]])
 
 
 def _count_words(lanes: Timeline) -> str:
@@ -111,30 +310,56 @@ def _count_words(lanes: Timeline) -> str:
     return row_words((count_words(calls, "module call"), hops, count_words(len(lanes.lanes), "device")))
 
 
+def _join_lines(*lines: str) -> str:
+    return "<br>".join(filter(None, lines))
+
+
+def _plain(words: str) -> str:
+    return plotly_text(words.replace("`", ""))
+
+
+def _named_module(path: str | None, classes: dict[str, str]) -> str:
+    if path is None:
+        return ""
+    return plotly_text(f"{module_words(path)} {classes.get(path, '')}")
+
+
+def _mark_words(words: str, module: str | None, classes: dict[str, str]) -> str:
+    return _join_lines(f"<b>{_plain(words)}</b>", _named_module(module, classes))
+
+
 def _box_words(box: Box) -> str:
-    """What its lane and its name do not say; "" for nothing."""
-    words = [some_seconds(box.seconds)]
+    facts = [str(box.lane), some_seconds(box.seconds)]
     if box.lane is None:
-        words.insert(0, say("on several devices"))
-    if box.calls > 1:
-        words.append(count_words(box.calls, "call"))
-    if box.replica >= 0:
-        words.append(say("replica {number}", number=box.replica))
-    if box.failed:
-        words.append(say("one call failed"))
+        facts[0] = say("on several devices")
     if box.is_gradient:
-        words.append(say("gradients on {device}", device=box.lane))
-    return row_words(words)
+        facts[0] = say("gradients on {device}", device=box.lane)
+    if box.calls > 1:
+        facts.append(count_words(box.calls, "call"))
+    if box.replica >= 0:
+        facts.append(say("replica {number}", number=box.replica))
+    if box.failed:
+        facts.append(say("one call failed"))
+    name = f"<b>{plotly_text(module_words(box.path))}</b> {plotly_text(box.class_name)}"
+    return _join_lines(name, plotly_text(row_words(facts)))
 
 
-def _arrow_facts(arrow: Arrow, largest: int) -> tuple[Any, ...]:
-    """Its line, how often, bytes, how wide from 0 to 1 on a scale of square roots, its fault, and whether the trace made it."""
-    weight = round(math.sqrt(arrow.bytes / max(largest, 1)), 3)
-    return arrow.hop, arrow.count, format_bytes(arrow.bytes), weight, arrow.cross, arrow.cause == "healed"
+def _hop_words(lanes: Timeline, arrow: Arrow, classes: dict[str, str]) -> str:
+    site, fault = arrow.moves[0].site, ""
+    about = [format_bytes(arrow.bytes)]
+    if arrow.count > 1:
+        about.append(count_words(arrow.count, "hop"))
+    if arrow.cause == "healed":
+        about.append(say("moved by devwidget"))
+    if arrow.cross >= 0:
+        fault = _plain(said(lanes.crosses[arrow.cross].headline))
+    way = plotly_text(f"{arrow.source} → {arrow.target}")
+    line = plotly_text(f"{site_words(site)}  {first_line(site)}".strip())
+    return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _named_module(arrow.module, classes), line)
 
 
-def _empty_words(band: Band) -> list[str] | None:
-    """What is in a phase in which nothing is drawn."""
-    if band.is_empty:
-        return [code_word(band.phase), count_words(band.operators, "operator"), say("no hop")]
-    return None
+def _find_target(lanes: Timeline, arrow: Arrow) -> dict[str, Any]:
+    """What a click on an arrow leads to."""
+    if arrow.cross >= 0 and lanes.crosses[arrow.cross].finding >= 0:
+        return {"finding": lanes.crosses[arrow.cross].finding}
+    return {"hop": arrow.hop} if arrow.hop >= 0 else {"path": arrow.module}

@@ -14,11 +14,10 @@ from devwidget.report.style.words import CODES
 
 PANEL = (
     "words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "detail.js", "tree.js", "modules.js",
-    "pictures.js", "figure.js", "lanes.js", "timeline.js", "header.js", "edits.js",
-    "findings.js", "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js",
-    "sections.js", "panel_widget.js",
+    "figure.js", "timeline.js", "header.js", "edits.js", "findings.js", "apply.js", "side_bar.js", "verdict.js", "tables.js",
+    "compared.js", "memory.js", "devices.js", "tabs.js", "sections.js", "panel_widget.js",
 )  # fmt: skip
-PANEL_STYLES = ("base.css", "tree.css", "panel.css", "timeline.css")
+PANEL_STYLES = ("base.css", "tree.css", "panel.css")
 
 # Each library, which imports only those above it; `panel/static/preact/README.md` says which they are.
 LIBRARIES = {

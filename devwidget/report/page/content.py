@@ -10,7 +10,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_columns
+from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.page.cards import (
     crossing_cards,
@@ -105,7 +105,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
         "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
-        "timeline": timeline_columns(lanes, clock if clock.runs else None) if lanes.boxes else None,
+        "timeline": timeline_figure(lanes, clock if clock.runs else None) if lanes.boxes else None,
         "parallel": list(map(parallel_card, parallel_calls(trace))),
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
