@@ -9,8 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.fields import OneOf, Size
 from devwidget.records.site import Site
 
-StateHistory = Literal["", "moved", "put"]
-MissingReason = Literal["", "frozen", "younger", "frozen or younger", "loss", "another model"]
+MissingReason = Literal["", "loss", "another model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,15 +225,10 @@ class TooFewSamples(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class StrayState(OneOf):
-    """An optimizer's class and the name of the misplaced state.
-
-    Attributes:
-        history: `moved` if the parameter moved after the state was allocated, `put` if the program placed it; "" if unknown.
-    """
+    """An optimizer's class and the name of the misplaced state."""
 
     optimizer: str
     state: str
-    history: StateHistory = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +236,7 @@ class MissingParameters(OneOf):
     """Why an optimizer of this class lacks parameters.
 
     Attributes:
-        reason: they were frozen; were created after it; belong to the loss; or it has only the parameters of another model.
+        reason: they belong to the loss, or it has only the parameters of another model; "" if they are newer.
     """
 
     optimizer: str

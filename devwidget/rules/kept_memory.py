@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, MemoryHolder
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.site import Site, cells
 from devwidget.records.syntax import Function, arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of_site, edited_code, has_torch
@@ -42,7 +42,7 @@ def find_kept_memory(held: DeviceHolders, frames: Sequence[Site]) -> tuple[Findi
     for holder in held.holders:
         if holder.bytes >= LEAST_SHARE * held.allocated and holder.site is not None and holder.place != "output":
             found.append(_judge_holder(held, holder, holder.site, frames))
-    found.append(_judge_results(held, frames))
+    found.append(_judge_results(held))
     return tuple(each for each in found if each is not None)
 
 
@@ -88,10 +88,6 @@ def _headline(held: DeviceHolders, holder: MemoryHolder) -> Message:
     facts = {"name": holder.name, "kind": holder.kind, "count": holder.items, **_share(held, holder.bytes)}
     if not holder.items:
         return Message("`{name}` keeps the graphs of all its terms, {share} of the memory in use on {device}", **facts)
-    if holder.is_graph:
-        return Message(
-            "{kind} `{name}` keeps the graphs of its {count} items, {share} of the memory in use on {device}", **facts
-        )
     return Message("{kind} `{name}` keeps {count} items, {share} of the memory in use on {device}", **facts)
 
 
@@ -99,7 +95,7 @@ def _share(held: DeviceHolders, size: int) -> dict[str, str]:
     return {"share": f"{size / held.allocated:.0%}", "device": str(held.device)}
 
 
-def _judge_results(held: DeviceHolders, frames: Sequence[Site]) -> Finding | None:
+def _judge_results(held: DeviceHolders) -> Finding | None:
     """Return the finding about displayed results."""
     results = [each for each in held.holders if each.place == "output"]
     size = sum(each.bytes for each in results)
@@ -107,20 +103,8 @@ def _judge_results(held: DeviceHolders, frames: Sequence[Site]) -> Finding | Non
         return None
     names = Message("they are {names}", names=", ".join(f"`{each.name}`" for each in results))
     headline = Message("displayed results keep {share} of the memory in use on {device}", **_share(held, size))
-    fixes = [*map(_end_with_semicolon, frames[:1]), Fix(_FORGET, "%reset -f out", "choice")]
+    fixes = [Fix(_SEMICOLON), Fix(_FORGET, "%reset -f out", "choice")]
     return make_finding(KIND, "error", _DISPLAYED, Found(None, headline, fixes=fixes, notes=(names,)))
-
-
-def _end_with_semicolon(site: Site) -> Fix | None:
-    code = code_of_site(site)
-    if code is None or not cell_label(site.file) or not code.tree.body:
-        return None
-    last = code.tree.body[-1]
-    row = code.rows[(last.end_lineno or last.lineno) - 1]
-    if not isinstance(last, ast.Expr) or len(row.encode()) != last.end_col_offset:
-        return None
-    edit = Edit(code.file, last.end_lineno or last.lineno, last.end_lineno or last.lineno, f"{row};", row)
-    return Fix(_SEMICOLON, edit.text, edits=(edit,))
 
 
 # -- the line

@@ -28,7 +28,7 @@ def scored(target):
 def test_class_targets_become_int64(told, dtype):
     target = torch.ones(3, device="cuda").to(dtype)
     found = told(lambda: scored(target))
-    assert found.headline.endswith(f"got indices of {str(dtype).removeprefix('torch.')}")
+    assert found.headline.endswith(f"of {str(dtype).removeprefix('torch.')}, and requires int64")
     assert found.fixes[0].code.endswith("scored(target.long())") or "target.long()" in found.fixes[0].code
 
 
@@ -41,7 +41,7 @@ def test_an_embedding_gets_the_index_and_not_the_table_cast(told):
         return table(ids)
 
     found = told(program)
-    assert (found.kind, found.headline) == ("wrong-dtype", "`embedding` got indices of float32")
+    assert (found.kind, found.headline) == ("wrong-dtype", "`embedding` got `ids` of float32, and requires int64")
     assert found.fixes[0].code == "return table(ids.long())"
 
 
@@ -53,7 +53,7 @@ def test_a_computed_mask_is_cast_as_a_whole(told):
         return scores.masked_fill(1 - keep, -1e4)
 
     found = told(program)
-    assert found.headline == "`masked_fill` got a mask of float32"
+    assert found.headline.endswith("keep` of float32, and requires bool")
     assert found.fixes[0].code == "return scores.masked_fill((1 - keep).bool(), -1e4)"
 
 

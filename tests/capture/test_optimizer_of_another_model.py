@@ -176,4 +176,4 @@ def test_a_layer_replaced_before_the_recording_is_not_in_the_optimizer():
     trace = recorded(optimizer, loss=lambda: model(torch.rand(3, 4)).sum())
     (found,) = trace.findings
     assert found.headline == "`SGD` has no parameter group with `1.weight, 1.bias`, which received gradients"
-    assert found.why.startswith("the parameters were created after the optimizer")
+    assert found.why.startswith("an optimizer updates only")

@@ -16,7 +16,7 @@ def test_a_number_read_in_forward_is_one_finding(golden):
     ("call", "expression", "fix"),
     [
         ("numpy", "", "stay on the GPU"),
-        ("__bool__", "", "torch.where or a mask, without an `if`"),
+        ("__bool__", "", "use torch.where, a mask"),
         ("__getitem__", "x[:, mask]", "keep the size"),
         ("__getitem__", "x[:length]", "select on the GPU"),
     ],

@@ -78,7 +78,7 @@ def test_a_machine_with_mps_uses_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("hidden_by", "reason"),
-    [("", "the machine has none, or its driver is missing"), ("CUDA_VISIBLE_DEVICES=-1", "hides every")],
+    [("", "none is there, its driver is missing"), ("CUDA_VISIBLE_DEVICES=-1", "hides every")],
 )
 def test_a_variable_is_blamed_only_if_it_is_set(hidden_by, reason):
     found = asked("cuda", "device = 'cuda'", ("cpu",), detail=NotVisible(hidden_by))

@@ -33,7 +33,7 @@ from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import gradient_of, is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
-from devwidget.records.fault_details import MissingParameters, MissingReason, StateHistory, StrayState
+from devwidget.records.fault_details import MissingParameters, StrayState
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import parsed_statement
 
@@ -197,10 +197,9 @@ class _OptimizerWatch:
         if optimizer in self._older or not (lacking or of_loss):
             return
         late: _NamedParameters = []
-        reason: MissingReason = "younger"
         if built is not None:
             site = to_site(built.site)
-            late, reason = _list_younger(state, built, lacking)
+            late = _list_younger(state, built, lacking)
         else:  # much is looked at: once is enough
             self._older[optimizer] = True
             if not self.missing.mark_reachable(frame):  # an older optimizer may train them without a step in the recording
@@ -211,11 +210,10 @@ class _OptimizerWatch:
             elif trains_model(state, optimizer):
                 given = _list_given_whole(frame, site)
                 late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
-                reason = "frozen or younger" if "requires_grad" in site.text else "younger"
         if not late:
-            late, reason = _list_replaced(state, optimizer, lacking), "younger"
+            late = _list_replaced(state, optimizer, lacking)
         if late or of_loss:
-            detail = MissingParameters(class_name(type(optimizer)), reason if late else "loss")
+            detail = MissingParameters(class_name(type(optimizer)), "" if late else "loss")
             missing = [*late, *of_loss]
             operands = tuple(describe_operand(name, parameter) for name, parameter in missing)
             fault = make_fault(state, frame, "optimizer", "", operands, detail, site)
@@ -241,17 +239,15 @@ def check_state(
     """
     for parameter, entries, key, value in _list_stray_state(optimizer):
         born = state.births.find_birth(value)
-        history: StateHistory = ""
         birth = built
         if born is not None and _is_from(state, born, parameter):
-            history = "moved"
             moved = state.births.find_birth(parameter)
             if born.number > begun and moved is not None:
                 birth = moved.site or built
         elif born is not None:
-            history, birth = "put", born.find_root().site or built
+            birth = born.find_root().site or built
         known = to_site(birth) or find_construction(user_frames(frame), optimizer)
-        detail = StrayState(class_name(type(optimizer)), key, history)
+        detail = StrayState(class_name(type(optimizer)), key)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
         fault = make_fault(state, frame, "optimizer", error, (operand,), detail, known, device_id(parameter.device))
@@ -319,17 +315,13 @@ def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
     return lacking
 
 
-def _list_younger(
-    state: RecordingState, built: _Construction, lacking: _NamedParameters
-) -> tuple[_NamedParameters, MissingReason]:
+def _list_younger(state: RecordingState, built: _Construction, lacking: _NamedParameters) -> _NamedParameters:
     """Return parameters that were created or unfrozen after the optimizer, and that its line would pass to it now."""
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
     late: _NamedParameters = []
-    reason: MissingReason = "younger"
     for name, parameter in lacking:
         root = state.births.find_root(parameter)
         is_younger = root is not None and root.number > built.number
         if (is_younger or id(parameter) in frozen) and built.would_give(parameter):
             late.append((name, parameter))
-            reason = "frozen" if id(parameter) in frozen else reason
-    return late, reason
+    return late

@@ -111,16 +111,11 @@ def _why(fault: Fault) -> Message:
         return Message("a device string must begin with a device type that torch knows")
     if _has_kind(fault):
         return Message("ordinals count the visible devices from 0")
-    facts = {"kind": kind.type.upper(), "variable": kind.visible_variable}
-    if isinstance(fault.detail, NotVisible):
-        if fault.detail.hidden_by:
-            return Message("`{setting}` in the environment hides every device", setting=fault.detail.hidden_by)
-    elif kind.visible_variable:
-        return Message(
-            "torch supports {kind} but finds no device: the machine has none, its driver is missing, or {variable} hides it",
-            **facts,
-        )
-    return Message("torch supports {kind} but finds no device: the machine has none, or its driver is missing", **facts)
+    if isinstance(fault.detail, NotVisible) and fault.detail.hidden_by:
+        return Message("`{setting}` in the environment hides every device", setting=fault.detail.hidden_by)
+    return Message(
+        "torch finds no device of {kind}: none is there, its driver is missing, or it is hidden", kind=kind.type.upper()
+    )
 
 
 def _requested_kind(fault: Fault) -> AcceleratorKind | None:

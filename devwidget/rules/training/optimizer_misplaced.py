@@ -19,10 +19,8 @@ from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
-from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -65,8 +63,6 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("move the state to its parameters before the step")
     code = f"{stray.expression} = {stray.expression}.to({device})"
-    if "device" not in stray.birth_call:
-        yield create_there(Case(fault, stray, literal=False))
     if stray.expression:
         yield mended(fault.site, words, Draft.insert_above, code, instead="")
     yield Fix(
@@ -101,7 +97,7 @@ def _stray_state(fault: Fault, state: StrayState, kernels: list[int]) -> Found:
     return Found(
         fault.site,
         _keeps(optimizer, state.state, fault.operands[0].device, fault),
-        why=Message("the state {when}; it does not move with the model", when=_when(optimizer, state.history)),
+        why=Message("an optimizer allocates its state when it is built or at its first step; it does not move with the model"),
         birth=fault.birth or fault.site,
         fixes=_list_state_fixes(fault, optimizer),
         operands=fault.operands[:4],
@@ -118,7 +114,7 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
     return Found(
         fault.site,
         _lacks(fault, missing),
-        why=_WHY_IT_LACKS.get(missing.reason, _YOUNGER),
+        why=_OTHERS if missing.reason == "another model" else _BUILT_WITH,
         birth=fault.birth,
         fixes=_list_fixes(fault, missing.reason),
         operands=fault.operands[:4],
@@ -151,19 +147,8 @@ def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
 
 
 _AFTER_MOVING = Message("build the optimizer after moving the model")
-_YOUNGER = Message("the parameters were created after the optimizer, which updates only the parameters it was built with")
-_WHY_IT_LACKS = {
-    "frozen": Message(
-        "the parameters were frozen when the optimizer was built, and it updates only the parameters it was built with"
-    ),
-    "frozen or younger": Message(
-        "the parameters were frozen or did not exist when the optimizer was built, and it updates only those it was built with"
-    ),
-    "loss": Message(
-        "the parameters belong to the loss, not to the model, and the optimizer updates only the parameters it was built with"
-    ),
-    "another model": Message("the optimizer updates other parameters, which get no gradients, so the model does not change"),
-}
+_BUILT_WITH = Message("an optimizer updates only the trainable parameters that it was built with")
+_OTHERS = Message("the optimizer updates other parameters, which get no gradients, so the model does not change")
 
 
 def _keeps(optimizer: str, state: str, device: DeviceId, fault: Fault) -> Message:
@@ -222,19 +207,10 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
         yield mended(fault.birth, words, _with_the_loss, fault.operands[0].expression)
         yield Fix(Message("add a parameter group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    model = fault.model_name or "model"
-    if reason == "frozen":
-        when = Message("after unfreezing the parameters")
-    elif reason == "frozen or younger":
-        when = Message("after the last change of the model")
-    else:
-        when = Message("after adding the last layer")
-    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, instead="")
-    yield Fix(
-        Message("add a parameter group"),
-        f"optimizer.add_param_group({{'params': {model}.parameters()}})",
-        "choice",
-    )
+    words = Message("build the optimizer after the last change of the model")
+    yield mended(fault.birth, words, _move_below_last_need, instead="")
+    added = f"optimizer.add_param_group({{'params': {fault.model_name or 'model'}.parameters()}})"
+    yield Fix(Message("add a parameter group"), added, "choice")
 
 
 def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
@@ -295,17 +271,6 @@ _EAGER = frozenset({"Adagrad", "ASGD"})
 """Optimizers of torch that allocate their state when they are built."""
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
 """Optimizers of torch that allocate their state at their first step, on the device of the parameters."""
-
-
-def _when(optimizer: str, history: str) -> Message:
-    """When the state was allocated; for optimizers that allocate it at their first step, only what was recorded."""
-    if optimizer not in _LAZY:
-        return Message("was allocated when the optimizer was built")
-    if history == "moved":
-        return Message("was allocated on the device of the parameters, which moved afterwards")
-    if history == "put":
-        return Message("was put there after the optimizer allocated it on the device of its parameters")
-    return Message("should be on the device of the parameters, which probably moved after it was allocated")
 
 
 def _restored_there(draft: Draft, statement: ast.stmt) -> None:

@@ -82,30 +82,23 @@ def _constant(fault: Fault, stray: Operand) -> Found:
         Message("`{call}` got a number that {dtype} cannot represent", call=fault.call, dtype=stray.dtype),
         why=Message("the largest half-precision number is 65504; masks written for float32 use larger numbers"),
         birth=stray.birth or fault.site,
-        fixes=(
-            mended(fault.site, Message("use the limit of the dtype"), _use_limit, fault.expression, limits),
-            Fix(Message("use the limit of the dtype, or float('-inf')"), f"{limits}.min"),
-        ),
+        fixes=[
+            mended(
+                fault.site, Message("use the limit of the dtype"), _use_limit, fault.expression, limits, instead=f"{limits}.min"
+            )
+        ],
         operands=[stray],
     )
 
 
 def _index(fault: Fault, stray: Operand, detail: WrongDtype) -> Found:
     facts = {"call": fault.call, "dtype": stray.dtype, "name": name_of(fault, stray), "wanted": detail.wanted}
-    if detail.wanted == "bool":
-        headline, why = (
-            Message("`{call}` got a mask of {dtype}", **facts),
-            Message("a mask of another dtype than bool is not cast"),
-        )
-    else:
-        headline, why = Message("`{call}` got indices of {dtype}", **facts), Message("indices and class targets must be int64")
     return Found(
         fault,
-        headline,
-        why=why,
+        Message("`{call}` got {name} of {dtype}, and requires {wanted}", **facts),
+        why=Message("indices and class targets must be int64, and masks bool; PyTorch does not cast them"),
         birth=stray.birth,
         fixes=() if detail.has_gradient else _list_index_fixes(fault, stray),
-        notes=(Message("{name} is {dtype}", **facts),),
     )
 
 
@@ -123,21 +116,18 @@ def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
 
 
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
-    keep = Message("keep the trained parameters in float32; autocast casts them in forward")
-    wrap = Message("keep the parameters in float32 and run forward in `torch.autocast`")
+    keep = Message("keep the parameters in float32; `torch.autocast` casts them in forward")
     name = path_of(stray) or stray.expression
     names = f"`{name}`" if name else str(detail.count)
     if name and detail.count > 1:
         names = Message("`{first}` and {count} more", first=name, count=detail.count - 1)
-    fixes: tuple[Fix | None, ...] = (Fix(wrap, ""),)
-    if detail.autocast is not None:
-        fixes = float_parameters(detail.optimizer, keep), Fix(keep, "")
+    edit = float_parameters(detail.optimizer, keep) if detail.autocast is not None else None
     return Found(
         fault,
         Message("GradScaler got float16 gradients"),
         why=Message("GradScaler unscales gradients of float32 parameters; a float16 parameter has a float16 gradient"),
         birth=stray.birth,
-        fixes=fixes,
+        fixes=(edit, Fix(keep)),
         notes=(Message("float16 gradients: {names}", names=names),),
     )
 

@@ -148,19 +148,13 @@ def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: i
 
 
 def _headline(wait: Wait, steps: int) -> Message:
-    if wait.count == 1:
-        times = Message("1 time")
-    else:
-        times = Message("{count} times", count=wait.count)
+    times = Message.of(wait.count, "{count} time", "{count} times", count=wait.count)
     if steps > 1 and wait.turns > 1:
         times = Message("{times} in {steps} steps", times=times, steps=steps)
-    shown = _show_wait(wait)
-    return Message("`{shown}` syncs with {device}, {times}", device=wait.device, shown=shown, times=times)
+    return Message("`{shown}` syncs with {device}, {times}", device=wait.device, shown=_show_wait(wait), times=times)
 
 
 def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:
-    if wait.call in ("numpy", "__array__"):
-        return Message("no edit: the numpy code must be rewritten with torch")
     if wait.call == "__bool__" or "branches" in uses:
         return Message("no edit: the branch must become arithmetic on the GPU")
     return Message("no edit: the line that computes the value and the lines that use it must change together")
@@ -216,7 +210,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
             Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()")
         )
     elif not wait.in_step or _is_for_people(uses):
-        yield from _list_later_reads(wait, uses)
+        yield from _list_later_reads(uses)
     else:
         yield from _on_the_gpu(wait)
 
@@ -230,15 +224,13 @@ def _is_chosen(expression: str) -> bool:
     return all(part.lower is None and part.upper is None for part in slices)
 
 
-def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
+def _list_later_reads(uses: frozenset[str]) -> Iterator[Fix]:
     """Fixes for a value that can be read later."""
     if "keeps" in uses:
         words = Message("keep sums and lists on the GPU with `.detach()` instead of `.item()`, and read them once per epoch")
         yield Fix(words)
-    elif "prints" in uses:
-        yield Fix(Message("print or log it every few steps"))
-    elif "branches" in uses or wait.call == "__bool__":
-        yield Fix(Message("check it every few steps, or use torch.where"))
+    else:
+        yield Fix(Message("read it every few steps"))
     yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), confidence="choice")
 
 
@@ -247,16 +239,9 @@ def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     yield mended(wait.site, Message("fill without the `if`: an empty mask changes nothing"), _fill_always)
     yield mended(wait.site, Message("use torch.where"), _where, wait)
     if wait.call in ("numpy", "__array__"):
-        yield Fix(
-            Message(
-                "stay on the GPU: most numpy functions have a torch equivalent (torch.hann_window for np.hanning); "
-                "register constants as buffers"
-            )
-        )
-    elif wait.call == "__bool__":
-        yield Fix(Message("use torch.where or a mask, without an `if` on a tensor"))
+        yield Fix(Message("stay on the GPU: most numpy functions have a torch equivalent; register constants as buffers"))
     else:
-        yield Fix(Message("use torch.where, a mask or a fixed number of steps, without .item()"))
+        yield Fix(Message("use torch.where, a mask or a fixed number of steps instead of the value"))
     yield Fix(Message("keep a .detach() of it, and read the value once after the step"), confidence="choice")
 
 
