@@ -9,7 +9,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from devwidget import extras
 from devwidget._version import __version__
@@ -75,13 +75,10 @@ def loads(text: str) -> Any:
         raise _make_unreadable(Message("{count} characters, more than any saved record", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
-        if more:
-            join = _find_join(first[:_HEAD])
-        else:
-            join = None
-        if join is None:
-            return _read_envelope(_parse_json(text))
-        return _join_lines(text, join)
+        join = _find_join(first[:_HEAD])
+        if more and join is not None:
+            return _join_lines(text, join)
+        return _read_envelope(_parse_json(text))
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
@@ -96,14 +93,6 @@ _joins: dict[str, Callable[[Iterable[Any]], Any]] = {}
 def register_join(kind: str, join: Callable[[Iterable[Any]], Any]) -> None:
     """Register how to combine the records of a growing file with one record per line."""
     _joins[kind] = join
-
-
-_former: dict[str, tuple[str, str]] = {}
-
-
-def refuse_former(kind: str, field: str, why: str) -> None:
-    """Register a field that identifies files of an older version, and the message for them."""
-    _former[kind] = field, why
 
 
 def _find_join(head: str) -> Callable[[Iterable[Any]], Any] | None:
@@ -146,10 +135,8 @@ def refuse_brackets(text: str | bytes) -> None:
     Raises:
         Unexpected: if there is more than one bracket for each eight characters.
     """
-    if isinstance(text, str):
-        brackets = text.count("[") + text.count("{")
-    else:
-        brackets = text.count(b"[") + text.count(b"{")
+    opening: tuple[Any, Any] = ("[", "{") if isinstance(text, str) else (b"[", b"{")
+    brackets = sum(map(text.count, opening))
     if len(text) > _LONG and brackets * 8 > len(text):
         raise Unexpected("more than brackets")
 
@@ -157,7 +144,7 @@ def refuse_brackets(text: str | bytes) -> None:
 def _parse_json(text: str) -> Any:
     refuse_brackets(text)
     try:
-        return DECODER.decode(text)
+        return json.loads(text)
     except ValueError as error:  # also of a number with too many digits
         raise Unexpected(f"JSON; {error}") from None
 
@@ -175,9 +162,6 @@ def _read_envelope(envelope: Any) -> Any:
     record = _load_kind(kind) if isinstance(kind, str) else None
     if record is None:
         raise Unexpected(f"one of {', '.join(list_kinds())} as `record`", kind)
-    former, why = _former.get(record.__name__, ("", ""))
-    if former and former in envelope.get("data", ()):
-        raise UnreadableError(why)
     return contextvars.copy_context().run(_read_data, record, envelope)
 
 
@@ -224,18 +208,3 @@ def _describe_newer_version(version: int, written_by: object) -> str:
         own=__version__,
         known=SCHEMA_VERSION,
     )
-
-
-def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Unexpected("every name of an object once")
-    return found
-
-
-def _refuse_infinity(word: str) -> NoReturn:
-    raise Unexpected(f"a finite number, not {word}")
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
-"""Decoder of devwidget's JSON. Raises ValueError, or Unexpected for other JSON."""

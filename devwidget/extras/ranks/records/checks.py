@@ -6,7 +6,6 @@ from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.rank import RankModel, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedStep
 from devwidget.records.loading.consistency import Wrong, check_groups
-from devwidget.records.loading.json_io import refuse_former
 from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.message import Message
 
@@ -36,13 +35,6 @@ def _check_coordinates(report: RankReport) -> Wrong:
 def _check_order(cluster: Cluster) -> Wrong:
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
         yield "ranks", Message("every rank once, by number")
-
-
-refuse_former(
-    "Cluster",
-    "placements",
-    Message("an older version of devwidget saved this job, in a form that can no longer be read; query its ranks again"),
-)
 
 
 @register_check(TracedStep)

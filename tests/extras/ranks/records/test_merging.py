@@ -72,13 +72,6 @@ def test_a_place_that_does_not_exist_is_told_where_it_stands(place: object):
         loads(json.dumps(saved))
 
 
-def test_a_job_of_an_older_version_says_that_it_is():
-    saved = json.loads(dumps(cluster(reports((("dp", 2),), layers=1))))
-    saved["data"] |= {"placements": [], "ranks": [{"number": 0, "state": "answered"}]}
-    with pytest.raises(UnreadableError, match="an older version of devwidget saved this job"):
-        loads(json.dumps(saved))
-
-
 def test_a_cluster_is_made_again_of_what_its_ranks_have_said():
     for whole in (cluster(reports((("dp", 2), ("tp", 2)), layers=2)), faulty()):
         again = merge(ranks_of_saved(whole), whole.asked)
