@@ -7,8 +7,7 @@ import json
 import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
@@ -25,30 +24,6 @@ GRADIENT, ATTRIBUTE = 1, 2
 K = TypeVar("K", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the table. All that a new one needs is an entry in `COLUMNS`.
-
-    Attributes:
-        key: its name; its cells have the class `dw-<key>`.
-        title: in the head.
-        cell: how it is drawn. An "amount" is a number and sorted by size, "words" is text; the others are drawn from
-            what a page knows of a row besides: its name, its devices, what a trace adds.
-        widths: CSS grid tracks for a wide, a narrow and a very narrow table; "" hides it there.
-        values: of an amount, one for each row.
-        shown: an amount in words.
-        words: of a column of words, one text for each row.
-    """
-
-    key: str
-    title: str
-    cell: Literal["name", "devices", "words", "amount", "flow", "notes"]
-    widths: tuple[str, str, str]
-    values: Callable[[PlacementTable], Sequence[int]] | None = None
-    shown: Callable[[int], str] = str
-    words: Callable[[PlacementTable], Sequence[str]] | None = None
-
-
 def _own_parameters(table: PlacementTable) -> list[int]:
     """-1 for a tensor in a plain attribute."""
     return [number if tensor is None else -1 for number, tensor in zip(table.parameters, table.tensors, strict=True)]
@@ -62,14 +37,6 @@ def _count_words(number: int) -> str:
     return ""
 
 
-def _dtype_texts(table: PlacementTable) -> list[str]:
-    texts: dict[int, str] = {}
-    for row, mask in enumerate(table.dtypes):
-        if mask not in texts:
-            texts[mask] = _dtypes_words(table.dtypes_of(row))
-    return list(map(texts.__getitem__, table.dtypes))
-
-
 def _dtypes_words(dtypes: Sequence[str]) -> str:
     """Two of them, or the first and how many others: more would be cut."""
     first, *others = map(dtype_words, dtypes or [""])
@@ -78,18 +45,19 @@ def _dtypes_words(dtypes: Sequence[str]) -> str:
     return " ".join([first, *others])
 
 
-COLUMNS = (
-    Column("module", Message("module"), "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(96px, 2fr)")),
-    Column("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(106px, 1.5fr)")),
-    Column("dtype", "dtype", "words", ("76px", "74px", "74px"), words=_dtype_texts),
-    Column("params", Message("params"), "amount", ("76px", "", ""), values=_own_parameters, shown=_count_words),
-    Column("bytes", Message("bytes"), "amount", ("80px", "78px", "78px"), values=lambda table: table.bytes, shown=some_bytes),
-    Column("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "minmax(92px, 1.5fr)")),
-    Column("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(62px, 1fr)")),
+_HEADS = (
+    ("module", Message("module"), "name", ("minmax(180px, 2.3fr)", "minmax(170px, 3fr)", "minmax(96px, 2fr)")),
+    ("device", Message("device"), "devices", ("minmax(156px, 1.3fr)", "minmax(112px, 1fr)", "minmax(106px, 1.5fr)")),
+    ("dtype", "dtype", "words", ("76px", "74px", "74px")),
+    ("params", Message("params"), "amount", ("76px", "", "")),
+    ("bytes", Message("bytes"), "amount", ("80px", "78px", "78px")),
+    ("flow", Message("in → out"), "flow", ("minmax(168px, 1fr)", "minmax(92px, 0.7fr)", "minmax(92px, 1.5fr)")),
+    ("notes", Message("notes"), "notes", ("minmax(164px, 1.5fr)", "minmax(150px, 1.5fr)", "minmax(62px, 1fr)")),
 )
+"""Key, title, how cells are drawn, and CSS grid tracks for a wide, a narrow and a very narrow table; "" hides it there."""
 
 
-def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> dict[str, Any]:
+def tree_table(table: PlacementTable) -> dict[str, Any]:
     """The rows, packed; texts are coded as numbers into a list of distinct texts.
 
     Numbers are little-endian: `u32` for codes, `u16` for depths, `u8` for flags. The codes of a column are under
@@ -114,11 +82,16 @@ def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> di
         "notes": {str(row): said(note) for row, note in enumerate(table.notes) if note},
         "heads": [],
     }
-    for column in columns:
-        texts, codes = _pack_column(column, table)
-        packed["heads"].append(_column_head(column, texts))
-        if codes:
-            packed[f"column:{column.key}"] = codes
+    coded = {
+        "dtype": _code_values(table.dtypes, lambda row: _dtypes_words(table.dtypes_of(row))),
+        "params": _code_ranked(_own_parameters(table), _count_words),
+        "bytes": _code_ranked(table.bytes, some_bytes),
+    }
+    for key, title, cell, widths in _HEADS:
+        texts: list[Any] = []
+        if key in coded:
+            texts, packed[f"column:{key}"] = coded[key]
+        packed["heads"].append({"key": key, "title": said(title), "cell": cell, "widths": list(widths), "texts": texts})
     return packed
 
 
@@ -156,18 +129,6 @@ def pack_numbers(kind: str, values: Iterable[float]) -> bytes:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tobytes()
-
-
-def _column_head(column: Column, texts: list[str]) -> dict[str, Any]:
-    return {"key": column.key, "title": said(column.title), "cell": column.cell, "widths": list(column.widths), "texts": texts}
-
-
-def _pack_column(column: Column, table: PlacementTable) -> tuple[list[str], bytes]:
-    if column.values is not None:
-        return _code_ranked(column.values(table), column.shown)
-    if column.words is not None:
-        return _code_values(list(column.words(table)))
-    return ([], b"")
 
 
 def _code_ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
