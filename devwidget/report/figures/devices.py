@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -13,7 +14,18 @@ from typing import Any
 from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
-from devwidget.report.figures.ribbons import Page, Point, Ribbon, RibbonBox, Route, choose_lanes, round_path, route_ribbon
+from devwidget.report.figures.ribbons import (
+    PORT,
+    PORT_SHARE,
+    Page,
+    Point,
+    Ribbon,
+    RibbonBox,
+    Route,
+    choose_lanes,
+    round_path,
+    route_ribbon,
+)
 from devwidget.report.figures.shapes import COLOURS, MONO, MONO_FONT, SANS, SANS_FONT, SMALL
 from devwidget.report.page.templates import render
 from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, SOFT_INK, WRONG, device_hue
@@ -120,46 +132,37 @@ class _Drawing:
         return max(self.page.tops[-1] + _FOOT, 150.0)
 
     @property
-    def key(self) -> list[Laid]:
-        """The legend of the ribbons, and below it that of the walls."""
+    def legend(self) -> list[list[Laid]]:
+        """The legend of the ribbons, and below it that of the walls: lines of as many entries as there is room for."""
         kinds = values_once(self.picture.ways, "kind")
         parts = set[str]()
         for column in filter(_has_wall, self.picture.columns):
             parts.update(part for part, size in column.parts if size >= _SEEN * column.capacity)
         ribbons: list[Laid] = []
-        for kind, words in _KEY.items():
+        walls: list[Laid] = []
+        for kind, message in _KEY.items():
             if kind in kinds:
-                ribbons.append({"words": said(words), "kind": kind, "start": 30.0})
-        walls: list[Laid] = [
-            {"words": part_name(part), "kind": None, "hue": hue, "start": _WALL + 5}
-            for part, hue in CATEGORY_HUES.items()
-            if part in parts
-        ]
-        placed: list[Laid] = []
-        line = 0
+                ribbons.append({"words": said(message), "kind": kind, "start": 30.0})
+        for part, hue in CATEGORY_HUES.items():
+            if part in parts:
+                walls.append({"words": part_name(part), "kind": None, "hue": hue, "start": 13.0})
+        lines: list[list[Laid]] = []
         for entries in filter(None, (ribbons, walls)):
-            x = 1.0
+            x = self.width
             for entry in entries:
                 wide = entry["start"] + 16 + columns_of(entry["words"]) * SMALL
-                if x > 1 and x + wide > self.width:
-                    x, line = 1.0, line + 1
-                placed.append(entry | {"x": x, "line": line})
+                if x + wide > self.width:
+                    lines.append([])
+                    x = 1.0
+                lines[-1].append(entry | {"x": x})
                 x += wide
-            line += 1
-        return placed
-
-    @property
-    def tall(self) -> float:
-        """Below the key."""
-        lines = 0
-        for entry in self.key:
-            lines = entry["line"] + 1
-        return self.height + (5 + 17 * lines if lines else 0)
+        return lines
 
     def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
         order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
-        wide, tall = f"{self.width:.0f}", f"{self.tall:.0f}"
+        legend = self.legend
+        tall = self.height + (5 + 17 * len(legend) if legend else 0)
         most = f"max-width: {self.width * 1.12:.0f}px"
         look = {
             "class": "dw-devices",
@@ -168,13 +171,15 @@ class _Drawing:
             "fill": INK,
             "role": "img",
             "style": f"color-scheme: light dark; width: 100%; {most}; height: auto; font-family: {SANS_FONT}",
-            "width": wide,
-            "height": tall,
-            "viewBox": f"0 0 {wide} {tall}",
+            "width": f"{self.width:.0f}",
+            "height": f"{tall:.0f}",
+            "viewBox": f"0 0 {self.width:.0f} {tall:.0f}",
         }
         return render(
             "devices.svg",
             drawing=self,
+            tall=tall,
+            legend=legend,
             look=look | dict(place),
             columns=list(map(self._lay_column, self.picture.columns, self.lefts, self.widths)),
             ways=list(map(self._lay_way, order)),
@@ -271,31 +276,28 @@ class _Drawing:
         thick = _THICK if len(self.picture.columns) < 5 else 3.0
         return _THIN + thick * math.sqrt(way.bytes / most)
 
-    def _half_head(self, members: Sequence[int]) -> float:
-        return max(_head_size(self._thickness(self.picture.ways[at])) for at in members) * _HALF
-
     def _lay_labels(self, order: list[int]) -> Iterator[Text]:
-        """The step of DataParallel and the bytes next to each head, or one of them, where that covers nothing else."""
+        """The step of DataParallel and the bytes next to each head, or one of them, as far as there is room on its box."""
         heads = group_by(reversed(order), lambda at: self.routes[at].points[-1])
-        taken = []
-        for (x, _), members in heads.items():
-            half = self._half_head(members)
-            taken.append((x - half - 1, x + half + 1, _level(self.routes[members[0]])))
-        for members in heads.values():
-            ways, route = [self.picture.ways[at] for at in members], self.routes[members[0]]
-            level, box = _level(route), self.boxes[ways[0].target]
-            for words in _label_forms(ways):
-                start, end = _label_ends(route, words, self._half_head(members) + 3)
-                fits = box.x - 2 <= start and end <= box.x + box.width + 2
-                if fits and not _is_taken(taken, start, end, level):
-                    break
-            else:
-                continue
-            taken.append((start, end, level))
-            look = {"font-size": "11", "fill": SOFT_INK}
+        sides = Counter(self._side_of(members[0]) for members in heads.values())
+        for (x, tip), members in heads.items():
+            ways = [self.picture.ways[at] for at in members]
+            target, to_right, rises = self._side_of(members[0])
+            box, gap = self.boxes[target], max(_head_size(self._thickness(way)) for way in ways) * _HALF + 3
+            room = abs(box.x + box.width * to_right - x) - gap
+            if sides[target, to_right, rises] > 1:
+                room = min(PORT, box.width * PORT_SHARE) - 2 * gap
+            elif sides[target, not to_right, rises]:
+                room -= box.width / 2
+            words = _longest_that_fits(_label_forms(ways), room)
+            look = {"font-size": "11", "fill": SOFT_INK, "text-anchor": "start" if to_right else "end"}
             if ways[0].kind in ("healed", "stopped"):
                 look |= {"fill": WRONG, "font-weight": "600"}
-            yield start, level, words, look
+            yield x + (gap if to_right else -gap), tip + (13 if rises else -4), words, look
+
+    def _side_of(self, at: int) -> tuple[int, bool, bool]:
+        """The block that a ribbon enters, and from which side."""
+        return self.picture.ways[at].target, self.routes[at].to_right, self.routes[at].rises
 
 
 def _label_forms(ways: Sequence[Way]) -> list[str]:
@@ -305,13 +307,6 @@ def _label_forms(ways: Sequence[Way]) -> list[str]:
     return [words]
 
 
-def _label_ends(route: Route, words: str, gap: float) -> tuple[float, float]:
-    tip, wide = route.points[-1][0], columns_of(words) * SMALL
-    if route.to_right:
-        return tip + gap, tip + gap + wide
-    return tip - gap - wide, tip - gap
-
-
 def _longest_that_fits(forms: Sequence[str], room: float) -> str:
     for form in forms:
         if columns_of(form) * SMALL <= room:
@@ -319,17 +314,8 @@ def _longest_that_fits(forms: Sequence[str], room: float) -> str:
     return ""
 
 
-def _is_taken(taken: list[tuple[float, float, float]], start: float, end: float, level: float) -> bool:
-    return any(level == other and start < last and first < end for first, last, other in taken)
-
-
 def _has_wall(column: DeviceColumn) -> bool:
     return bool(column.capacity) and column.device.is_accelerator
-
-
-def _level(route: Route) -> float:
-    tip = route.points[-1][1]
-    return round(tip + 13 if route.rises else tip - 4, 1)
 
 
 def _order_of(way: Way) -> tuple[int, int]:
@@ -339,21 +325,13 @@ def _order_of(way: Way) -> tuple[int, int]:
 
 def _place_columns(picture: Picture, width: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
     """Left edge and width of each column, and the gutter between them."""
-    shares = [_column_share(column, picture.blocks) for column in picture.columns]
+    shares = [0.5 if column.is_idle else 1.0 for column in picture.columns]
     low, high = _GUTTERS
     gutter = max(low, min(high, width * 0.2 / max(1, len(shares) - 1)))
     room = (width - 2 - gutter * (len(shares) - 1)) / sum(shares)
     widths = tuple(min(room, _WIDEST) * share for share in shares)
     lefts = tuple(sum(widths[:at]) + gutter * at for at in range(len(widths)))
     return lefts, widths, gutter
-
-
-def _column_share(column: DeviceColumn, blocks: tuple[Block, ...]) -> float:
-    if column.is_idle:
-        return 0.5
-    if {block.what for block in blocks if block.device == column.device} <= {"tensor", "batch"}:
-        return 0.75
-    return 1.0
 
 
 def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tuple[float, ...]) -> RibbonBox:

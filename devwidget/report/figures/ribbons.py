@@ -13,7 +13,7 @@ LANE = 8.0
 CORNER = 5.0
 LABEL = 19.0
 """Height in a channel for heads and their labels."""
-_PORT, _PORT_SHARE, _FIRST_PORT = 84.0, 0.4, 18.0
+PORT, PORT_SHARE, _FIRST_PORT = 84.0, 0.4, 18.0
 """Pixels between the heads on one box, and between its edge and the first; at most a share of its width."""
 
 Point = tuple[float, float]
@@ -153,7 +153,7 @@ def route_ribbon(ribbon: Ribbon, at: int, lanes: Lanes, page: Page) -> Route:
     left, right = page.gutters[ribbon.gutter]
     step = min(LANE, (right - left - 10) / max(1, lanes.widths[ribbon.gutter]))
     turn_from = 6 + step * lanes.gutters[at]
-    in_from = min(_FIRST_PORT, target.width * 0.25) + lanes.enters[at] * min(_PORT, target.width * _PORT_SHARE)
+    in_from = min(_FIRST_PORT, target.width * 0.25) + lanes.enters[at] * min(PORT, target.width * PORT_SHARE)
     in_from = min(in_from, target.width - 8)
     if ribbon.to_right:
         start, turn, port = source.x + source.width, left + turn_from, target.x + in_from
