@@ -77,14 +77,14 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
 
 def _list_smaller_states(model: nn.Module, optimizer: Any, checkpointing: object) -> Iterator[Option]:
     eight, again = {"optimizer": AdamW8bit}, {"checkpointing": True}
-    can_checkpoint = not checkpointing and next(find_repeated_blocks(model), None) is not None
+    blocks = "" if checkpointing else next((path for path, _ in find_repeated_blocks(model)), "")
     if is_adam(optimizer):
         yield Option(Message("8-bit AdamW"), Changed(asked=eight), EIGHT_BIT, Message("eight bits of state"))
-    if can_checkpoint:
-        code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+    if blocks:
+        code = f"torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # each block of {blocks}"
         cost = Message("one more forward, about a third of the time")
         yield Option(Message("activation checkpointing"), Changed(asked=again), code, cost)
-    if can_checkpoint and is_adam(optimizer):
+    if blocks and is_adam(optimizer):
         cost = Message("eight bits of state, and one more forward")
         yield Option(Message("checkpointing and 8-bit AdamW"), Changed(asked=again | eight), EIGHT_BIT, cost)
 
@@ -167,14 +167,14 @@ def change_optimizer(optimizer: Any, **settings: Any) -> Any:
     return same
 
 
-def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Find the blocks of a model: modules of one class, with parameters, next to each other in a list."""
-    for _, module in walk_modules(model):
+def find_repeated_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Find the blocks of a model, each with its list: modules of one class, with parameters, next to each other."""
+    for path, module in walk_modules(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
             children = [child for _, child in registered_entries(module, "_modules")]
             alike = len({type(child) for child in children}) == 1 and len(children) >= LEAST_BLOCKS
             if alike and any(registered_entries(inner, "_modules") for inner in children):
-                yield from children
+                yield from ((f"model.{path}".rstrip("."), child) for child in children)
 
 
 def recompute_blocks(model: nn.Module, reentrant: bool = False) -> None:
@@ -185,7 +185,7 @@ def recompute_blocks(model: nn.Module, reentrant: bool = False) -> None:
     if enable is not None and getattr(model, "supports_gradient_checkpointing", False):
         enable({"use_reentrant": reentrant})
         return
-    for block in find_repeated_blocks(model):
+    for _, block in find_repeated_blocks(model):
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=reentrant)
 
 
