@@ -75,12 +75,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.actions, self._request = actions, actions.request
         self._held: Held = {}
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
-        self._has_moved = False  # whether the model is on other devices than when it was traced
+        self._outdated = ""  # why the trace that is shown is not of the model as it is now
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
         self._applied: list[AppliedOnce] = []  # the last one last
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
-        self._bindings = self._traced_binding = 0  # how often the model's name got another object, now and at the last trace
-        self._is_rebound = False  # the last cell has done that
+        self._is_rebound = False  # the last cell has bound the model's name to another object
         self._is_replaced = False  # by a newer panel, which the page shows
         self._continues = False  # the last cell has shown it in place of an earlier panel
         self._has_traced = False  # on request, so that the next object is traced too
@@ -228,7 +227,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_tree(snapshot)
         self._draw_memory()
         if before is not None and self.trace is not None and _tensor_devices(before) != _tensor_devices(snapshot):
-            self._has_moved = True
+            self._outdated = self._outdated or Message("The model was moved after this trace. Press Trace batch.")
             self._show_result(self.trace)
         return is_other
 
@@ -286,7 +285,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 raise DevwidgetError(Message("no fix is ready to apply"), instead=Message("press Trace batch"))
             with self._show_busy(say("applying the fix …")):
                 prepared.take_effect()
-            self._applied.append(AppliedOnce(prepared, before, self._traced_binding, prepared.works, prepared.cells))
+            self._applied.append(AppliedOnce(prepared, before, self._outdated, prepared.works, prepared.cells))
             self.kept = before
             self._awaited = prepared.texts if prepared.works == "cell" else ()
             self._draw_applied()
@@ -309,7 +308,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 last.applied.take_back()
             self._forget_applied(self._applied[:-1])
             if last.before is not None:
-                self._show_trace_of(last.before, last.binding)
+                self._show_trace_of(last.before, last.outdated)
 
     def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
         """Forget the applied fixes except `still`, and the traces before them."""
@@ -346,7 +345,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 tried = self.actions.try_fix(self._request, chosen, self._show_progress)
                 trace = _replace_fix(before, finding, fix, tried)
                 self.kept = trace if self.kept is before else self.kept
-            self._show_trace_of(trace, self._traced_binding)
+            self._show_trace_of(trace, self._outdated)
             return trace
 
     @contextlib.contextmanager
@@ -373,15 +372,15 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere on the module tree."""
-        self._show_trace_of(trace, self._bindings)
+        self._show_trace_of(trace)
 
-    def _show_trace_of(self, trace: Trace, binding: int) -> None:
-        """Draw a trace of the object that the model's name had at some time."""
+    def _show_trace_of(self, trace: Trace, outdated: str = "") -> None:
+        """Draw a trace; `outdated` says why it is not of the model as it is now."""
         with self.lock:
-            self.trace, self._refused, self._traced_binding = trace, None, binding
+            self.trace, self._refused = trace, None
             self.view.printed = ""  # what an earlier one has printed
             self._read_again()
-            self._has_moved = False
+            self._outdated = outdated
             self._draw_marks()
             self._draw_memory()
             self._draw_compared()
@@ -419,16 +418,18 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             if self.trace is not None or before.trace is None:
                 return
             self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
+            outdated = before._outdated
             if not self._applied:
                 self.kept = before.trace
+                outdated = outdated or Message("The cell was re-run after this trace. Press Trace batch.")
             if self.actions.request == before.actions.request:
                 self._request = before._request
-            self._bindings, self._is_rebound, self._continues = before._bindings, before._is_rebound, True
+            self._is_rebound, self._continues = before._is_rebound, True
             self._has_traced, before._has_traced = before._has_traced, False
             before._applied, before._awaited = [], ()
             before._draw_applied()
             self._draw_applied()
-            self._show_trace_of(before.trace, before._traced_binding)
+            self._show_trace_of(before.trace, outdated)
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
         """Update after a cell. A panel that is no longer shown releases a batch that only it keeps.
@@ -469,11 +470,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _note_rebinding(self) -> None:
         """Note that the name has a new object: the trace is of the previous one, to compare later ones with."""
-        self._bindings += 1
         if not self._applied:
             self.kept = self.trace
             self._draw_compared()
         if self.trace is not None:
+            name = self.actions.name()
+            self._outdated = Message("`{name}` was bound to a new object after this trace. Press Trace batch.", name=name)
+            self._applied = [replace(each, outdated=self._outdated) for each in self._applied]
             self._show_result(self.trace)
 
     def _can_trace_again(self) -> bool:
@@ -590,16 +593,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.show_status(kind, "\n".join(filter(None, (text, before))))
 
     def _show_result(self, trace: Trace) -> None:
-        summary = self.view.traced["summary"]
-        if self._traced_binding != self._bindings:
-            words = say("`{name}` was bound to a new object after this trace. Press Trace batch.", name=self.actions.name())
-            self.show_status("moved", "\n".join((summary, words)))
-        elif self._has_moved:
-            self.show_status("moved", "\n".join((summary, say("The model was moved after this trace. Press Trace batch."))))
-        elif self._continues and trace is self.kept:
-            self.show_status("moved", "\n".join((summary, say("The cell was re-run after this trace. Press Trace batch."))))
-        else:
-            self.show_status("error" if trace.error else "done", "\n".join(filter(None, (summary, said(self._again)))))
+        kind = "error" if trace.error else "done"
+        if self._outdated:
+            kind = "moved"
+        words = self.view.traced["summary"], said(self._outdated or self._again)
+        self.show_status(kind, "\n".join(filter(None, words)))
 
     def _offer_inputs(self) -> None:
         self.view.inputs = asdict(self._request) | {"names": list(self.actions.names())}
@@ -648,7 +646,7 @@ class AppliedOnce:
     Attributes:
         applied: The fix in the user's source.
         before: The trace that offered it.
-        binding: Number of rebindings of the model's name when that trace was made.
+        outdated: Why that trace is not of the model as it is now, "" if it is.
         works: As in `applied`; `now` once its cells have run.
         cells: As in `applied`, with the numbers of their last run.
         is_traced: Whether a trace includes it.
@@ -656,7 +654,7 @@ class AppliedOnce:
 
     applied: AppliedFix
     before: Trace | None
-    binding: int
+    outdated: str
     works: str
     cells: tuple[CellEdit, ...]
     is_traced: bool = False
