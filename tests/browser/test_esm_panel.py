@@ -165,7 +165,7 @@ def test_a_kept_trace_stands_beside_the_next_one(bare):
     bare.update("panel", "compared", compared_content(one_step(), fixed))
     section = bare.page.locator(".dw-compared")
     expect(section.locator("h4")).to_have_text("1 finding fixed, 0 new, 1 left; 1 transfer fewer")
-    expect(section.locator("li")).to_have_text("✓ fixed: addmm got tensors on cuda:0 and cuda:1")
+    expect(section.locator("> ul > li")).to_have_text("✓ fixed: addmm got tensors on cuda:0 and cuda:1")
     rows = [row.locator("td").all_text_contents() for row in section.locator("tbody tr").all()]
     assert ["transfers", "5", "4"] in rows
     assert rows[-1][1:] == ["1 transfer, 1.00 MiB", "none"]

@@ -22,7 +22,7 @@ export function Detail({ modules, row, detail }) {
       <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => modules.close()}>✕</button>
     </div>
     ${own.map((finding) => findingLine(findings[finding], () => lead({ finding })))}
-    ${lines.length > 0 && html`<ul class="dw-detail-hops" aria-label=${say("hops")}>${lines}</ul>`}
+    ${lines.length > 0 && html`<ul class="dw-list" aria-label=${say("hops")}>${lines}</ul>`}
     ${tensors.length ? tensorTable(tensors) : html`<p class="dw-soft">${say("no tensors of its own")}</p>`}
   `;
 }
