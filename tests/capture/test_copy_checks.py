@@ -86,7 +86,7 @@ def test_sound_copies_are_counted_and_nothing_is_said_of_them(way: str) -> None:
     assert trace.findings == ()
     assert {(str(each.source), str(each.target)) for each in trace.copy_checks} >= {("cuda:0", "cuda:1"), ("cuda:1", "cuda:0")}
     assert not any(each.wrong for each in trace.copy_checks)
-    assert "copies between GPUs, checksums at both ends" in str(trace)
+    assert "copies between GPUs compared at both ends" in str(trace)
 
 
 def test_nothing_is_compared_unless_it_is_asked_for() -> None:

@@ -156,9 +156,8 @@ def _read_envelope(envelope: Any) -> Any:
     if type(version) is not int or version < 1:
         raise Unexpected("a whole number of 1 or more as the version `devwidget`", version)
     if version > SCHEMA_VERSION:
-        raise UnreadableError(
-            _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
-        )
+        what = Message("saved by a newer devwidget, with schema {version}; this is {own}", version=version, own=__version__)
+        raise UnreadableError(what, instead="pip install --upgrade devwidget")
     record = _load_kind(kind) if isinstance(kind, str) else None
     if record is None:
         raise Unexpected(f"one of {', '.join(list_kinds())} as `record`", kind)
@@ -197,14 +196,3 @@ def read_messages(table: Any) -> dict[str, Message]:
 
 def _make_unreadable(why: str) -> UnreadableError:
     return UnreadableError(Message("not a saved devwidget record: {problem}", problem=why))
-
-
-def _describe_newer_version(version: int, written_by: object) -> str:
-    known = isinstance(written_by, str) and written_by.replace(".", "").isalnum()
-    return Message(
-        "saved with schema {version}: reading it needs devwidget {needed}, this is {own} with schema {known}",
-        version=version,
-        needed=written_by if known else Message("a newer one"),
-        own=__version__,
-        known=SCHEMA_VERSION,
-    )

@@ -200,8 +200,19 @@ def _read_parts(value: Any, readers: Iterable[Reader]) -> tuple[Any, ...]:
 
 
 def _make_record_reader(kind: Any) -> Reader:
-    readers = field_readers(kind)
-    finish = record_builder(kind)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    readers: dict[str, Reader] = {}
+    required = set[str]()
+    for field in saved_fields(kind):
+        readers[field.name] = make_reader(hints[field.name])
+        if field.metadata.get("is_shared"):
+            readers[field.name] = _make_shared_reader(readers[field.name])
+        if field.default is dataclasses.MISSING:
+            required.add(field.name)
+    check = _checks.get(kind)
+    build = kind
+    if kind is DeviceId:  # few, named again and again
+        build = functools.lru_cache(maxsize=256)(kind)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
@@ -214,32 +225,6 @@ def _make_record_reader(kind: Any) -> Reader:
         except Unexpected as wrong:
             wrong.prepend_path(name)
             raise
-        return finish(fields)
-
-    return read
-
-
-@functools.cache
-def field_readers(kind: Any) -> Mapping[str, Reader]:
-    """Return the reader of each field of a record."""
-    hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
-    shared = {field.name for field in saved_fields(kind) if field.metadata.get("is_shared")}
-    return readers | {name: _make_shared_reader(readers[name]) for name in shared}
-
-
-@functools.cache
-def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
-    """Return the function that makes a record from its fields. Raises Unexpected if fields are missing or inconsistent."""
-    required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
-    check = _checks.get(kind)
-    # few devices, named again and again
-    if kind is DeviceId:
-        build = functools.lru_cache(maxsize=256)(kind)
-    else:
-        build = kind
-
-    def finish(fields: dict[str, Any]) -> Any:
         if not fields.keys() >= required:
             raise Unexpected(f"a {kind.__name__} with {', '.join(sorted(required - fields.keys()))}")
         record = build(**fields)
@@ -247,4 +232,4 @@ def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
             raise Unexpected(wanted, path=path)
         return record
 
-    return finish
+    return read

@@ -8,52 +8,46 @@ from __future__ import annotations
 
 from devwidget.records.device import DeviceId
 
-
-def in_schemes(light: str, dark: str) -> str:
-    """A colour for light pages and one for dark ones."""
-    return f"light-dark({light}, {dark})"
-
-
 DEVICE_HUES = (
-    in_schemes("#2f62dc", "#6a97fc"),
-    in_schemes("#0b938b", "#35d3bb"),
-    in_schemes("#8a2f96", "#b765c6"),
-    in_schemes("#7f9109", "#d0e04e"),
-    in_schemes("#2a97cd", "#a0d8fb"),
-    in_schemes("#5424b4", "#7c68ea"),
-    in_schemes("#2f6b45", "#5a9a4e"),
-    in_schemes("#cd6ba0", "#fbb4d6"),
+    "light-dark(#2f62dc, #6a97fc)",
+    "light-dark(#0b938b, #35d3bb)",
+    "light-dark(#8a2f96, #b765c6)",
+    "light-dark(#7f9109, #d0e04e)",
+    "light-dark(#2a97cd, #a0d8fb)",
+    "light-dark(#5424b4, #7c68ea)",
+    "light-dark(#2f6b45, #5a9a4e)",
+    "light-dark(#cd6ba0, #fbb4d6)",
 )
 """For accelerators by index, repeating; a device also has its name."""
 
-CPU_HUE, META_HUE = in_schemes("#5c636d", "#9aa1ab"), in_schemes("#767c85", "#8b929b")
+CPU_HUE, META_HUE = "light-dark(#5c636d, #9aa1ab)", "light-dark(#767c85, #8b929b)"
 
 CATEGORY_HUES = {
-    "parameters": in_schemes("#2f4157", "#617692"),
-    "buffers": in_schemes("#7b95b0", "#b4cae1"),
-    "attributes": in_schemes("#4b6c92", "#82a3c8"),
-    "gradients": in_schemes("#5d3e6e", "#836298"),
-    "optimizer": in_schemes("#a588b7", "#cbadde"),
-    "activations": in_schemes("#4a7a66", "#4e816b"),
-    "outputs": in_schemes("#66a082", "#9ad4b4"),
-    "gathered": in_schemes("#4e8a70", "#74aa8f"),
-    "inputs": in_schemes("#715129", "#8f6d46"),
-    "other": in_schemes("#b08f54", "#d8bb82"),
-    "foreign": in_schemes("#787370", "#6f6a66"),
-    "outside": in_schemes("#928d89", "#ab9e8f"),
-    "running": in_schemes("#4a7a66", "#4e816b"),
-    "others": in_schemes("#6e5f4f", "#7d7060"),
+    "parameters": "light-dark(#2f4157, #617692)",
+    "buffers": "light-dark(#7b95b0, #b4cae1)",
+    "attributes": "light-dark(#4b6c92, #82a3c8)",
+    "gradients": "light-dark(#5d3e6e, #836298)",
+    "optimizer": "light-dark(#a588b7, #cbadde)",
+    "activations": "light-dark(#4a7a66, #4e816b)",
+    "outputs": "light-dark(#66a082, #9ad4b4)",
+    "gathered": "light-dark(#4e8a70, #74aa8f)",
+    "inputs": "light-dark(#715129, #8f6d46)",
+    "other": "light-dark(#b08f54, #d8bb82)",
+    "foreign": "light-dark(#787370, #6f6a66)",
+    "outside": "light-dark(#928d89, #ab9e8f)",
+    "running": "light-dark(#4a7a66, #4e816b)",
+    "others": "light-dark(#6e5f4f, #7d7060)",
     "cache": "rgba(150,158,168,0.28)",
     "free": "rgba(128,128,128,0.10)",
 }
 CATEGORY_PATTERNS = {"cache": "\\", "running": ".", "foreign": "/", "outside": "/", "others": "x"}
 
-INK, WRONG = in_schemes("#1f2328", "#e6edf3"), in_schemes("#b3201a", "#ff8a80")
+INK, WRONG = "light-dark(#1f2328, #e6edf3)", "light-dark(#b3201a, #ff8a80)"
 """For marks that are no part of memory; and for what is wrong, and nothing else."""
-WARNING = in_schemes("#7d5100", "#e8b04a")
-HOP_HUE = in_schemes("#5c636d", "#b6bdc6")
-SOFT_INK = in_schemes("#57606a", "#a9b2bc")
-PAPER = f"var(--dw-pop, {in_schemes('#ffffff', '#1c2128')})"
+WARNING = "light-dark(#7d5100, #e8b04a)"
+HOP_HUE = "light-dark(#5c636d, #b6bdc6)"
+SOFT_INK = "light-dark(#57606a, #a9b2bc)"
+PAPER = "var(--dw-pop, light-dark(#ffffff, #1c2128))"
 """What lies below all of it: the page's own colour where a panel knows it."""
 
 
@@ -75,7 +69,7 @@ def schemes_of(hue: str) -> tuple[str, str]:
 def fade(hue: str, opacity: float) -> str:
     """The same hue, through which one sees."""
     light, dark = (", ".join(str(int(each[at : at + 2], 16)) for at in (1, 3, 5)).replace(" ", "") for each in schemes_of(hue))
-    return in_schemes(f"rgba({light},{opacity})", f"rgba({dark},{opacity})")
+    return f"light-dark(rgba({light},{opacity}), rgba({dark},{opacity}))"
 
 
 def page_hues() -> dict[str, object]:

@@ -33,11 +33,10 @@ from devwidget.report.text.parallel_words import parallel_summary, parallel_titl
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
-from devwidget.views.sums import group_by, items_once, total, values_once
+from devwidget.views.sums import items_once, total, values_once
 
 _FEW_ROWS = 2
 """Of each table of a trace that has nothing to tell but that all is well."""
-_PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
 @writes(Trace)
@@ -130,6 +129,9 @@ def check_lines(trace: Trace) -> Iterator[str]:
         yield _checked_words(trace)
     elif trace.checked:
         yield from wrap_list(rules, MOST_COLUMNS)
+    if trace.copy_checks:
+        facts = {"count": total(trace.copy_checks, "count"), "wrong": total(trace.copy_checks, "wrong")}
+        yield say("copies between GPUs compared at both ends: {count}; corrupted: {wrong}", **facts)
     yield from wait_words(trace)
     for words in not_checked_words(trace):
         yield from wrap_list(say("not checked: {rules}", rules=words), MOST_COLUMNS)
@@ -168,7 +170,7 @@ def not_checked_words(trace: Trace) -> list[str]:
 
 
 def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
-    """Transfers and syncs, each line of the program once; which copies between GPUs arrived unchanged."""
+    """Transfers and syncs, each line of the program once."""
     hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
     waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
     if hops:
@@ -176,8 +178,6 @@ def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
         yield line_table(say("transfers, by line"), list(map(_hop_cells, largest)), (1, 2), most)
     if waits:
         yield line_table(say("syncs, by line"), list(map(_wait_cells, waits)), (1,), most)
-    if trace.copy_checks:
-        yield line_table(say("copies between GPUs, checksums at both ends"), _copy_rows(trace), (1,), most)
 
 
 def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
@@ -220,18 +220,6 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
         if set(there) == set(back):
             return f"{hub} <-> {', '.join(there)}"
     return and_more(" -> ".join(next(iter(ways))), len(ways) - 1)
-
-
-def _copy_rows(trace: Trace) -> list[tuple[str, str, str, str]]:
-    """A row for each pair of GPUs."""
-    rows = []
-    pairs = group_by(trace.copy_checks, lambda check: (f"{check.source} -> {check.target}", check.peer_access))
-    for (way, peer), checks in pairs.items():
-        arrived = say("unchanged")
-        if wrong := total(checks, "wrong"):
-            arrived = say("{count} arrived corrupted", count=wrong)
-        rows.append((way, f"{total(checks, 'count')}x", arrived, said(_PEER_ACCESS[peer])))
-    return rows
 
 
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:

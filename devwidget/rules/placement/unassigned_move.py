@@ -41,16 +41,13 @@ def check(trace: Trace) -> Iterator[Found]:
 def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
     subject = calls.moved_name(move.text)
     name = f"`{subject}`" if subject else name_of(fault, stray)
-    facts = {"text": move.text, "call": fault.call}
-    headline = Message("the result of `{text}` is discarded; `{call}` got the original tensor", **facts)
     why: str = ""
     if stray.ineffective_method:
-        headline = Message("the result of `{text}` is discarded; `{call}` uses the original", **facts)
         why = Message("`{method}` returns a moved copy; the original does not change", method=stray.ineffective_method)
     still = Message("{name} is still on {device} after {place}", name=name, device=stray.device, place=str(move))
     return Found(
         fault,
-        headline,
+        Message("the result of `{text}` is discarded; `{call}` got the original tensor", text=move.text, call=fault.call),
         why=why,
         birth=move,
         fixes=_list_fixes(move, subject),
@@ -59,8 +56,9 @@ def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
 
 
 def _list_fixes(move: Site, subject: str) -> Iterator[Fix | None]:
-    yield mended(move, Message("assign the result"), _assign_result)
-    yield Fix(Message("assign the result of the move"), f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
+    words = Message("assign the result")
+    yield mended(move, words, _assign_result)
+    yield Fix(words, f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
 
 
 def _assign_result(draft: Draft, statement: ast.stmt) -> None:
