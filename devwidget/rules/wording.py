@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
@@ -58,6 +58,17 @@ def kept_name_of(fault: Fault, operand: Operand) -> str:
     if path:
         return f"`{path}`"
     return name_of(fault, operand)
+
+
+_MOST_NAMES = 4
+
+
+def some_names(names: Sequence[str], count: int = 0) -> str:
+    """Return the names of up to four things, else the first one and how many more there are, of `count` in all."""
+    count = count or len(names)
+    if count > min(_MOST_NAMES, len(names)):
+        return Message("`{first}` and {count} more", first=names[0], count=count - 1)
+    return f"`{', '.join(names)}`"
 
 
 def words_in(text: str) -> set[str]:

@@ -63,7 +63,7 @@ def test_an_optimizer_whose_cell_was_not_run_again_is_built_by_that_cell():
 def test_an_optimizer_without_a_known_line_is_reported():
     (found,) = findings(of_another_model(None, None, model=""))
     assert found.headline == "`SGD` has none of the parameters of the model, which received gradients"
-    assert [fix.summary for fix in found.fixes] == ["build the optimizer after the model"]
+    assert [fix.summary for fix in found.fixes] == ["build the optimizer after the last change of the model"]
 
 
 def test_the_kernel_that_stopped_at_the_state_tells_nothing_of_its_own():

@@ -90,7 +90,7 @@ def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
         birth=fault.site,
         fixes=(
             move_in_the_loop(fault.site, detail.loop),
-            Fix(Message("create tensors on the CPU in `{function}`, and move each batch in the loop", function=fault.call)),
+            Fix(Message("create the tensors on the CPU, and move each batch in the loop")),
             Fix(Message("load the batches in this process"), "DataLoader(..., num_workers=0)", "choice"),
         ),
         operands=(),

@@ -25,7 +25,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.wording import first_stray
 
 _ALTERNATIVES = {
-    "histogram": Message("use torch.histc, or torch.bucketize and torch.bincount, which have GPU kernels"),
+    "histogram": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
     "histogramdd": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
 }
 _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft|complex|polar|view_as_complex")
@@ -96,9 +96,7 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
         return
     words = Message("run it on the CPU, and move the result back")
     yield mended(fault.site, words, _wrap_call, fault, subject, ".cpu()", "device")
-    yield Fix(
-        Message("run it on the CPU, and move the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
-    )
+    yield Fix(words, f"{subject}.cpu()")
     if fault.call in _ALTERNATIVES:
         yield Fix(_ALTERNATIVES[fault.call], confidence="choice")
 

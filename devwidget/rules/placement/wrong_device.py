@@ -174,8 +174,9 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         yield Fix(words, generator)
         return
     if fault.call == "pin_memory":
-        yield mended(fault.site, Message("remove pin_memory"), _unpin)
-        yield Fix(Message("remove it where the tensors are on a GPU: only CPU memory can be pinned"))
+        words = Message("remove pin_memory: only CPU memory can be pinned")
+        yield mended(fault.site, words, _unpin)
+        yield Fix(words)
         return
     if stray.held is not None and stray.held.moves_along:
         yield from _move_the_owner(case, stray.held)
@@ -219,8 +220,6 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
         return
     model = _spell_module(fault, "")
     yield Fix(Message("move the model to its inputs' device after adding its last layer"), f"{model}.to({target!r})")
-    if path == "" and case.literal:
-        yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
     if path and not held.left_root:  # not for separate models
         yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
     for operand in fault.operands:

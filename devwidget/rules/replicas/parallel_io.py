@@ -16,7 +16,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.fault_details import KeptWhole, NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
 from devwidget.records.finding import Fix
 from devwidget.records.parallel import DataParallelCall, Replica
-from devwidget.records.schema.message import Message, in_row, listed
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
@@ -24,6 +24,7 @@ from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found, SiteInModule
 from devwidget.rules.registry import rule
+from devwidget.rules.wording import some_names
 
 
 @rule(
@@ -93,9 +94,7 @@ _FACTS = ("owner", "name", "attribute", "batch", "dim", "samples", "replicas")
 
 
 def _name_unjoined(detail: NotJoined) -> Message:
-    names: str = listed(f"`{name}`" for name in detail.names[:_MOST_NAMES])
-    if len(detail.names) > _MOST_NAMES:
-        names = Message("`{first}` and {count} more", first=detail.names[0], count=len(detail.names) - 1)
+    names = some_names(detail.names)
     if detail.problem == "class":
         return Message(
             "`{owner}.forward` returns {names}, and DataParallel gathers only tensors", owner=detail.owner, names=names
@@ -104,9 +103,8 @@ def _name_unjoined(detail: NotJoined) -> Message:
     return Message("{names} differs in {problem} between replicas: {first} and {other}", **facts)
 
 
-_MOST_NAMES = 4
-"""Names of outputs in a headline, at most."""
 _STATE_IN_FORWARD = Message("create the state in forward, with the batch size of the replica's chunk")
+_TRANSPOSED = Message("pass it with the batch first, and transpose it back in forward")
 _NO_EDIT = Message("no edit: the line that passes it and its uses in `forward` must change together")
 
 
@@ -124,7 +122,7 @@ def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[
         return
     yield _batch_first(fault, birth, batch)
     yield Fix(_STATE_IN_FORWARD)
-    yield Fix(Message("pass it with the batch first, and call transpose(0, 1) on it in forward"), confidence="choice")
+    yield Fix(_TRANSPOSED, confidence="choice")
 
 
 def _cut_it(fault: Fault, name: str) -> Iterator[Fix | None]:
@@ -207,7 +205,7 @@ def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
     draft = Draft(code)
     draft.append(value, f".transpose(0, {axis}).contiguous()")
     draft.insert_above(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
-    return fix(Message("pass it with the batch first, and transpose it back in forward"), draft)
+    return fix(_TRANSPOSED, draft)
 
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:

@@ -59,14 +59,12 @@ def _written(fault: Fault, name: str) -> Found:
 
 def _calls_original(fault: Fault, detail: CallsOriginal) -> Found:
     name = detail.attribute
-    facts = {"attribute": name, "function": detail.function, "device": detail.device}
+    facts = {"name": f"self.{name}", "device": detail.device}
     if name.startswith("_") and name.endswith("_hooks"):
-        words = Message("in a replica, the hook `{function}` uses the original module, which is on {device}", **facts)
-    else:
-        words = Message("in a replica, `self.{attribute}` calls the original module, which is on {device}", **facts)
+        facts["name"] = detail.function
     return Found(
         fault,
-        words,
+        Message("in a replica, `{name}` calls the original module, which is on {device}", **facts),
         why=Message(
             "replicas share the attributes of the original: a bound method, a closure or a list of modules stays bound to it"
         ),
@@ -201,7 +199,6 @@ def _clamp(draft: Draft, node: ast.AST, name: str) -> None:
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
     yield mended(fault.site, Message("access a parameter by name"), _by_name, name)
     yield Fix(Message("take the device from an input (x.device), or create the tensor with x.new_zeros(...)"))
-    yield Fix(Message("take it from a parameter by name, such as self.<layer>.weight"), f"self.{name}.device", "choice")
     yield Fix(Message("use DistributedDataParallel, which does not create replicas in forward"), confidence="choice")
 
 

@@ -48,11 +48,12 @@ def _make_finding(fault: Fault, operand: Operand) -> Found:
 
 
 def _list_fixes(operand: Operand) -> Iterator[Fix | None]:
+    words = Message("detach it, so that it is a leaf")
     for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
         yield mended(birth, Message("create it on its device, so that it is a leaf there"), _made_as_leaf)
-        yield mended(birth, Message("detach it, so that it is a leaf"), _cut_off)
+        yield mended(birth, words, _cut_off)
     name = operand.expression
-    yield Fix(Message("detach it after the move"), f"{name} = {name}.detach().requires_grad_()")
+    yield Fix(words, f"{name} = {name}.detach().requires_grad_()")
     yield Fix(Message("make it an nn.Parameter of the module, so that it moves with the module"), confidence="choice")
 
 

@@ -24,7 +24,7 @@ from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import right_device, strays_in
+from devwidget.rules.wording import right_device, some_names, strays_in
 
 
 @rule("optimizer-misplaced", "error", needs=("backward", "optimizer"))
@@ -61,7 +61,7 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
         yield mended(stray.birth, _AFTER_MOVING, _where_built, fault, held.owner_class)
     at_hand = fault.nearby.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
-    words = Message("move the state to its parameters before the step")
+    words = Message("move the state to its parameters")
     code = f"{stray.expression} = {stray.expression}.to({device})"
     if stray.expression:
         yield mended(fault.site, words, Draft.insert_above, code, instead="")
@@ -147,6 +147,7 @@ def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
 
 
 _AFTER_MOVING = Message("build the optimizer after moving the model")
+_AFTER_MODEL = Message("build the optimizer after the last change of the model")
 _BUILT_WITH = Message("an optimizer updates only the trainable parameters that it was built with")
 _OTHERS = Message("the optimizer updates other parameters, which get no gradients, so the model does not change")
 
@@ -156,10 +157,6 @@ def _keeps(optimizer: str, state: str, device: DeviceId, fault: Fault) -> Messag
     return Message("`{optimizer}` keeps `{state}` on {device} for parameters on {target}", **facts)
 
 
-_MOST_NAMES = 4
-"""Names of parameters in a headline, at most."""
-
-
 def _lacks(fault: Fault, missing: MissingParameters) -> Message:
     optimizer = missing.optimizer
     if missing.reason == "another model":
@@ -167,10 +164,7 @@ def _lacks(fault: Fault, missing: MissingParameters) -> Message:
         return Message(
             "`{optimizer}` has none of the parameters of {model}, which received gradients", optimizer=optimizer, model=model
         )
-    names = [each.expression for each in fault.operands]
-    unknown = Message("`{names}`", names=", ".join(names))
-    if len(names) > _MOST_NAMES:
-        unknown = Message("`{first}` and {count} more", first=names[0], count=len(names) - 1)
+    unknown = some_names([each.expression for each in fault.operands])
     return Message(
         "`{optimizer}` has no parameter group with {missing}, which received gradients", optimizer=optimizer, missing=unknown
     )
@@ -191,7 +185,7 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     yield mended(fault.birth, words, _state_there, fault)
     if optimizer in _LAZY:
         yield mended(fault.birth, words, _along_with_the_model, optimizer)
-        yield mended(fault.site, Message("move the state to its parameters before the step"), _before_the_step)
+        yield mended(fault.site, words, _before_the_step)
         return
     yield mended(fault.birth, _AFTER_MOVING, _after_the_move, fault)
     move = f"{fault.model_name or 'model'}.to({str(fault.target)!r})"
@@ -207,8 +201,7 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
         yield mended(fault.birth, words, _with_the_loss, fault.operands[0].expression)
         yield Fix(Message("add a parameter group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
-    words = Message("build the optimizer after the last change of the model")
-    yield mended(fault.birth, words, _move_below_last_need, instead="")
+    yield mended(fault.birth, _AFTER_MODEL, _move_below_last_need, instead="")
     added = f"optimizer.add_param_group({{'params': {fault.model_name or 'model'}.parameters()}})"
     yield Fix(Message("add a parameter group"), added, "choice")
 
@@ -216,7 +209,7 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
 def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
     """Move the optimizer's line below the model's line, or run its cell again."""
     built = fault.birth
-    words = Message("build the optimizer after the model")
+    words = _AFTER_MODEL
     yield mended(built, words, _move_below, built, _model_line(fault))
     if built is not None and cell_label(built.file):
         words = Message("run the optimizer's cell again after the model's cell")

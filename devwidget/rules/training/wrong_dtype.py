@@ -30,7 +30,7 @@ from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import name_of, path_of, strays_in
+from devwidget.rules.wording import name_of, path_of, some_names, strays_in
 
 _CASTS = {"float32": ".float()", "int64": ".long()", "bool": ".bool()"}
 
@@ -118,9 +118,7 @@ def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
     keep = Message("keep the parameters in float32; `torch.autocast` casts them in forward")
     name = path_of(stray) or stray.expression
-    names = f"`{name}`" if name else str(detail.count)
-    if name and detail.count > 1:
-        names = Message("`{first}` and {count} more", first=name, count=detail.count - 1)
+    names = some_names([name], detail.count) if name else str(detail.count)
     edit = float_parameters(detail.optimizer, keep) if detail.autocast is not None else None
     return Found(
         fault,

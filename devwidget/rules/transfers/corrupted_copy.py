@@ -17,13 +17,6 @@ from devwidget.records.trace import CopyCheck, Trace
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
-_LINKS = {
-    "yes": Message("the driver lets these two GPUs copy directly"),
-    "no": Message("the driver copies through the host between these two GPUs"),
-    "unknown": Message("it is unknown whether these two GPUs copy directly"),
-}
-"""Answer of the driver -> note."""
-
 
 @rule(
     "corrupted-copy",
@@ -54,7 +47,7 @@ def _make_finding(checks: list[CopyCheck], damaged: list[CopyCheck]) -> Found:
             Fix(Message("fix the machine: disable IOMMU or ACS, or update the driver"), confidence="choice"),
             Fix(Message("copy through the host until then"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
-        notes=(_LINKS[first.peer_access],),
+        notes=(Message("the driver lets these two GPUs copy directly: {answer}", answer=first.peer_access),),
         also=dict.fromkeys(each.module for each in damaged),
         cause=f"{first.source} -> {first.target}",
     )
