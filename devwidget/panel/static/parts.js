@@ -1,6 +1,6 @@
 // Small parts of many views: code in prose, devices, links to rows and places, tables.
 import { Component, createRef } from "preact";
-import { Callable, html } from "./base.js";
+import { html } from "./base.js";
 import { say, word } from "./words.js";
 
 // `words` in backticks become code; the rest stays text.
@@ -112,9 +112,8 @@ export function wordList(words) {
 
 // What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`). Its buttons that ask something are
 // held while `isHeld`, and the keyboard stays in what is drawn anew.
-export class Markup extends Callable {
+export class Markup extends Component {
   el = createRef();
-  first = "button"; // what the keyboard comes to
 
   componentDidMount() {
     this.hold();
@@ -126,11 +125,7 @@ export class Markup extends Callable {
 
   componentDidUpdate(_, __, wasFocused) {
     this.hold();
-    if (wasFocused && !this.el.current.contains(document.activeElement)) this.focus();
-  }
-
-  focus() {
-    this.el.current.querySelector(this.first)?.focus();
+    if (wasFocused && !this.el.current.contains(document.activeElement)) this.el.current.querySelector("button")?.focus();
   }
 
   hold() {

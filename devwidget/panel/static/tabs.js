@@ -19,13 +19,13 @@ export function Tabs({ tabs, open, id }) {
 
   const tab = ({ name, count, severity = "plain" }, at) => html`
     <button
-      key=${name} class="dw-tab" role="tab" id=${`${id}-tab-${name}`} aria-controls=${`${id}-page-${name}`} aria-selected=${name === chosen.name}
+      key=${name} class="dw-tab" role="tab" id=${`${id}-tab-${at}`} aria-controls=${`${id}-page-${at}`} aria-selected=${name === chosen.name}
       tabindex=${name === chosen.name ? 0 : -1} onclick=${() => (open.value = name)} onkeydown=${(event) => key(event, at)}
     >${say(name)}${count > 0 && html`<span class=${`dw-count dw-${severity}`}>${count}</span>`}</button>
   `;
-  const page = ({ name, content }) => html`
+  const page = ({ name, content }, at) => html`
     <div
-      key=${name} class="dw-page" role="tabpanel" id=${`${id}-page-${name}`} aria-labelledby=${`${id}-tab-${name}`} hidden=${name !== chosen.name}
+      key=${name} class="dw-page" role="tabpanel" id=${`${id}-page-${at}`} aria-labelledby=${`${id}-tab-${at}`} hidden=${name !== chosen.name}
     >${content}</div>
   `;
   return html`

@@ -99,10 +99,10 @@ def live(browser):
 def test_nothing_sticks_out_and_axe_is_silent(live):
     live_page = live(plan_asked())
     page = live_page.page
-    for at, tab in enumerate(page.get_by_role("radio").all()):
-        tab.check()
+    for at, tab in enumerate(page.get_by_role("tab").all()):
+        tab.click()
         check_widths_and_schemes(page, f"live-asked-{at}")
-    page.get_by_role("radio").first.check()
+    page.get_by_role("tab").first.click()
     live_page.slide("batch", "20", end=False)
     check_widths_and_schemes(page, "live-moving")
     for kind, text in (("busy", "planning: 3 plans run"), ("refused", "error: the forward fails " + "x " * 90)):
@@ -113,11 +113,11 @@ def test_nothing_sticks_out_and_axe_is_silent(live):
 @pytest.mark.slow
 def test_what_was_not_asked_yet_can_be_asked_on_its_tab(live):
     page = live(make_plan(2, card=None, memory="6GiB")).page
-    tabs = page.get_by_role("radio").all()
-    names = [tab.locator("..").inner_text() for tab in tabs]
+    tabs = page.get_by_role("tab").all()
+    names = [tab.inner_text() for tab in tabs]
     assert names == ["Step", "Changes", "Batch × length", "Cards", "How sure"]
     for at, tab in enumerate(tabs):
-        tab.check()
+        tab.click()
         check_widths_and_schemes(page, f"live-fresh-{at}")
 
 

@@ -46,10 +46,10 @@ def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
     return draw("plan", _draw_header(plan), _draw_answer(plan), body)
 
 
-def draw_live_parts(plan: Plan) -> dict[str, str]:
+def draw_live_parts(plan: Plan) -> dict[str, Any]:
     """The parts of the page between which a live one has its form; what was not asked has a button that asks."""
-    body = draw("body", list(_list_pages(plan, _MOST_ROWS, is_live=True)))
-    return {"head": str(_draw_header(plan)), "verdict": str(_draw_answer(plan, is_live=True)), "body": str(body)}
+    tabs = [[name, str(page)] for name, page in _list_pages(plan, _MOST_ROWS, is_live=True)]
+    return {"head": str(_draw_header(plan)), "verdict": str(_draw_answer(plan, is_live=True)), "tabs": tabs}
 
 
 def _list_pages(plan: Plan, most_rows: int, is_live: bool = False) -> Iterator[tuple[str, Markup]]:

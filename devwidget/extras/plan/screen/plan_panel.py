@@ -24,7 +24,7 @@ from devwidget.records.schema.message import Message
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 
 PLAN = (
-    "words.js", "base.js", "parts.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
+    "words.js", "base.js", "parts.js", "tabs.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
 )  # fmt: skip
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 

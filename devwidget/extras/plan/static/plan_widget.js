@@ -1,36 +1,19 @@
 // The page of a plan in a notebook: Python draws its parts, and the form stands between them.
 import { Component, createRef } from "preact";
 import { signal } from "@preact/signals-core";
-import { html, KEYS, widget } from "../../../panel/static/base.js";
+import { html, KEYS, newId, widget } from "../../../panel/static/base.js";
 import { Markup, Status } from "../../../panel/static/parts.js";
+import { Tabs } from "../../../panel/static/tabs.js";
 import { PlanForm, settingOf } from "./plan_form.js";
 import { say } from "../../../panel/static/words.js";
 
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it
 
-// The tabs of a plan: what is picked stays picked when Python draws them anew.
-class Body extends Markup {
-  first = ".dw-pick:checked";
-
-  get tabs() {
-    return [...this.el.current.querySelectorAll(".dw-tab")];
-  }
-
-  getSnapshotBeforeUpdate() {
-    this.picked = this.tabs.find((tab) => tab.querySelector(":checked"))?.textContent;
-    return super.getSnapshotBeforeUpdate();
-  }
-
-  componentDidUpdate(_, __, wasFocused) {
-    const tab = this.tabs.find((each) => each.textContent === this.picked)?.querySelector("input");
-    if (tab) tab.checked = true;
-    super.componentDidUpdate(_, __, wasFocused);
-  }
-}
-
 function open(page) {
   const { state } = page;
   const draft = signal({}); // what was moved in the form since Python drew it
+  const tab = signal(""); // the name of the one that is open, once it was chosen
+  const id = newId("plan");
   const body = createRef();
   const cancel = createRef();
   let timer = 0;
@@ -69,7 +52,7 @@ function open(page) {
     }
 
     componentDidUpdate(_, __, held) {
-      if (held && cancel.current.hidden) body.current.focus();
+      if (held && cancel.current.hidden) body.current.querySelector("[aria-selected=true]").focus();
     }
 
     render({ isBusy }) {
@@ -84,9 +67,10 @@ function open(page) {
 
   return () => {
     const { page: drawn, form } = state;
-    if (!drawn?.body) return "";
+    if (!drawn?.tabs) return "";
     const isOver = page.ended.value;
     const isBusy = page.isBusy.value;
+    const tabs = drawn.tabs.map(([name, text]) => ({ name, content: html`<${Markup} text=${text} isHeld=${isBusy || isOver} />` }));
     const look = isShown(setting()) ? "dw dw-panel dw-plan" : "dw dw-panel dw-plan dw-other"; // faint while the form says something else
     return html`
       <form class=${look} aria-label=${say("plan")} ...${KEYS} onclick=${click} onsubmit=${(event) => event.preventDefault()}>
@@ -96,7 +80,7 @@ function open(page) {
           <${Work} isBusy=${isBusy && !isOver} />
         </div>
         <${Markup} text=${drawn.verdict} />
-        <${Body} ref=${body} className="dw-plan-body" text=${drawn.body} isHeld=${isBusy || isOver} />
+        <div ref=${body} class="dw-plan-body"><${Tabs} tabs=${tabs} open=${tab} id=${id} /></div>
       </form>
     `;
   };
