@@ -308,7 +308,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 last.applied.take_back()
             self._forget_applied(self._applied[:-1])
             if last.before is not None:
-                self._show_trace_of(last.before, last.outdated)
+                self.show_trace(last.before, outdated=last.outdated)
 
     def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
         """Forget the applied fixes except `still`, and the traces before them."""
@@ -345,7 +345,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 tried = self.actions.try_fix(self._request, chosen, self._show_progress)
                 trace = _replace_fix(before, finding, fix, tried)
                 self.kept = trace if self.kept is before else self.kept
-            self._show_trace_of(trace, self._outdated)
+            self.show_trace(trace, outdated=self._outdated)
             return trace
 
     @contextlib.contextmanager
@@ -370,12 +370,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _show_progress(self, text: str) -> None:
         self.show_status("busy", code_word(text))
 
-    def show_trace(self, trace: Trace) -> None:
-        """Draw a trace that was recorded elsewhere on the module tree."""
-        self._show_trace_of(trace)
-
-    def _show_trace_of(self, trace: Trace, outdated: str = "") -> None:
-        """Draw a trace; `outdated` says why it is not of the model as it is now."""
+    def show_trace(self, trace: Trace, *, outdated: str = "") -> None:
+        """Draw a trace on the module tree; `outdated` says why it is not of the model as it is now."""
         with self.lock:
             self.trace, self._refused = trace, None
             self.view.printed = ""  # what an earlier one has printed
@@ -429,7 +425,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             before._applied, before._awaited = [], ()
             before._draw_applied()
             self._draw_applied()
-            self._show_trace_of(before.trace, outdated)
+            self.show_trace(before.trace, outdated=outdated)
 
     def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
         """Update after a cell. A panel that is no longer shown releases a batch that only it keeps.
