@@ -51,9 +51,7 @@ from devwidget.views.sums import total
 
 RANKS = (
     "words.js", "base.js", "parts.js", "edits.js", "findings.js",
-    *files_of_extra(
-        "ranks", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_held.js", "ranks_step.js", "ranks_widget.js"
-    ),
+    *files_of_extra("ranks", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_widget.js"),
 )  # fmt: skip
 RANKS_STYLES = ("base.css", "panel.css", *files_of_extra("ranks", "ranks.css"))
 

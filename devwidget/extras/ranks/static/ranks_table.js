@@ -1,4 +1,4 @@
-// Tables of a job: ranks that did not answer, memory, and what each module holds on the ranks of each kind.
+// Tables of a job: ranks that did not answer, what holds it up, one traced step, memory, and what each module holds where.
 import { useState } from "preact/hooks";
 import { html } from "../../../panel/static/base.js";
 import { link, prose, table } from "../../../panel/static/parts.js";
@@ -147,4 +147,46 @@ function tensorList(list) {
     <li><code>${name}</code> <span class="dw-mono">${type}</span><span class="dw-soft"> ${about(placed, note)}</span></li>
   `;
   return html`<ul class="dw-tensors">${list.map(line)}</ul>`;
+}
+
+// A collective that does not end, with the ranks that came and those that did not.
+export function heldView({ what, came, rows }, show) {
+  const columns = [
+    [say("ranks"), ({ who, first }) => link(who, () => show(first))],
+    [say("state"), ({ said }) => said, "dw-held"],
+    [say("line"), ({ place }) => html`<span class="dw-soft dw-nowrap">${place[0]}</span> <code>${place[1]}</code>`],
+  ];
+  return html`
+    <section class="dw-queue">
+      <h4>${say("Which ranks wait")} <span class="dw-soft">${what} · ${came}</span></h4>
+      ${table(what, columns, rows, ({ role }) => ({ class: "dw-queue-row", "data-role": role }))}
+    </section>
+  `;
+}
+
+// One traced step of all ranks: its collectives, a row for those of one kind that one line asked for.
+export function stepView({ title, rows }) {
+  const nothing = html`<p class="dw-soft">${say("No collective was called.")}</p>`;
+  return html`<h4>${say("One step")}</h4><p class="dw-soft">${title}</p>${rows.length ? stepTable(rows) : nothing}`;
+}
+
+function stepTable(rows) {
+  const bytesWords = ([, , bytes]) => html`<span title=${say("bytes per rank")}>${bytes}</span>`;
+  const columns = [
+    [say("collective"), ([kind]) => kind, "dw-nowrap"],
+    [say("times"), ([, count]) => count, "dw-number"],
+    [say("bytes"), bytesWords, "dw-number dw-nowrap"],
+    [say("called by"), ([, , , cause]) => cause],
+    [say("group"), groupCell],
+    [say("line"), lineCell, "dw-place"],
+  ];
+  return table(say("collectives by line"), columns, rows, (row) => ({ class: row[7] ? "dw-differs" : null }));
+}
+
+function groupCell([, , , , group, , , difference]) {
+  return html`${group}${difference && html`<div class="dw-outlier">${prose(difference)}</div>`}`;
+}
+
+function lineCell([, , , , , place, code]) {
+  return html`<span class="dw-nowrap">${place}</span>${code && html`<code class="dw-code-line" title=${code}>${code}</code>`}`;
 }

@@ -4,10 +4,8 @@ import { html, KEYS, widget } from "../../../panel/static/base.js";
 import { Findings } from "../../../panel/static/findings.js";
 import { prose, Status } from "../../../panel/static/parts.js";
 import { filterRanks } from "./ranks_filter.js";
-import { heldView } from "./ranks_held.js";
 import { acrossOf, RanksMap } from "./ranks_map.js";
-import { stepView } from "./ranks_step.js";
-import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
+import { heldView, memoryTable, PlacementTable, stateTag, stepView, troubledTable } from "./ranks_table.js";
 import { inRow, say } from "../../../panel/static/words.js";
 
 // The rank that is shown first: one that a finding names, one that is not simply there, one that is far from all others.
