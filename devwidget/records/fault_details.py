@@ -244,16 +244,6 @@ class MissingParameters(OneOf):
 
 
 @dataclass(frozen=True, slots=True)
-class OtherSchedule(OneOf):
-    """Classes of a scheduler, of its optimizer, which does not step, and of the one that does; where the latter was built."""
-
-    scheduler: str
-    scheduled: str
-    stepping: str
-    built: Site | None
-
-
-@dataclass(frozen=True, slots=True)
 class WrongPrefix(OneOf):
     """A name in a checkpoint, the module's name for it, and how many names have the wrong prefix."""
 
@@ -286,6 +276,5 @@ FaultDetail = (
     | TooFewSamples
     | StrayState
     | MissingParameters
-    | OtherSchedule
     | WrongPrefix
 )

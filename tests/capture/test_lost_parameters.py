@@ -1,23 +1,14 @@
-"""An optimizer that lost parameters of its model, and a scheduler of another optimizer; programs that only look alike."""
+"""An optimizer that lost parameters of its model; programs that only look alike."""
 
 import copy
 
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    CosineAnnealingWarmRestarts,
-    LinearLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-    StepLR,
-)
 
 import devwidget
 from tests.explained_programs import explained_and_cured, line, run_failing, written
 
-pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step:UserWarning")
 BATCH = torch.rand(6, 4)
 
 
@@ -31,7 +22,7 @@ class Net(nn.Module):
         return self.fc(torch.relu(self.body(x)))
 
 
-def train(model, *optimizers, schedulers=(), steps=2):
+def train(model, *optimizers, steps=2):
     """The findings on optimizers of some steps."""
     with devwidget.record() as recording:
         for _ in range(steps):
@@ -40,8 +31,6 @@ def train(model, *optimizers, schedulers=(), steps=2):
             model(BATCH).sum().backward()
             for each in optimizers:
                 each.step()
-            for each in schedulers:
-                each.step(*([1.0] if isinstance(each, ReduceLROnPlateau) else []))
     return [found for found in recording.trace.findings if found.kind == "optimizer-misplaced"]
 
 
@@ -111,10 +100,9 @@ class Trainer:
     def __init__(self):
         self.model = Net()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.scheduler = StepLR(self.optimizer, 1)
 
     def run(self):
-        return train(self.model, self.optimizer, schedulers=[self.scheduler])
+        return train(self.model, self.optimizer)
 
 
 def test_a_trainer_whose_model_gets_another_head_is_found_with_the_line_of_its_optimizer():
@@ -140,78 +128,6 @@ def test_data_replaced_and_layers_trained_elsewhere_or_on_purpose_not_at_all_are
     both_heads = torch.optim.SGD([*model.fc.parameters(), *other.fc.parameters()], lr=0.1)
     del optimizer, second
     assert train(model, both_heads) == []
-
-
-# -- schedulers
-
-
-def test_a_scheduler_of_an_earlier_optimizer_of_the_same_parameters_is_found():
-    model = Net()
-    optimizer = torch.optim.Adam(model.parameters())
-    scheduler = StepLR(optimizer, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    (found,) = train(model, optimizer, schedulers=[scheduler])
-    assert found.headline == "`StepLR` changes the learning rate of an `Adam` that does not step, while an `SGD` does"
-    assert found.birth.text == "scheduler = StepLR(optimizer, 1)"
-    assert any("created at" in note and "torch.optim.SGD" in note for note in found.notes)
-    moved = [edit.text.strip() for edit in found.fixes[0].edits]
-    assert "scheduler = StepLR(optimizer, 1)" in moved
-
-
-def test_a_model_and_its_optimizer_made_again_leave_their_scheduler_behind():
-    model = Net()
-    optimizer = torch.optim.Adam(model.parameters())
-    scheduler = ReduceLROnPlateau(optimizer)
-    model = Net()
-    optimizer = torch.optim.Adam(model.parameters())
-    (found,) = train(model, optimizer, schedulers=[scheduler])
-    assert found.headline.startswith("`ReduceLROnPlateau` changes the learning rate of an `Adam` that does not step")
-
-
-def test_schedulers_of_optimizers_that_step_are_silent():
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    second = torch.optim.Adam(model.parameters())
-    chain = SequentialLR(optimizer, [LinearLR(optimizer), CosineAnnealingLR(optimizer, 10)], [2])
-    others = [ReduceLROnPlateau(optimizer), CosineAnnealingWarmRestarts(second, 2), StepLR(second, 1)]
-    assert train(model, optimizer, second, schedulers=[chain, *others]) == []
-
-
-def train_with(model, *, is_late):
-    """Step a scheduler before its optimizer, after another optimizer of the same parameters; all are gone afterwards."""
-    first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
-    scheduler = StepLR(second, 1)
-    model(BATCH).sum().backward()
-    first.step()
-    scheduler.step()
-    if is_late:
-        second.step()
-
-
-def test_a_scheduler_is_judged_at_the_end_though_all_of_its_objects_are_gone():
-    counts = []
-    for is_late in (False, True):
-        with devwidget.record() as recording:
-            train_with(Net(), is_late=is_late)
-        counts.append(len(recording.trace.findings))
-    assert counts == [1, 0]
-
-
-def test_a_scheduler_that_is_built_for_later_is_silent():
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with devwidget.record() as recording:
-        model(BATCH).sum().backward()
-        optimizer.step()
-        StepLR(torch.optim.Adam(model.parameters()), 1)
-    assert recording.trace.findings == ()
-
-
-def test_a_scheduler_of_a_model_that_is_not_trained_now_is_silent():
-    model, twin, other = Net(), Net(), nn.Linear(3, 1)
-    optimizers = [torch.optim.Adam(each.parameters()) for each in (model, twin, other)]
-    schedulers = [StepLR(each, 1) for each in optimizers]
-    assert train(model, optimizers[0], schedulers=schedulers) == []
 
 
 # -- snapshots

@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS, DeviceId
-from devwidget.records.fault_details import MissingParameters, MissingReason, OtherSchedule, StrayState
+from devwidget.records.fault_details import MissingParameters, MissingReason, StrayState
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
@@ -36,8 +36,6 @@ def check(trace: Trace) -> Iterator[Found]:
                 yield _stray_state(fault, fault.detail, _failed_on(fault, trace))
             case MissingParameters():
                 yield _missing(fault, fault.detail)
-            case OtherSchedule():
-                yield _schedules_another(fault, fault.detail)
     for fault, stray in strays_in(trace, "operands"):
         if stray.held is not None and stray.held.how == "optimizer state":
             yield _of_object(fault, stray, stray.held)
@@ -121,28 +119,6 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
         notes=notes,
         explains=(fault.number,),
         cause=f"{missing.optimizer} missing {fault.birth or fault.site}",
-    )
-
-
-def _schedules_another(fault: Fault, schedule: OtherSchedule) -> Found:
-    built, made = fault.birth, schedule.built
-    words = Message("build the scheduler after the optimizer")
-    notes = [] if made is None else [Message("the optimizer was created at {place}: {text}", place=made, text=made.text)]
-    return Found(
-        fault.site,
-        Message(
-            "`{scheduler}` changes the learning rate of an `{scheduled}` that does not step, while an `{stepping}` does",
-            scheduler=schedule.scheduler,
-            scheduled=schedule.scheduled,
-            stepping=schedule.stepping,
-        ),
-        why=Message("a scheduler changes only the optimizer that it was built with"),
-        birth=built,
-        fixes=[mended(built, words, _move_below, built, made, instead=built.text if built is not None else "")],
-        operands=(),
-        notes=notes,
-        explains=(fault.number,),
-        cause=f"schedule {built}",
     )
 
 
