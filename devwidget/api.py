@@ -103,7 +103,6 @@ def record(
     *,
     heal: bool = False,
     allow: str | Iterable[str] = (),
-    verify_hops: bool = False,
     path: str | os.PathLike[str] | None = None,
     checksums: bool = False,
     portable: bool = False,
@@ -115,7 +114,6 @@ def record(
     Args:
         heal: Move misplaced tensors to the device where they are needed, and continue.
         allow: Intended transfers and syncs, as for `devwidget.allow`; they are in the trace but not reported.
-        verify_hops: As for `trace`.
         path: Folder for a job of several ranks, the same for all ranks. Each rank saves its state at the end and its trace
             there; `devwidget.ranks(path)` combines them.
         checksums: With `path`, save a checksum of each parameter, to find copies that have drifted apart.
@@ -128,7 +126,7 @@ def record(
     Raises:
         DevwidgetError: If an entry of `allow` is not a transfer, or `path` is given and the process is not a rank.
     """
-    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums, portable=portable)
+    refuse_flags(heal=heal, checksums=checksums, portable=portable)
     written = None
     if path is not None:
         home = extras.need_home("recorder", "path", "devwidget.record(path=...)")
@@ -136,7 +134,6 @@ def record(
     return Recording(
         heal=heal,
         allow=allow,
-        verify_hops=verify_hops,
         written=written,
         more_rules=_rules_on_request(portable),
         offer=_offer_trials,
@@ -170,7 +167,6 @@ def trace(
     name: str = "",
     progress: Callable[[str], None] | None = None,
     verify: Verify = "auto",
-    verify_hops: bool = False,
     portable: bool = False,
 ) -> Trace:
     """Run one training step on a batch and report every misplaced tensor.
@@ -197,8 +193,6 @@ def trace(
             group, while no other thread runs, after a step of at most five seconds that restored everything. Otherwise
             `not_tried` of each fix says why, and `try_it()` verifies it. True always verifies: files are written and
             messages sent again, and `noticed` names the side effects that were seen. False never verifies.
-        verify_hops: Compare checksums before and after every copy between GPUs that `.to` or `copy_` makes, because some
-            machines corrupt them. Syncs with each copy.
         portable: Also report the lines that ran and are written for CUDA where `torch.accelerator` works for any accelerator.
 
     Returns:
@@ -212,7 +206,7 @@ def trace(
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
     refuse_verify(verify)
-    flags = {"heal": heal, "restore": restore, "verify_hops": verify_hops, "portable": portable}
+    flags = {"heal": heal, "restore": restore, "portable": portable}
     refuse_flags(**flags, **({} if backward is None else {"backward": backward}))
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
@@ -220,7 +214,7 @@ def trace(
     source = batch if is_loader(batch) else None
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward, allow, name)
     more_rules = _rules_on_request(portable)
-    recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops, more_rules=more_rules)
+    recording = StepRecording(heal=heal, allow=allow, more_rules=more_rules)
     watch: TrialWatch | None = None
     then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None
     if verify is not False and heal and restore:

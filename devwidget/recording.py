@@ -60,7 +60,6 @@ class Recording:
     Args:
         heal: Move misplaced tensors and continue, so that one run finds every fault.
         allow: Intended transfers and syncs, such as `"cuda:0 -> cpu"`.
-        verify_hops: Compare both ends of every copy between GPUs.
         written: Where this rank of a job saves its state and its trace.
         more_rules: Rules to check besides those that check every trace.
         offer: Lets you verify edits of the trace on the recorded calls of modules.
@@ -75,7 +74,6 @@ class Recording:
         *,
         heal: bool = False,
         allow: str | Iterable[str] = (),
-        verify_hops: bool = False,
         written: Written | None = None,
         more_rules: tuple[rules.Rule, ...] = (),
         offer: Callable[[Trace, SeenCalls, BaseException | None], Trace] | None = None,
@@ -83,7 +81,7 @@ class Recording:
         self._written, self._offer = written, offer
         self._more_rules = more_rules
         self._model: nn.Module | None = None
-        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
+        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow))
         self._trace: Trace | None = None
         self._gpus = 0
         self._calls: SeenCalls | None = None

@@ -46,7 +46,7 @@ ABOUT = {
     "devwidget.extras.ranks.rules": "ranks that differ",
 }
 """Folder of rules -> what its kinds have in common."""
-NOT_RUN = {"corrupted-copy", "mixed-dtensor", "slow-loader"}
+NOT_RUN = {"mixed-dtensor", "slow-loader"}
 """Kinds that need a broken machine or a process group, or have other figures each time: the page has the text of their test."""
 
 

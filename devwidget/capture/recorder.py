@@ -28,7 +28,6 @@ from devwidget.capture.patches.compiled import watch_compilation, watch_exports
 from devwidget.capture.patches.custom_gradients import watch_gradients
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import watch_optimizers
-from devwidget.capture.patches.schedulers import watch_schedulers
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unnoticed import stay_unnoticed
 from devwidget.capture.patching import registry
@@ -36,7 +35,6 @@ from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import leave_modes
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
-from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
@@ -65,15 +63,12 @@ class Recorder:
     Args:
         heal: repair each fault and continue, so that one run shows all faults. Without it behaviour is unchanged.
         allow: transfers and syncs that are intentional.
-        verify_hops: compare both ends of every copy between GPUs.
     """
 
-    def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = (), verify_hops: bool = False) -> None:
+    def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = ()) -> None:
         torch_internals.check_names("reading tensors", "recording")
         self._state = RecordingState(heal=heal, older=background_births.get_background_births())
         self._state.transfers.allowed = self._state.waits.allowed = allow
-        if verify_hops:
-            self._state.observers += (CopyChecks(self._state.log, self._state.tracker),)
         self._state.watching = self._make_modes
         self._undo = Undo()
         self._beside: list[Callable[[], contextlib.AbstractContextManager[object]]] = []
@@ -237,7 +232,6 @@ class Recorder:
             watch_wrappers,
             watch_arrivals,
             watch_optimizers,
-            watch_schedulers,
             watch_checkpoints,
             parallel_gradients,
             watch_compilation,

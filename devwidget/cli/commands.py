@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import itertools
 import os
 import pathlib
 import sys
@@ -126,7 +127,7 @@ def run_program(options: Namespace) -> int | BaseException:
 
     process = os.getpid()
     virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
-    recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops, portable=options.portable)
+    recording = api.record(heal=options.heal, allow=options.allow, portable=options.portable)
     ended = run_inside(recording, options)
     if os.getpid() == process:  # not in a child that the program has forked
         trace = _verify_portable(recording.trace, options)
@@ -152,7 +153,7 @@ LAUNCHERS = (
 
 def _run_launcher(options: Namespace) -> int:
     """Run a program that starts processes with virtual GPUs; it has nothing to report itself."""
-    for name in ("heal", "fail_on", "verify_hops", "portable", "allow", *FILES):
+    for name in ("heal", "fail_on", "portable", "allow", *FILES):
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
             raise DevwidgetError(
@@ -242,7 +243,7 @@ def _rank_line() -> Iterator[str]:
 def _asks_for_a_trace(options: Namespace) -> bool:
     if any(getattr(options, name) is not None for name in FILES):
         return True
-    chosen = (options.heal, options.gpus, options.allow, options.verify_hops, options.portable, options.fail_on)
+    chosen = (options.heal, options.gpus, options.allow, options.portable, options.fail_on)
     return any(chosen)
 
 
@@ -320,6 +321,34 @@ def compare_records(options: Namespace) -> int:
     if found.new or (found.error_after and not found.error_before):
         return FOUND
     return FINE
+
+
+_COPIED_BYTES = 64 << 20
+
+
+def check_copies(options: Namespace) -> int:
+    """Copy random bytes from each GPU to each other one, and report the pairs whose copies arrive corrupted."""
+    with virtual_gpus(options):
+        wrong = list(_list_corrupting())
+    for source, target in wrong:
+        print(f"{source} -> {target}: copies arrive corrupted. Disable IOMMU or ACS, or copy through the host.")
+    if wrong:
+        return FOUND
+    print("All copies between GPUs arrive unchanged.")
+    return FINE
+
+
+def _list_corrupting() -> Iterator[tuple[str, str]]:
+    import torch
+
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    if len(gpus) < 2:
+        raise DevwidgetError(Message("there are no two GPUs to copy between"))
+    random = torch.randint(256, (_COPIED_BYTES,), dtype=torch.uint8)
+    for source, target in itertools.permutations(gpus, 2):
+        arrived = random.to(source).to(target)
+        if not torch.equal(arrived.cpu(), random):
+            yield source, target
 
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:

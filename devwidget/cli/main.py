@@ -111,9 +111,6 @@ def _build_parser() -> argparse.ArgumentParser:
     add_gpus(run)
     run.add_argument("--heal", action="store_true", help=say("move misplaced tensors and continue, to find every fault"))
     add_judging(run)
-    run.add_argument(
-        "--verify-hops", action="store_true", help=say("compare checksums before and after every copy between GPUs")
-    )
     run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as in python -m"))
     run.add_argument("target", metavar="TARGET", help=say("a script, or a module with -m"))
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("arguments of the script"))
@@ -146,6 +143,10 @@ def _build_parser() -> argparse.ArgumentParser:
     compare.add_argument("before", metavar="BEFORE", type=absolute_path)
     compare.add_argument("after", metavar="AFTER", type=absolute_path)
     compare.set_defaults(command=commands.compare_records)
+
+    copies = add("check-copies", help=say("copy random bytes between all GPUs, and compare what arrives"))
+    add_gpus(copies)
+    copies.set_defaults(command=commands.check_copies)
 
     fix = add("fix", help=say("write the fixes of a saved trace to your files")).add_subparsers(required=True, metavar="ACTION")
     apply = fix.add_parser("apply", help=say("apply the first fix of each finding, with a backup of each file"))

@@ -460,35 +460,6 @@ class DeviceComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class CopyCheck:
-    """Copies between two GPUs by one line, whose checksums were compared at both ends.
-
-    Attributes:
-        number: place of the first one in the trace.
-        source: the GPU copied from.
-        target: the GPU copied to.
-        bytes: bytes of one copy.
-        module: path of the module that requested it, as for a fault.
-        phase: part of the step.
-        site: the user's line that requested it.
-        count: number of compared copies.
-        wrong: number of copies that arrived corrupted.
-        peer_access: whether the driver lets the two GPUs copy directly.
-    """
-
-    number: int
-    source: DeviceId
-    target: DeviceId
-    bytes: Size
-    module: str | None
-    phase: Phase
-    site: Site | None
-    count: Size
-    wrong: Size = 0
-    peer_access: Literal["yes", "no", "unknown"] = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
 class OpEvent:
     """An operator below autograd, folded over equal (name, module, phase, line, devices).
 
@@ -567,7 +538,6 @@ class Trace(Record):
         waits: lines at which the host synced with a device, by first time.
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
-        copy_checks: copies between GPUs that were verified (`verify_hops`), in order.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
         failure: where it was raised; None if none was, or in files of older versions.
         checked: names of the rules that ran.
@@ -604,7 +574,6 @@ class Trace(Record):
     not_restored: tuple[str, ...] = ()
     failure: Failure | None = None
     samples: Size = 0
-    copy_checks: tuple[CopyCheck, ...] = ()
     collectives: tuple[CollectiveCall, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
     step_runs: Size = 0

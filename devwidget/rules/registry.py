@@ -45,7 +45,7 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
-Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks", "loaders", "DTensor"]
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "loaders", "DTensor"]
 
 
 def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
@@ -63,7 +63,6 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules) or "forward" in trace.phases),
     "backward": (Message("no backward pass"), _has_phase("backward")),
     "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
-    "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
     "loaders": (Message("no loop over a loader"), lambda trace: bool(trace.loaders)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
     "DTensor": (Message("no DTensor"), lambda trace: any(fault.what == "dtensor" for fault in trace.faults)),
@@ -89,7 +88,7 @@ class Rule:
         needs: What must have run before no findings means no problem.
         loses_to: Kinds that explain the same fault better.
         on_request: Whether to skip the rule silently without its input, which few programs have or request, as by
-            `verify_hops=True`.
+            `loaders`.
     """
 
     kind: str

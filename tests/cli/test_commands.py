@@ -7,10 +7,12 @@ import pathlib
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 import devwidget
+from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.cli.main import _build_parser, main
 from devwidget.extras import extras
 from devwidget.records.finding import Finding
@@ -185,3 +187,27 @@ def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> Non
     assert len(lines) == 8 + sum(of_extras.get(name, 0) for name in extras())
     for line in lines:
         assert callable(_build_parser().parse_args(line.split()[3:]).command)
+
+
+# -- copies between GPUs
+
+
+class _Damage(DispatchMode):
+    """A machine whose copies from cuda:0 to cuda:1 arrive damaged."""
+
+    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = redispatch(func, args, kwargs)
+        if func._schema.name == "aten::_to_copy" and (str(args[0].device), str(out.device)) == ("cuda:0", "cuda:1"):
+            out[-1:].add_(1)
+        return out
+
+
+def test_gpus_whose_copies_arrive_damaged_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-copies", "--gpus", "3"]) == 0
+    assert "arrive unchanged" in capsys.readouterr().out
+    with devwidget.simulate(2), _Damage():
+        assert main(["check-copies"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "cuda:0 -> cuda:1: copies arrive corrupted. Disable IOMMU or ACS, or copy through the host."
+    ]
+    assert main(["check-copies", "--gpus", "1"]) == 2

@@ -212,6 +212,4 @@ class OperatorMode(DispatchMode):
             self._state.log.log_transfer(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
             if out.device.type == "cpu" and is_accelerator(before.device) and not _is_later(name, args, kwargs):
                 self._note_wait(name, before.device, sys._getframe(2))
-        for observer in self._state.observers:
-            observer.copy_made(before, out, site)
         return out

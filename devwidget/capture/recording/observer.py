@@ -5,19 +5,12 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any
 
-import torch
-
-from devwidget.capture.source_code.call_sites import RawSite
-
 
 class Observer:
     """Receives only the events whose methods it defines."""
 
     def operator_begins(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType) -> None:
         """Called before an operator that is not torch's own, such as a collective; the caller of `frame` requested it."""
-
-    def copy_made(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
-        """Called after a tensor was copied to another device."""
 
     def list_facts(self) -> dict[str, Any]:
         """Return fields of the trace."""

@@ -44,7 +44,7 @@ def watch_program(options: Namespace) -> int | BaseException:
     return choose_status(ended, run.findings, options)
 
 
-_ONLY_RECORDED = ("heal", "allow", "verify_hops", "portable", "json", "brief", "perfetto")
+_ONLY_RECORDED = ("heal", "allow", "portable", "json", "brief", "perfetto")
 
 
 def _refuse_for_watch(options: Namespace) -> None:
