@@ -137,7 +137,6 @@ class Recorder:
         thread = threading.get_ident()
         with Undo() as undo:
             if batches := torch_internals.BatchIterator:
-                undo.add_step(self._state.loader_clock.end)
                 clock = self._state.loader_clock.time_first
                 listen(lambda: threading.get_ident() == thread, batches, "__next__", clock, undo)
             return take()

@@ -419,9 +419,6 @@ class LoaderTime:
         seconds: time in `next(loader)`.
         loop_seconds: time from each batch to the next one, `next(loader)` included.
         longest: longest time of a batch in `next(loader)`.
-        line: the line at which most of it is spent; None if too little was seen.
-        share: share of `seconds` that is spent there, from 0 to 1.
-        work: functions that the workers run.
         uses_gpu: its batches have tensors on a GPU.
     """
 
@@ -432,9 +429,6 @@ class LoaderTime:
     seconds: Duration
     loop_seconds: Duration
     longest: Duration = 0.0
-    line: Site | None = None
-    share: float = 0.0
-    work: tuple[Site, ...] = ()
     uses_gpu: bool = False
 
 

@@ -1,7 +1,5 @@
-"""The time that loops wait for a loader, with the line that takes it: measured where the program waits, without our own."""
+"""The time that loops wait for a loader: measured where the program waits, without our own."""
 
-import sys
-import threading
 import time
 
 import pytest
@@ -10,7 +8,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 import devwidget
-from devwidget.capture.recording.loader_clock import LoaderClock
 
 
 class Items(Dataset):
@@ -38,11 +35,8 @@ def wait_and_stack(items):
 
 @pytest.fixture(autouse=True)
 def _gpu():
-    interval = sys.getswitchinterval()
     with devwidget.simulate(gpus=1):
         yield
-    assert sys.getswitchinterval() == interval
-    assert not [each for each in threading.enumerate() if each.name == "devwidget-lines"]
 
 
 def train(loader, watcher, epochs=1):
@@ -63,17 +57,12 @@ def recorded(loader):
 
 
 @pytest.mark.parametrize(
-    ("make", "line"),
-    [
-        (lambda: DataLoader(Items(0.03), 4), "time.sleep(self.seconds)"),
-        (lambda: DataLoader(Items(), 4, collate_fn=wait_and_stack), "time.sleep(0.1)"),
-    ],
+    "make", [lambda: DataLoader(Items(0.03), 4), lambda: DataLoader(Items(), 4, collate_fn=wait_and_stack)]
 )
-def test_the_line_that_takes_the_time_of_a_loader_is_named(make, line):
+def test_a_slow_loader_is_found_at_the_loop(make):
     (found,), trace = recorded(make())
-    assert (found.severity, found.fault.text) == ("warning", line)
+    assert (found.severity, found.fault.text) == ("warning", "for batch in loader:")
     assert "of the time of each step was spent in next(loader)" in found.headline
-    assert "the loop takes its batches at test_loader_clock.py" in found.notes[1]
     (times,) = trace.loaders
     assert (times.batches, times.workers) == (11, 0)
     assert 0.09 < times.seconds / times.batches < 0.3
@@ -89,10 +78,10 @@ def test_a_fast_loader_is_silent():
     assert recorded(DataLoader(Items(), 4))[0] == []
 
 
-def test_a_watched_run_names_the_line_too():
+def test_a_watched_run_finds_a_slow_loader_too():
     run = train(DataLoader(Items(0.005, count=40), 4), devwidget.watch)
     (found,) = run.findings
-    assert (found.kind, found.fault.text) == ("slow-loader", "time.sleep(self.seconds)")
+    assert (found.kind, found.fault.text) == ("slow-loader", "for batch in loader:")
 
 
 def test_a_watched_run_with_a_fast_loader_is_silent():
@@ -103,7 +92,7 @@ def test_a_traced_step_measures_its_only_batch():
     loader = DataLoader(Items(0.5), 2)
     trace = devwidget.trace(nn.Linear(16, 4), loader, loss_fn=lambda out: out.sum())
     (found,) = trace.findings
-    assert (found.kind, found.fault.text) == ("slow-loader", "time.sleep(self.seconds)")
+    assert found.kind == "slow-loader"
     assert "of the time of each step was spent in next(loader)" in found.headline
 
 
@@ -117,25 +106,3 @@ def test_an_error_of_a_data_set_is_the_programs():
 
     with pytest.raises(KeyError):
         recorded(DataLoader(Broken(), 2))
-
-
-def test_two_threads_that_sample_leave_the_switch_interval():
-    before = sys.getswitchinterval()
-    threads = [threading.Thread(target=take_slow_batches) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sys.getswitchinterval() == before
-
-
-def take_slow_batches():
-    clock = LoaderClock()
-    batches = iter(range(6))
-    for _ in range(5):
-        clock.time_batch(slow_next, batches)
-
-
-def slow_next(batches):
-    time.sleep(0.02)
-    return next(batches)

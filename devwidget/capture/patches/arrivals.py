@@ -31,7 +31,6 @@ def watch_arrivals(state: RecordingState, undo: Undo) -> None:
     state.listen(DataLoader, "__iter__", functools.partial(_note_iterator, state), undo)
     if batches := torch_internals.BatchIterator:
         state.listen(batches, "__next__", functools.partial(_note_batch, state), undo)
-        undo.add_step(state.loader_clock.end)
 
 
 def _note_arrival(name: str, state: RecordingState, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -23,7 +23,6 @@ from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.traceback_frames import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.held_memory import find_memory_holders
-from devwidget.capture.memory.limits import is_limited
 from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen
@@ -33,6 +32,7 @@ from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window
+from devwidget.extras.watch.limits import is_limited
 from devwidget.extras.watch.recorded_steps import RecordingSchedule
 from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.extras.watch.run_log import RunLog
@@ -228,7 +228,6 @@ class Watch:
     def _time_loaders(self) -> None:
         thread, batches = threading.get_ident(), torch_internals.BatchIterator
         if batches is not None:
-            self._undo.add_step(self._loader_clock.end)
             listen(lambda: threading.get_ident() == thread, batches, "__next__", self._loader_clock.time_batch, self._undo)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -332,10 +331,10 @@ class Watch:
 
     def _judge_loaders(self) -> None:
         """Report loaders that take most of each step. One that becomes slow is another finding."""
-        times = self._loader_clock.list_times(computes=not virtual_gpus())
+        times = self._loader_clock.list_times()
         if times and not self._slow_steps.is_of_host:
             rules = [each for each in all_rules() if each.kind == "slow-loader"]
-            self.log.add_findings(0, judge(Trace(loaders=times), rules).findings)
+            self.log.add_findings(0, judge(Trace(loaders=times, virtual_gpus=virtual_gpus()), rules).findings)
 
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
         for name in figures:

@@ -41,7 +41,7 @@ _WORKERS = 4
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each line that waits for its batches for most of a step."""
     for each in trace.loaders:
-        if _is_slow(each) and _is_measurable(trace):
+        if _is_slow(each) and _is_measurable(each, trace):
             yield _make_finding(each)
 
 
@@ -54,10 +54,15 @@ def _is_slow(time: LoaderTime) -> bool:
     return seconds >= max(LEAST_SECONDS * (time.batches - 1), LEAST_SHARE * whole)
 
 
-def _is_measurable(trace: Trace) -> bool:
-    """Whether the loop waits for its GPU, which else may take longer than the loader without the host noticing."""
+def _is_measurable(time: LoaderTime, trace: Trace) -> bool:
+    """Whether the loop waits for its GPU, which else may take longer than the loader without the host noticing.
+
+    Virtual GPUs compute at once, also what a loader computes on them.
+    """
+    if trace.virtual_gpus:
+        return not time.uses_gpu
     has_gpu = any(curve.device.kind != "cpu" for curve in trace.memory)
-    return bool(trace.virtual_gpus) or not has_gpu or any(2 * wait.turns >= trace.steps for wait in trace.waits)
+    return not has_gpu or any(2 * wait.turns >= trace.steps for wait in trace.waits)
 
 
 def _make_finding(time: LoaderTime) -> Found:
@@ -68,7 +73,7 @@ def _make_finding(time: LoaderTime) -> Found:
     }
     headline = Message("{share} of the time of each step was spent in next(loader): {wait} of {step} ms", **facts)
     return Found(
-        time.line or time.site,
+        time.site,
         headline,
         notes=tuple(_list_notes(time)),
         fixes=tuple(_list_fixes(time)),
@@ -77,13 +82,6 @@ def _make_finding(time: LoaderTime) -> Found:
 
 
 def _list_notes(time: LoaderTime) -> Iterator[Message]:
-    if time.line is not None and time.line != time.site:
-        yield Message("{share} of the time in next(loader) was spent at this line", share=f"{time.share:.0%}")
-        if time.site is not None:
-            yield Message("the loop takes its batches at {place}", place=time.site)
-    if time.work:
-        functions = ", ".join(f"`{each.function}` ({each})" for each in time.work)
-        yield Message("the {count} workers of the loader run {functions}", count=time.workers, functions=functions)
     if time.loader is not None:
         yield Message("the loader is created at {place}", place=time.loader)
 
