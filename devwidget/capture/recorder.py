@@ -37,7 +37,7 @@ from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
+from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
@@ -232,8 +232,6 @@ class Recorder:
         watch_gradients(self._state, lambda: CallMode(self._state), undo)
         self._state.transfers.watch_synchronizers(self._state.listen, undo)
         watch_threads(self._state, undo)
-        newcomers.append(self._state.meet_place)
-        undo.add_step(newcomers.remove, self._state.meet_place)
         module_hooks(self._state, undo)
         self._enter_modes(undo)
         return self

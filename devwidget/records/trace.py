@@ -433,27 +433,6 @@ class LoaderTime:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceComparison:
-    """A comparison in the program that gives the same result for every device.
-
-    Attributes:
-        site: the line that compares.
-        expression: source of the comparison.
-        subject: source of the value that is compared with the name of a device.
-        value: its value: a `torch.device` as text, or a text.
-        kept: which of the two the value is.
-        gives: result of the comparison.
-    """
-
-    site: Site
-    expression: str
-    subject: str
-    value: str
-    kept: Literal["device", "text"]
-    gives: bool
-
-
-@dataclass(frozen=True, slots=True)
 class OpEvent:
     """An operator below autograd, folded over equal (name, module, phase, line, devices).
 
@@ -544,7 +523,6 @@ class Trace(Record):
         samples: length of the batch, 0 if its tensors have several lengths or it is unknown.
         step_runs: number of runs of the step: one, and one more for each trial of its fixes; 0 outside of `trace`.
         steps: number of backward passes, or else of model calls; 0 if not counted.
-        comparisons: comparisons of devices that always give the same result.
         phases: parts of the step that ran, including those without an operator; () in files of older versions.
         noticed: side effects of the trials outside of the step, if they were requested anyway.
         loaders: how long loops over loaders wait for batches.
@@ -573,6 +551,5 @@ class Trace(Record):
     step_runs: Size = 0
     noticed: tuple[str, ...] = ()
     steps: Size = 0
-    comparisons: tuple[DeviceComparison, ...] = ()
     phases: tuple[Phase, ...] = ()
     loaders: tuple[LoaderTime, ...] = ()

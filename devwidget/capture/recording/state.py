@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from types import FrameType
 from typing import Any
 
 from torch.utils.weak import WeakIdKeyDictionary
@@ -25,7 +24,6 @@ from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Transfers
 from devwidget.capture.recording.waits import Waits
-from devwidget.capture.source_code.device_comparisons import DeviceComparisons
 from devwidget.capture.undo import Undo
 
 
@@ -75,14 +73,6 @@ class RecordingState:
 
     def _end_in_thread(self) -> None:
         _thread.states = tuple(each for each in _thread.states if each is not self)
-
-    def meet_place(self, frame: FrameType) -> None:
-        """Handle a line of the user that runs for the first time, here or in another thread."""
-        if self.is_here():
-            try:
-                self.comparisons.look_at(frame)
-            except Exception as trouble:  # a bug of devwidget must not reach the user's program
-                self.log.log_trouble(trouble)
 
     def is_here(self) -> bool:
         """Return whether this thread runs the program of this recording. Hooks and patches apply to all threads."""
@@ -139,12 +129,11 @@ class RecordingState:
             part.OBSERVER(self.log, self.tracker) for part in extras.load_all("observers")
         )
         self.parallel = ParallelCalls()
-        self.comparisons = DeviceComparisons()
 
     def list_facts(self) -> dict[str, Any]:
         """Return fields of the trace that the parts of this recording know."""
         facts: dict[str, Any] = {"loaders": self.loader_clock.list_times()}
-        parts: tuple[Any, ...] = (self.log, self.parallel, self.transfers, self.waits, self.comparisons, *self.observers)
+        parts: tuple[Any, ...] = (self.log, self.parallel, self.transfers, self.waits, *self.observers)
         for part in parts:
             facts |= part.list_facts()
         return facts

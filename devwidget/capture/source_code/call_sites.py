@@ -6,7 +6,7 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -41,8 +41,6 @@ class RawSite:
 CLICK = "<panel>"
 """File name of the code in place of a cell, if a click and not a line of the user requested a step."""
 _sites: dict[tuple[int, ...], RawSite] = {}
-newcomers: list[Callable[[FrameType], None]] = []
-"""Called with each place of a program that is seen for the first time."""
 
 
 def forget_edited_files() -> None:
@@ -79,13 +77,7 @@ def site_of(frame: FrameType) -> RawSite:
     """Return the place of a frame of user code."""
     # The site that is kept holds the code object, so that its id cannot be given to another meanwhile.
     key = (id(frame.f_code), frame.f_lasti)
-    return _sites.get(key) or _first_site(key, frame)
-
-
-def _first_site(key: tuple[int, ...], frame: FrameType) -> RawSite:
-    for look_at in newcomers:
-        look_at(frame)
-    return _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+    return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
 
 
 _NOWHERE = RawSite(compile("", "", "exec"), 0)
