@@ -12,7 +12,6 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import moves
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.interrupts import Lock
 from devwidget.capture.object_fields import SCALAR_IDS
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import ModuleEntry, join_devices, read_shape
@@ -20,36 +19,6 @@ from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
-
-_AT_THE_LEAF = 200
-"""Frames that one operator and one fault take below the user's innermost line."""
-_lock = Lock()
-
-
-class _Limit:
-    """The recursion limit of the process while recordings run, which may overlap in any order."""
-
-    recordings: tuple[Undo, ...] = ()
-    before = ours = 0
-
-
-@_lock
-def deepen_recursion(undo: Undo) -> None:
-    """Raise the limit in proportion: with hooks torch runs a module call in four frames instead of three."""
-    undo.add_step(_put_back, undo)
-    if not _Limit.recordings:
-        before = sys.getrecursionlimit()
-        _Limit.before, _Limit.ours = before, before * 4 // 3 + _AT_THE_LEAF
-        sys.setrecursionlimit(_Limit.ours)
-    _Limit.recordings = (*_Limit.recordings, undo)
-
-
-@_lock
-def _put_back(recording: Undo) -> None:
-    _Limit.recordings = tuple(each for each in _Limit.recordings if each is not recording)
-    if not _Limit.recordings and sys.getrecursionlimit() == _Limit.ours:  # else the program has set one meanwhile
-        sys.setrecursionlimit(_Limit.before)
-
 
 _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_internals.DisableTorchFunction
 
@@ -59,7 +28,6 @@ def module_hooks(state: RecordingState, undo: Undo) -> None:
     hooks = _ModuleHooks(state)
     state.call_hook(MODULE_BEGINS, hooks.module_begins, undo)
     state.call_hook(MODULE_ENDS, hooks.module_ends, undo)
-    deepen_recursion(undo)
 
 
 class _ModuleHooks:
