@@ -13,14 +13,14 @@ from torch import nn
 
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.owners import find_built
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
-from devwidget.capture.source_code.provenance import find_construction
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.undo import Undo
 from devwidget.records.fault_details import WrappedElsewhere
@@ -56,7 +56,7 @@ def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> N
 def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None) -> Site | None:
     """Return the line that built a wrapper. If the wrapper is older than the recording, the source is searched."""
     known = to_site(state.tracker.made.get(wrapper))
-    return known or find_construction(user_frames(caller), wrapper)
+    return known or find_built(state.tracker, user_frames(caller), wrapper)
 
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
@@ -83,12 +83,12 @@ def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
 
 
 def report_misplaced(
-    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, site: RawSite | None
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, caller: FrameType
 ) -> None:
-    """Record that a wrapper cannot run; `site` is the line that called it."""
+    """Record that a wrapper cannot run; `caller` called it."""
     name, tensor = misplaced
     wanted = wrapper.src_device_obj
-    names = operand_names.Names(state, sys._getframe(1))
+    names = operand_names.Names(state, caller)
     operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
     found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
     root, birth = state.births.find_root(tensor), None
@@ -102,13 +102,13 @@ def report_misplaced(
         state.tracker,
         "parallel",
         "DataParallel.forward",
-        site,
+        raw_site(caller),
         module=state.tracker.path_of(wrapper),
         error=error,
         operands=(operand,),
         target=device_id(wanted),
         healed=state.heal,
-        birth=birth or built_at(wrapper, state, sys._getframe()),
+        birth=birth or built_at(wrapper, state, caller),
         model_name=state.tracker.model_name,
         detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), _how_split(wrapper.module)),
     )

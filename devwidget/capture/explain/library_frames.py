@@ -18,7 +18,6 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.raised_errors import meet_error
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
-from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import is_module, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
@@ -48,7 +47,6 @@ def optimizer_state(context: ErrorContext) -> None:
         return
     optimizer, caller = _self(running[0]), context.caller_of(running[0])
     optimizers.check_state(context.state, optimizer, None, caller)
-    _add_birth(context, optimizer, caller)
 
 
 def _fills_items(frame: FrameType) -> bool:
@@ -254,29 +252,6 @@ def _self(frame: FrameType) -> Any:
     return locals_of(frame).get("self")
 
 
-def _add_birth(context: ErrorContext, made: object, caller: FrameType) -> None:
-    """Add the line that created the object behind a fault without one. `model = parts["model"]` only passes it on."""
-    _, birth = Names(context.state, caller).argument_of(made)
-    if birth is None or not statements.assigned_call(birth.text)[0]:
-        birth = _built_at(context, made)
-    found = context.state.log.faults
-    found[:] = [dataclasses.replace(fault, birth=fault.birth or birth) for fault in found]
-
-
-def _built_at(context: ErrorContext, made: object) -> Site | None:
-    """Return where the files of the model's classes build a wrapper or an optimizer of this class."""
-    codes = [frame.f_code for frame in context.frames]
-    for _, module in context.state.tracker.list_modules():
-        code = getattr(getattr(type(module), "forward", None), "__code__", None)
-        if code is not None:
-            codes.append(code)
-    for file in dict.fromkeys(code.co_filename for code in codes if is_users_code(code)):
-        site = statements.made_by(file, type(made).__name__)
-        if site is not None:
-            return site
-    return None
-
-
 # DataParallel. Without `births on` only the text of a worker's exception is available.
 
 
@@ -291,8 +266,7 @@ def wrapper_call(context: ErrorContext) -> None:
     if "module must have its parameters" in context.message:
         misplaced = constructions.first_misplaced(wrapper)
         if misplaced is not None:
-            constructions.report_misplaced(wrapper, misplaced, context.state, site_of(caller))
-            _add_birth(context, wrapper, caller)
+            constructions.report_misplaced(wrapper, misplaced, context.state, caller)
         return
     call = faults.CallFaults(context.state, wrapper, _inputs_of(context, wrapper), caller)
     if caught is not None:

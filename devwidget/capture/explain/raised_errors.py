@@ -19,16 +19,16 @@ from devwidget.capture.devices import list_devices
 from devwidget.capture.explain.traceback_frames import IN_LOADER, innermost_user, site_in_worker, traceback_frames
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, is_exactly
+from devwidget.capture.faults.owners import find_built
+from devwidget.capture.object_fields import find_class_attribute, is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_before
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
-from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.source_files import function_of, read_file
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.source_code.statements import made_by, site_at
+from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CUDA, CURRENT_SETTERS
 from devwidget.records.errors import error_text, message
@@ -144,9 +144,7 @@ def _meet_half_gradients(state: RecordingState, error: Exception, frames: Sequen
         return
     outer = list(user_frames(user))
     files = [frame.f_code.co_filename for frame in outer]
-    built = find_construction(outer, optimizer)  # else the only line of the frames' files
-    for file in files:
-        built = built or made_by(file, class_name(type(optimizer)))
+    built = find_built(state.tracker, outer, optimizer)
     call = FailedCall(state, _SCALER, (), {"parameter": halves[0]}, error, user)
     call.report("dtype", halves[:1], halves[0].device, NOT_OURS, HalfGradients(len(halves), built, region_before(outer)))
     _blame_cast(state, [*files, *cells()])

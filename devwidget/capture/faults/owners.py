@@ -154,6 +154,18 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     return None
 
 
+def find_built(tracker: ModuleTracker, frames: Iterable[FrameType], made: object) -> Site | None:
+    """Return the line that built an optimizer or a wrapper: what a frame knows, else a line of its file or of the model's."""
+    living = list(frames)
+    found = find_construction(living, made)
+    codes = [frame.f_code for frame in living]
+    for _, module in tracker.list_modules():
+        codes += [function.__code__ for function in classes.functions_of(type(module))]
+    for file in dict.fromkeys(code.co_filename for code in codes):
+        found = found or statements.made_by(file, class_name(type(made)))
+    return found
+
+
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """Return the line after `__init__` that replaced a registered tensor, if that one alone is elsewhere."""
     module = module_at(tracker, held.module)

@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
+from devwidget.capture.faults.owners import find_built
 from devwidget.capture.modules import is_module, named_tensors
 from devwidget.capture.object_fields import class_name, dict_of, is_among, items_of, parts_of
 from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
@@ -246,7 +247,7 @@ def check_state(
                 birth = moved.site or built
         elif born is not None:
             birth = born.find_root().site or built
-        known = to_site(birth) or find_construction(user_frames(frame), optimizer)
+        known = to_site(birth) or find_built(state.tracker, user_frames(frame), optimizer)
         detail = StrayState(class_name(type(optimizer)), key)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
