@@ -11,7 +11,7 @@ from types import FrameType, SimpleNamespace, TracebackType
 import torch
 from torch.overrides import handle_torch_function
 
-from devwidget.capture import devices
+from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.traceback_frames import (

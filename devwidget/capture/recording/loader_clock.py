@@ -50,9 +50,16 @@ class _Loop:
         if self.first is not None:
             began, ended = self.first
             return LoaderTime(None, None, 0, 1, ended - began, time.perf_counter() - began, uses_gpu=self.uses_gpu)
-        sites = to_site(self.site), to_site(self.loader)
-        figures = self.workers, self.batches, self.seconds, self.loop_seconds, self.longest
-        return LoaderTime(*sites, *figures, uses_gpu=self.uses_gpu)
+        return LoaderTime(
+            to_site(self.site),
+            to_site(self.loader),
+            self.workers,
+            self.batches,
+            self.seconds,
+            self.loop_seconds,
+            self.longest,
+            self.uses_gpu,
+        )
 
 
 class LoaderClock:

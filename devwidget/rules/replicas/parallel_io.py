@@ -68,8 +68,7 @@ def _make_finding(fault: Fault) -> Found:
                 "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas gets all of them", **facts
             )
             notes.append(_NO_EDIT)
-            words_of_fix = Message("pass it as a tensor, which is split with the batch")
-            fixes, cause = [Fix(words_of_fix, f"{name} = torch.tensor({name})")], f"whole {name}"
+            fixes, cause = _as_tensor(name), f"whole {name}"
         case KeptWhole():
             words = Message(
                 "`self.{attribute}` is for the whole batch of {samples}, and each of the {replicas} replicas gets all of it",
@@ -124,6 +123,10 @@ def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[
     yield _batch_first(fault, birth, batch)
     yield Fix(_STATE_IN_FORWARD)
     yield Fix(_TRANSPOSED, confidence="choice")
+
+
+def _as_tensor(name: str) -> Iterator[Fix | None]:
+    yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})")
 
 
 def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
