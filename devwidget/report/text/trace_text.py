@@ -129,9 +129,6 @@ def check_lines(trace: Trace) -> Iterator[str]:
         yield _checked_words(trace)
     elif trace.checked:
         yield from wrap_list(rules, MOST_COLUMNS)
-    if trace.copy_checks:
-        facts = {"count": total(trace.copy_checks, "count"), "wrong": total(trace.copy_checks, "wrong")}
-        yield say("copies between GPUs compared at both ends: {count}; corrupted: {wrong}", **facts)
     yield from wait_words(trace)
     for words in not_checked_words(trace):
         yield from wrap_list(say("not checked: {rules}", rules=words), MOST_COLUMNS)
