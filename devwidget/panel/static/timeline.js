@@ -15,13 +15,17 @@ const WHOLE = [0, 1];
 export class Timeline extends Callable {
   el = createRef();
   frame = 0; // the request of the next drawing
-  next = WHOLE; // what it will show
+  seen = WHOLE; // what it will show
 
   // `view` is what is seen, from 0 to 1; `spot` a place to point at, by order and by time.
   static getDerivedStateFromProps({ drawn }, before) {
     if (drawn === before.drawn) return null;
     const whole = { drawn, name: "order", view: WHOLE, spot: null };
     return { ...whole, spec: drawn && figureOf(whole) };
+  }
+
+  componentDidUpdate() {
+    if (!this.frame) this.seen = this.state.view;
   }
 
   componentWillUnmount() {
@@ -45,22 +49,22 @@ export class Timeline extends Callable {
     this.el.current.scrollIntoView({ block: "nearest" });
   }
 
-  zoom(factor, around = (this.state.view[0] + this.state.view[1]) / 2) {
-    const [first, last] = this.state.view;
+  zoom(factor, around = (this.seen[0] + this.seen[1]) / 2) {
+    const [first, last] = this.seen;
     this.look(around - (around - first) * factor, around + (last - around) * factor);
   }
 
   move(by) {
-    const [first, last] = this.state.view;
+    const [first, last] = this.seen;
     this.look(first + by * (last - first), last + by * (last - first));
   }
 
   // Drawn once in a frame, however often a wheel turns or a key repeats until then.
   look(first, last) {
-    this.next = within(first, last);
+    this.seen = within(first, last);
     this.frame ||= requestAnimationFrame(() => {
       this.frame = 0;
-      this.show({ view: this.next });
+      this.show({ view: this.seen });
     });
   }
 
@@ -69,7 +73,7 @@ export class Timeline extends Callable {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const { left, width } = this.el.current.getBoundingClientRect();
-    const [first, last] = this.state.view;
+    const [first, last] = this.seen;
     this.zoom(Math.exp(event.deltaY / 300), first + ((event.clientX - left - LEFT) / (width - LEFT - RIGHT)) * (last - first));
   }
 
