@@ -114,7 +114,7 @@ def test_a_step_that_ended_by_an_exception_says_so_first_and_never_that_nothing_
     bare.update("panel", "status", {"kind": "error", "text": "ended with an exception"})
     page = bare.page.get_by_role("tabpanel", name="Findings")
     expect(page).to_be_visible()
-    card = page.locator(".dw-failure")
+    card = page.locator(".dw-found >> nth=0")
     expect(card).to_contain_text("the step ended with ValueError in decoder.head")
     expect(card).to_contain_text("raise ValueError(...)")
     expect(page).not_to_contain_text("Nothing found")
@@ -143,7 +143,7 @@ FULL = replace(
 def test_out_of_memory_says_what_had_no_room_and_folds_the_allocators_own_text(bare):
     bare.update("panel", "traced", traced(FULL))
     bare.update("panel", "status", {"kind": "error", "text": "ended with an exception"})
-    card = bare.page.locator(".dw-failure")
+    card = bare.page.locator(".dw-found >> nth=0")
     expect(card.locator(".dw-message")).to_have_text(re.compile("cuda:0 had no room for 4.00 MiB in forward of decoder"))
     expect(card.locator(".dw-fix code")).to_have_text(
         [

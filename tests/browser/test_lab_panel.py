@@ -174,7 +174,7 @@ def test_a_step_says_where_it_is_and_what_it_prints_and_must_not_ask(session):
     session.python("chatty.pause, chatty.asks = 0.0, True", statements=True)
     assert session.python("own.selected") == "'layers'"
     trace.click()
-    expect(panel.locator(".dw-failure")).to_contain_text("because no cell is running")
+    expect(panel.locator(".dw-found >> nth=0")).to_contain_text("because no cell is running")
 
 
 def test_a_deleted_model_and_a_restarted_kernel_are_told(session, shown):

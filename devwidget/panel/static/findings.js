@@ -14,6 +14,20 @@ const COUNTS = {
 // What the two places of a finding are, where nothing was made or has failed.
 const PLACES = { "absent-from-collective": [word("the missing rank is at"), word("the waiting rank is at")] };
 
+// The cards of a trace, the worst first: what has ended the step is one too, with the number -1.
+export function cardsOf({ findings = [], failure = null }) {
+  const numbered = findings.map((card, number) => ({ ...card, number }));
+  return failure ? [failureCard(failure), ...numbered] : numbered;
+}
+
+// The user's line, what is known of the cause, what to change, the traceback folded.
+function failureCard(failure) {
+  const fixes = failure.cures.map((cure) => ({ ...cure, summary: cure.text, confidence: say("choice"), state: "words" }));
+  const text = [`${failure.headline}: ${failure.message}`, ...failure.frames, failure.raw].join("\n");
+  const place = { ...failure, text: failure.source };
+  return { ...failure, number: -1, severity: "error", operands: [], birth: null, fault: place, fixes, raised: failure, text };
+}
+
 // What a trace or a run has found. `act` has what can be done with a fix: `tryIt(finding, fix)` asks Python to try it, `apply` to
 // write it, `isHeld` says that neither may be asked for now; a saved page has no `act`.
 export class Findings extends Callable {
@@ -28,9 +42,11 @@ export class Findings extends Callable {
   // Open a finding, and go there.
   show(number) {
     const { left, traced } = this.state;
-    left.delete(traced.findings[number]?.severity);
+    const cards = cardsOf(traced);
+    const at = cards.findIndex((card) => card.number === number);
+    left.delete(cards[at]?.severity);
     this.setState({}, () => {
-      const card = this.list.current?.children[number];
+      const card = this.list.current?.children[at];
       if (!card) return;
       card.open = true;
       card.scrollIntoView({ block: "nearest" });
@@ -45,20 +61,18 @@ export class Findings extends Callable {
   }
 
   render({ traced, reveal, act }, { version }) {
-    const { findings, failure } = traced;
-    const cards = findings.map((card, number) => this.card(card, number));
+    const cards = cardsOf(traced);
     return html`
-      ${failure && failureCard(failure, reveal)}
-      ${cards.length > 0 && this.filterBar(traced)}
-      ${!cards.length && !failure && nothingFound(traced)}
-      ${cards.length > 0 && html`<div class="dw-findings" key=${version} ref=${this.list}>${cards}</div>`}
+      ${cards.length > 0 && this.filterBar(cards, traced)}
+      ${!cards.length && nothingFound(traced)}
+      ${cards.length > 0 && html`<div class="dw-findings" key=${version} ref=${this.list}>${cards.map((card, at) => this.card(card, !at))}</div>`}
       ${checks(traced)}
     `;
   }
 
   // How many there are of each severity; a click hides those lines, or shows them again.
-  filterBar({ findings, checked }) {
-    const count = (severity) => findings.filter((card) => card.severity === severity).length;
+  filterBar(cards, { checked }) {
+    const count = (severity) => cards.filter((card) => card.severity === severity).length;
     const present = Object.keys(COUNTS).filter(count);
     const button = (severity) => html`
       <button
@@ -70,10 +84,10 @@ export class Findings extends Callable {
     return html`<div class="dw-filter-bar"><div class="dw-segments">${present.map(button)}</div><span class="dw-soft">${checks}</span></div>`;
   }
 
-  card(card, number) {
+  card(card, isOpen) {
     return html`
       <details
-        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${!number && !this.props.traced.failure}
+        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${isOpen}
         hidden=${this.state.left.has(card.severity)}
       >
         <summary class="dw-finding-line">
@@ -84,15 +98,17 @@ export class Findings extends Callable {
           <span class="dw-finding-place dw-mono">${card.place}</span>
           ${triedWords(card.fixes[0])}
         </summary>
-        <div class="dw-finding-body">${this.body(card, number)}</div>
+        <div class="dw-finding-body">${this.body(card)}</div>
       </details>
     `;
   }
 
-  body(card, number) {
+  body(card) {
     const { reveal, act } = this.props;
+    const { number } = card;
     const [created, fails] = PLACES[card.kind] ?? [];
-    const failsWords = card.severity === "error" ? say("fails here") : say("happens here");
+    const isEnd = number < 0;
+    const failsWords = [isEnd && say("raised here"), card.severity === "error" && say("fails here"), say("happens here")].find(Boolean);
     const parts = card.fixes.map((fix, at) => fixPart(fix, act && { ...act, tryIt: () => act.tryIt(number, at), apply: () => act.apply(number, at) }));
     return html`
       ${card.why && html`<p class="dw-why">${prose(card.why)}</p>`}
@@ -101,8 +117,8 @@ export class Findings extends Callable {
       ${source(card.fault, fails ? say(fails) : failsWords)}
       ${card.operands.length > 0 && html`<ul class="dw-operands">${card.operands.map(operand)}</ul>`}
       ${notes(card.notes)}
-      ${parts[0]}
-      ${parts.length > 1 && otherWays(card.fixes.slice(1), parts.slice(1))}
+      ${isEnd ? parts : parts[0]}
+      ${!isEnd && parts.length > 1 && otherWays(card.fixes.slice(1), parts.slice(1))}
       ${card.raised && traceback(card.raised)}
       <div class="dw-leads">
         ${moduleLink(card, reveal)}
@@ -120,30 +136,6 @@ function nothingFound({ checked }) {
   if (!checked.length) return html`<p class="dw-empty">${say("No code ran, so nothing was checked.")}</p>`;
   const words = sayCount("✓ No findings: {count} check passed.", "✓ No findings: {count} checks passed.", checked.length);
   return html`<p class="dw-clean">${words}</p>`;
-}
-
-// What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
-function failureCard(card, reveal) {
-  const text = [`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n");
-  const line = card.source ? source({ ...card, text: card.source }, say("raised here")) : html`<span class="dw-soft"> ${card.place}</span>`;
-  const cures = card.cures.map((cure) => ({ ...cure, summary: cure.text, confidence: say("choice"), state: "words" }));
-  return html`
-    <article class="dw-finding dw-failure" data-kind=${card.kind} data-severity="error">
-      <header class="dw-finding-line">
-        ${severityIcon("error")}
-        <h4>${prose(card.headline)}</h4>
-        <span class="dw-kind">${card.kind}</span>
-        <${CopyButton} text=${text} label=${say("Copy this exception")} name=${say("copy")} />
-      </header>
-      <div class="dw-finding-body">
-        <pre class="dw-message">${card.message}</pre>
-        <div class="dw-where">${moduleLink(card, reveal)}${line}</div>
-        ${notes(card.notes)}
-        ${cures.map((cure) => fixPart(cure))}
-        ${traceback(card)}
-      </div>
-    </article>
-  `;
 }
 
 function traceback({ frames, raw }) {

@@ -5,7 +5,7 @@ import { html, KEYS, newId, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Findings } from "./findings.js";
+import { cardsOf, Findings } from "./findings.js";
 import { Headline, Inputs, Menu, save, saveAs } from "./header.js";
 import { Modules, ModuleTree } from "./modules.js";
 import { prose, Status } from "./parts.js";
@@ -170,7 +170,7 @@ class Panel {
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
   reveal(target) {
-    if (target.finding >= 0) return this.showIn("Findings", () => this.findings.current?.show(target.finding));
+    if (target.finding >= 0) return this.openFinding(target.finding);
     if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
     if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
     if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
@@ -209,8 +209,7 @@ class Panel {
   }
 
   openFinding(number) {
-    if (number < 0) this.tab.value = "Findings";
-    else this.reveal({ finding: number });
+    this.showIn("Findings", () => this.findings.current?.show(number));
   }
 
   // While a cell runs its samples; what was on its way when the cell ended comes too late.
@@ -348,10 +347,11 @@ function MemoryPage({ panel }) {
 const PAGES = { Modules: ModulesPage, Findings: FindingsPage, Devices: DevicesPage, Trace: TracePage, Memory: MemoryPage };
 
 // How many there are, on the tabs that count something.
-function countsOf({ findings = [], failure, hops = [] }) {
-  const severity = failure ? "error" : findings[0]?.severity;
+function countsOf(traced) {
+  const cards = cardsOf(traced);
+  const { hops = [] } = traced;
   const transfers = hops.reduce((sum, hop) => sum + hop.count, 0);
-  return { Findings: { count: findings.length + (failure ? 1 : 0), severity }, Trace: { count: transfers } };
+  return { Findings: { count: cards.length, severity: cards[0]?.severity }, Trace: { count: transfers } };
 }
 
 function PanelTabs({ panel }) {

@@ -3,6 +3,7 @@ import { createRef } from "preact";
 import { reversed, runCellOf, UNWRITTEN, watchCells, writeCells } from "./apply.js";
 import { Callable, html } from "./base.js";
 import { editRows, icon, triedWords } from "./edits.js";
+import { cardsOf } from "./findings.js";
 import { traceFewer } from "./header.js";
 import { CopyButton, copyText, link, prose } from "./parts.js";
 import { inRow, say, sayCount, word } from "./words.js";
@@ -75,7 +76,7 @@ export class Verdict extends Callable {
   async apply(finding, fix) {
     const { panel, traced } = this.props;
     const card = traced.findings[finding].fixes[fix];
-    this.setState({ at: finding });
+    this.setState({ at: cardsOf(traced).findIndex(({ number }) => number === finding) });
     this.el.current.scrollIntoView({ block: "nearest" });
     const plan = await panel.ask({ ask: "apply", finding, fix });
     if (plan.error) panel.complain(plan);
@@ -143,43 +144,44 @@ export class Verdict extends Callable {
     const { traced, applied } = this.props;
     const done = applied.works ? [this.appliedPart(applied)] : [];
     if (!traced.summary || (applied.works && !applied.traced)) return done;
-    if (traced.failure) return [...done, this.failurePart(traced.failure)];
-    if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.state.at])];
+    const cards = cardsOf(traced);
+    if (cards.length) return [...done, this.cardPart(cards[this.state.at], cards.length)];
     return done.length ? done : [cleanPart(traced)];
   }
 
-  findingPart(card) {
+  cardPart(card, count) {
     const fix = card.fixes[0];
     const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
-    const place = card.place && link(card.place, () => this.props.panel.openFinding(this.state.at), { title: say("show the finding") });
+    const place = link(card.place || say("details"), () => this.props.panel.openFinding(card.number), { title: say("show the finding") });
+    const said = card.number < 0 && html`<p class="dw-cure">${card.message.split("\n")[0]}</p>`;
     return part(
       card.severity,
       html`
         ${icon(card.severity)}<p class="dw-sentence"><b>${prose(card.headline)}</b> ${place}</p>
-        ${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix)}${this.fewer(card)}${this.stepper()}
+        ${triedWords(fix)}${fix?.edits?.length > 0 && this.applyButton(fix, card.number)}${this.fewer(card)}${this.stepper(count)}
       `,
-      html`${rows.length ? editRows(rows, MOST_ROWS) : fix && cureWords(fix.summary, fix.code)}${this.state.note}`,
+      html`${said}${rows.length ? editRows(rows, MOST_ROWS) : fix && cureWords(fix.summary, fix.code)}${this.state.note}`,
     );
   }
 
-  applyButton(fix) {
+  applyButton(fix, number) {
     if (!this.props.panel.control) return copyEdit(fix);
-    return this.primary(say("Apply and trace again"), () => this.apply(this.state.at, 0));
+    return this.primary(say("Apply and trace again"), () => this.apply(number, 0));
   }
 
-  // For a GPU that got no sample.
-  fewer({ kind }) {
+  // For a GPU that got no sample, or had no room.
+  fewer({ kind, fixes }) {
     const { panel, traced } = this.props;
     const idle = traced.parallel.flatMap(({ advice }) => advice).find(({ about }) => about === "idle");
-    return kind === "parallel-io" && traceFewer(idle?.samples, panel, "dw-primary dw-apply");
+    const { samples } = fixes.find((each) => each.samples) ?? (kind === "parallel-io" && idle) ?? {};
+    return traceFewer(samples, panel, "dw-primary dw-apply");
   }
 
   primary(text, act) {
     return html`<button class="dw-primary dw-apply" disabled=${this.props.isHeld} onclick=${act}>${text}</button>`;
   }
 
-  stepper() {
-    const { length } = this.props.traced.findings;
+  stepper(length) {
     const { at } = this.state;
     if (length < 2) return "";
     const isEnd = (by) => at + by < 0 || at + by >= length;
@@ -188,18 +190,6 @@ export class Verdict extends Callable {
     `;
     const words = say("{number} of {count}", { number: at + 1, count: length });
     return html`<span class="dw-stepper">${step(say("previous finding"), -1, "‹")}${words}${step(say("next finding"), 1, "›")}</span>`;
-  }
-
-  failurePart(failure) {
-    const place = link(failure.place || say("details"), () => this.props.panel.openFinding(-1));
-    const [said] = failure.message.split("\n");
-    const [cure] = failure.cures;
-    const { samples } = failure.cures.find((each) => each.samples) ?? {};
-    return part(
-      "error",
-      html`${icon("error")}<p class="dw-sentence"><b>${prose(failure.headline)}</b> ${place}</p>${traceFewer(samples, this.props.panel, "dw-primary dw-apply")}`,
-      html`<p class="dw-cure">${said}</p>${cure && cureWords(cure.text, cure.code)}`,
-    );
   }
 
   appliedPart({ works, traced, edits, cells, count }) {
