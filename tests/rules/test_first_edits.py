@@ -190,6 +190,18 @@ seen = []
 loss_and_report(net(torch.randn(5, 4, device="cuda"))).backward()
 assert net.weight.grad is not None
 """,
+    "a mean of losses in a list": """net = nn.Linear(4, 3).cuda()
+losses = [net(torch.randn(5, 4, device="cuda")).square().mean() for _ in range(2)]
+torch.stack(losses).mean().detach().numpy()
+torch.stack(losses).mean().backward()
+""",
+    "a comparison for NumPy in a line that computes on": """net = nn.Linear(4, 3).cuda()
+def loss_of(x, y):
+    out = net(x)
+    return out.square().mean() * (1 + (out.argmax(1) == y).numpy().mean())
+loss_of(torch.randn(5, 4, device="cuda"), torch.ones(5, device="cuda")).backward()
+assert net.weight.grad is not None
+""",
     "rows of a table on the host that is written": """def begin(scores):
     table = torch.zeros(2, 5)
     table[:, 0] = 1

@@ -26,6 +26,7 @@ from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
+from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_among
@@ -306,9 +307,11 @@ def _write_fault(context: ErrorContext, frame: FrameType, target: torch.device, 
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:
-    """Return the devices in the message, and the accelerator that the call belongs on."""
+    """Return the devices in the message, and where the call belongs: on an accelerator, unless it takes the host alone."""
     text = _ALLOWED.sub("either", message(context.error))
     named = list(map(torch.device, dict.fromkeys(DEVICE_NAME.findall(text))))
+    if HOST_WORDS.search(text):
+        return named, torch.device("cpu")
     for device in (*map(torch.device, _MOST.findall(text)), *named):
         if is_accelerator(device):
             return named, device
@@ -368,7 +371,8 @@ class _FailingLine:
         moved = [device_requested(each, scope) for node in unknown for each in ast.walk(node)]
         wrong = self.wrong or [device for device in moved if device is not None and device != self.target]
         homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
-        if len(unknown) != 1 or len(wrong) != 1 or homes != {self.target}:
+        is_read_alone = self.target.type == "cpu" and not homes
+        if len(unknown) != 1 or len(wrong) != 1 or (homes != {self.target} and not is_read_alone):
             return []
         return [_stray(unknown[0], wrong[0])]
 

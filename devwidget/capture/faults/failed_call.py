@@ -110,7 +110,7 @@ class FailedCall:
         site = raw_site(self.frame)
         roots = map(self.state.births.find_root, strays)
         births = frozenset(root.site for root in roots if root is not None)
-        if not self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
+        if not self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births, target)):
             return
         names, text = operand_names.Names(self.state, self.frame), call_text(site)
         of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))

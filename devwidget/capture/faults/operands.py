@@ -35,7 +35,8 @@ _DEVICE_WORDS = re.compile(
     r"|\bCPU\b.*\btensor",
     re.IGNORECASE,
 )
-_HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a) (the )?cpu", re.IGNORECASE)
+HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a) (the )?cpu", re.IGNORECASE)
+"""The message of a call that takes tensors of the host alone."""
 
 _ON_HOST = frozenset({"batch_sizes", "lengths"})
 """Arguments that belong on the CPU, wherever the others are."""
@@ -81,7 +82,7 @@ def _is_moved_on(frame: FrameType | None) -> bool:
 
 def handle_host_only(call: FailedCall) -> Any:
     """Repair by moving to the CPU the first argument with which the call succeeds. A tensor to be pinned is not moved."""
-    if not _HOST_WORDS.search(message(call.error)):
+    if not HOST_WORDS.search(message(call.error)):
         return NOT_OURS
     cpu = torch.device("cpu")
     candidates = [tensor for tensor in call.tensors() if healing.is_accelerator(tensor.device)]

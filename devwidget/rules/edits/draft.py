@@ -59,8 +59,13 @@ class Draft:
             text = text.removeprefix(".detach()")
         if self.code.is_written(node) or self._is_idle(node, text):
             self.is_futile = True
+        method = self.code.parents.get(node)
         if isinstance(node, _ATOMS):
             self.changes.add(_Change(_end(node), _end(node), text))
+        elif isinstance(method, ast.Attribute):  # `(a == b).numpy()` has its parentheses
+            line, column = _end(method)
+            dot = line, column - len(method.attr.encode()) - 1
+            self.changes.add(_Change(dot, dot, text))
         else:
             self.replace(node, f"({self.code.text(node)}){text}")
 

@@ -121,11 +121,20 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
     is_variable = name.isidentifier() and is_local(code, statement, name) and not _is_compound(statement)
     is_inner = any(name in code.local_names(node) for node in uses)
     is_taken_away = fault.target != stray.device and stray.device.is_accelerator
-    is_read_on = bool(uses) and is_taken_away and _is_read_below(code, statement, name)  # where it meets others of its GPU
+    is_read_on = is_taken_away and _is_read_elsewhere(fault, code, statement, stray)  # where it meets others of its GPU
     if is_variable and not is_inner and not is_read_on:
         draft.insert_above(statement, f"{name} = {name}{move}")
         return True
     return _inline(draft, statement, fault, stray, move)
+
+
+def _is_read_elsewhere(fault: Fault, code: Code, statement: ast.stmt, stray: Operand) -> bool:
+    """Whether the statement computes with a variable beside what the failing call reads, or a later one reads it."""
+    name = stray.expression
+    uses = code.alike(statement, name)
+    failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
+    is_computed = stray.source not in ("", name)
+    return bool(uses) and (is_computed or not failing.issuperset(uses) or _is_read_below(code, statement, name))
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
