@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
     from devwidget.panel.panel import DeviceWidget
     from devwidget.rules.registry import Rule
+    from devwidget.trying.offers import SeenCalls
     from devwidget.trying.step_trials import Verify
 
 
@@ -119,7 +120,8 @@ def record(
         portable: As for `trace`.
 
     Returns:
-        A context manager; its `trace` is complete when the block has ended. Nothing is re-run for it.
+        A context manager; its `trace` is complete when the block has ended. Nothing is re-run for it: `fix.try_it()` verifies
+            an edit on the last call of the module, while that module and its inputs are alive.
 
     Raises:
         DevwidgetError: If an entry of `allow` is not a transfer, or `path` is given and the process is not a rank.
@@ -134,6 +136,7 @@ def record(
         allow=allow,
         written=written,
         more_rules=_rules_on_request(portable),
+        offer=_offer_trials,
     )
 
 
@@ -141,6 +144,12 @@ def _rules_on_request(portable: bool) -> tuple[Rule, ...]:
     if not portable:
         return ()
     return (extras.need_home("rules", "portable", "portable=True").RULE,)
+
+
+def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
+    from devwidget.trying.step_trials import offer_trials  # the trials are loaded with the first edit
+
+    return offer_trials(found, calls, error)
 
 
 @says_what_fits
@@ -293,14 +302,20 @@ def explain(error: BaseException | None = None) -> Explanation:
         error: An exception; by default the one being handled, else the last uncaught one.
 
     Returns:
-        A frozen record to print; `findings` is empty for an exception about something else.
+        A frozen record to print; `findings` is empty for an exception about something else. `fix.try_it()` verifies an edit
+            on the call of the model that failed, while that model and its inputs are alive.
 
     Raises:
         DevwidgetError: If there is no exception.
     """
     from devwidget import post_mortem
 
-    told = post_mortem.explain(error)
+    found = error if error is not None else post_mortem.last_error()
+    told = post_mortem.explain(found)
+    if found is not None and any(fix.edits for finding in told.findings for fix in finding.fixes):
+        from devwidget.trying.step_trials import offer_explained  # the trials are loaded with the first edit
+
+        told = offer_explained(told, found)
     remember_findings(told.findings)
     return told
 

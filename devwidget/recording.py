@@ -29,6 +29,7 @@ from devwidget.rules import registry as rules
 
 if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
+    from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
     from devwidget.trying.side_effects import Inside, TrialWatch
 
@@ -61,6 +62,7 @@ class Recording:
         allow: Intended transfers and syncs, such as `"cuda:0 -> cpu"`.
         written: Where this rank of a job saves its state and its trace.
         more_rules: Rules to check besides those that check every trace.
+        offer: Lets you verify edits of the trace on the recorded calls of modules.
     """
 
     _is_open = False
@@ -74,13 +76,15 @@ class Recording:
         allow: str | Iterable[str] = (),
         written: Written | None = None,
         more_rules: tuple[rules.Rule, ...] = (),
+        offer: Callable[[Trace, SeenCalls, BaseException | None], Trace] | None = None,
     ) -> None:
-        self._written = written
+        self._written, self._offer = written, offer
         self._more_rules = more_rules
         self._model: nn.Module | None = None
         self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow))
         self._trace: Trace | None = None
         self._gpus = 0
+        self._calls: SeenCalls | None = None
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
         """Name the modules; without it the outermost module called is the root.
@@ -123,6 +127,11 @@ class Recording:
         self._is_open = True
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
+        if self._offer is not None:
+            from devwidget.trying.offers import SeenCalls
+
+            self._calls = SeenCalls()
+            self._recorder.report_calls(self._calls.note_call)
         if not self._watches_memory:
             return
         if self._gpus:
@@ -143,6 +152,7 @@ class Recording:
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
             if isinstance(error, torch.OutOfMemoryError):
                 self._add_kept_memory(error, sys._getframe(1))
+            self._offer_trials(error)
             remember_findings(self._trace.findings)
             if self._written is not None:
                 self._written.write_files(self._trace, self._model)
@@ -159,6 +169,14 @@ class Recording:
         found = self.trace
         not_checked = found.not_checked if trouble is None else (*found.not_checked, trouble)
         self._trace = dataclasses.replace(found, findings=(*kept, *found.findings), not_checked=not_checked)
+
+    def _offer_trials(self, error: BaseException | None) -> None:
+        """Offer to verify edits on the recorded calls, while your code keeps their inputs alive."""
+        calls, self._calls = self._calls, None
+        if self._offer is None or calls is None or self._trace is None:
+            return
+        if any(fix.edits for finding in self._trace.findings for fix in finding.fixes):
+            self._trace = self._offer(self._trace, calls, error)
 
 
 class StepRecording(Recording):

@@ -31,7 +31,7 @@ from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unnoticed import stay_unnoticed
 from devwidget.capture.patching import registry
-from devwidget.capture.patching.global_hooks import MODULE_BEGINS
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import leave_modes
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
@@ -176,6 +176,18 @@ class Recorder:
                 told(f"{tracker.phase} of {path}, {min(99, 100 * begun // whole)} %")
 
         self._state.call_hook(MODULE_BEGINS, report_module, self._undo)
+
+    def report_calls(self, told: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
+        """Call back for each module that the program calls itself, with its arguments, when it returns, until the recording
+        ends.
+        """
+
+        def ended(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+            here = self._state.tracker.here
+            if len(rest) == 2 and not here.stack and here.replica < 0:
+                told(module, args, rest[0])
+
+        self._state.call_hook(MODULE_ENDS, ended, self._undo)
 
     def enter_beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Enter these context managers in every further watched thread, outside of the recorder's own."""

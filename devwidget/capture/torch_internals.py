@@ -139,6 +139,7 @@ OPTIONAL: Mapping[str, str] = {
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "saved_data": "torch._C._autograd.SavedTensor.data",
     "set_function_state": "torch._C._set_torch_function_state",
+    "outer_module_call": "torch.nn.Module._wrapped_call_impl.__code__",
     "set_versions": "torch._C._autograd._unsafe_set_version_counter",
 }
 """Names that not every build has. They are None there."""

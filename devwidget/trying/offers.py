@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from torch import nn
 
 from devwidget.capture.object_fields import is_a, is_scalar
 from devwidget.records.errors import DevwidgetError
@@ -16,6 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
 AGAIN = "devwidget.trace(model, batch, verify=True)"
+_MOST_CALLS = 8
 _IMMORTAL = (type, types.BuiltinFunctionType, types.ModuleType)
 Part = Callable[[], Any]
 
@@ -64,6 +67,52 @@ class LiveStep:
     def __call__(self, fix: Fix) -> Fix:
         """See `Fix.try_it`."""
         return self._run(fix, **self._parts.find_all())
+
+
+class SeenCalls:
+    """The last call of each module that the program calls itself, as weak references."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, LiveParts] = {}
+
+    def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember the arguments of a call that has returned."""
+        self._calls.pop(id(module), None)
+        while len(self._calls) >= _MOST_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+        self._calls[id(module)] = LiveParts({"model": module, "args": args, "kwargs": kwargs})
+
+    def offer_trials(self, trace: Trace, run: Callable[..., Fix], failed: LiveParts | None) -> Trace:
+        """Return the trace with edits that can be verified on one of the calls.
+
+        Args:
+            trace: the recording.
+            run: verifies a fix on a model and its arguments.
+            failed: the call whose exception ended the recording.
+        """
+        steps = [LiveStep(each, run) for each in self._calls.values()]
+        if failed is not None:
+            steps.insert(0, LiveStep(failed, run))
+        return offer_step(trace, _AnyStep(steps))
+
+
+class _AnyStep:
+    """Verifies a fix on the first of some steps that still has the fault."""
+
+    def __init__(self, steps: Sequence[LiveStep]) -> None:
+        self._steps = steps
+
+    def __call__(self, fix: Fix) -> Fix:
+        """See `Fix.try_it`."""
+        troubles = []
+        for step in self._steps:
+            try:
+                return step(fix)
+            except DevwidgetError as error:
+                troubles.append(error)
+        if not troubles:
+            raise _refuse_trial(Message("no module call was recorded"))
+        raise troubles[0]
 
 
 def _refuse_trial(why: str) -> DevwidgetError:

@@ -7,8 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType, SimpleNamespace, TracebackType
+from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import handle_torch_function
 
 from devwidget.capture import devices, torch_internals
@@ -20,6 +22,7 @@ from devwidget.capture.explain.traceback_frames import (
     callers_of,
     chain_of,
     site_in_worker,
+    traceback_frames,
 )
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
@@ -29,7 +32,7 @@ from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import is_a, is_among
+from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
@@ -97,6 +100,24 @@ def read_error(error: BaseException) -> Reading:
                 return readings[0]
             return replace(readings[-1], raised=readings[0].error)
     return readings[0]
+
+
+def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
+    """Return the module that the program was calling when it failed, with its arguments; None outside of modules."""
+    frames = [frame for each in chain_of(error) for frame in traceback_frames(each.__traceback__)]
+    for frame in frames:
+        if frame.f_code is not torch_internals.module_call:
+            continue
+        above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
+        if above is not None and above.f_code is torch_internals.outer_module_call:
+            frame = above
+        variables = locals_of(frame)
+        module: Any = variables.get("self")
+        args: Any = variables.get("args")
+        kwargs: Any = variables.get("kwargs")
+        if is_module(module) and is_exactly(args, (tuple,)) and is_exactly(kwargs, (dict,)):
+            return module, args, kwargs
+    return None
 
 
 def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
