@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from devwidget.capture.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
 from devwidget.extras.watch.judgements import SLOW, Growth, Slowdown
-from devwidget.extras.watch.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import MemoryHolder

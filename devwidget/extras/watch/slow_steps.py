@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterator
 
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.capture.undo import Undo
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, SEGMENT, WAITED, PaceJudge, Slowdown, Window
 from devwidget.extras.watch.records.run import FIRST
 from devwidget.extras.watch.run_log import RunLog
-from devwidget.extras.watch.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.extras.watch.step_hooks import StepHooks
 from devwidget.recording import virtual_gpus
 from devwidget.records.schema.message import Message

@@ -23,6 +23,7 @@ from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.traceback_frames import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.held_memory import find_memory_holders
+from devwidget.capture.memory.limits import is_limited
 from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen
@@ -32,7 +33,6 @@ from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
 from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window
-from devwidget.extras.watch.limits import is_limited
 from devwidget.extras.watch.recorded_steps import RecordingSchedule
 from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.extras.watch.run_log import RunLog

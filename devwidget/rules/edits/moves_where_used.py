@@ -134,7 +134,8 @@ def _is_read_elsewhere(fault: Fault, code: Code, statement: ast.stmt, stray: Ope
     uses = code.alike(statement, name)
     failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
     is_computed = stray.source not in ("", name)
-    return bool(uses) and (is_computed or not failing.issuperset(uses) or _is_read_below(code, statement, name))
+    is_beside = bool(failing) and not failing.issuperset(uses)
+    return bool(uses) and (is_computed or is_beside or _is_read_below(code, statement, name))
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:

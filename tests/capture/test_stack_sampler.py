@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras.watch import stack_sampler
-from devwidget.extras.watch.stack_sampler import StackSampler
+from devwidget.capture import stack_sampler
+from devwidget.capture.stack_sampler import StackSampler
 
 
 def lookers():
