@@ -15,23 +15,23 @@ Build = TypeVar("Build", bound=Callable[..., Iterable[Part]])
 
 
 def writes(*records: type) -> Callable[[Build], Build]:
-    """Register a function that builds the parts of a record: for its text."""
+    """Register a function that builds the parts of a record: for its text and its page."""
 
     def keep(build: Build) -> Build:
         for record in records:
             presents("text", record)(lambda each: text_of(draw_lines(build(each))))
+            presents("html", record)(lambda each: draw_page(build(each)))
         return build
 
     return keep
 
 
 def shows(*records: type) -> Callable[[Build], Build]:
-    """Register it also for what a notebook shows, and its page."""
+    """Register it also for what a notebook shows."""
 
     def keep(build: Build) -> Build:
         for record in records:
             presents("notebook", record)(lambda each: draw_body(build(each)))
-            presents("html", record)(lambda each: draw_page(build(each)))
         return writes(*records)(build)
 
     return keep

@@ -9,8 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.errors import of_worker
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix
-from devwidget.records.schema.record import presents
-from devwidget.report.page.draw_page import draw_page, writes
+from devwidget.report.page.draw_page import writes
 from devwidget.report.page.edit_rows import edit_rows
 from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
@@ -182,13 +181,3 @@ def card_parts(explanation: Explanation) -> Iterator[Part]:
         yield Sentence(said(explanation.verdict), "verdict")
     yield Fold(say("the whole answer"), [*explanation_parts(explanation)], on="page")
     yield Sentence(say("`%devwidget why` shows the whole answer"), on="text")
-
-
-@presents("html", Finding)
-def _finding_page(finding: Finding) -> str:
-    return draw_page(finding_parts(finding))
-
-
-@presents("html", Explanation)
-def _explanation_page(explanation: Explanation) -> str:
-    return draw_page(explanation_parts(explanation))

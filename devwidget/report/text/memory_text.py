@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder
-from devwidget.records.schema.record import presents
-from devwidget.report.page.draw_page import draw_page, writes
+from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import name_holder, part_name, parts_words, place_words, row_words
@@ -27,11 +26,6 @@ def memory_parts(held: HeldMemory) -> Iterator[Part]:
     if not held.devices:
         yield Sentence(say("no device has tensors"))
     yield from list_holders(held)
-
-
-@presents("html", HeldMemory)
-def _memory_page(held: HeldMemory) -> str:
-    return draw_page(memory_parts(held))
 
 
 def list_holders(held: HeldMemory, *, is_failed: bool = False) -> Iterator[Part]:
