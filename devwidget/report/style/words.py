@@ -37,11 +37,11 @@ def tensor_words(dtype: str, shape: tuple[int, ...] | None) -> str:
     return f"{dtype_words(dtype)}[{', '.join(map(str, shape))}]"
 
 
-def examples_words(examples: Sequence[tuple[str, tuple[int, ...]]], most: int, more: str = "…") -> str:
+def examples_words(examples: Sequence[tuple[str, tuple[int, ...]]], most: int) -> str:
     """`f32[8, 512], i64[8], …`: the first tensors of several."""
     words = list(itertools.starmap(tensor_words, examples[:most]))
     if len(examples) > most:
-        words.append(more)
+        words.append("…")
     return ", ".join(words)
 
 

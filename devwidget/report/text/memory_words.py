@@ -102,7 +102,7 @@ def _where_card(at: MemoryPoint | Holding) -> Card:
 def _share_words(part: float) -> str:
     if part >= 0.01:
         return f"{100 * part:.0f} %"
-    return say("under 1 %")
+    return "< 1 %"
 
 
 def peak_words(series: MemorySeries) -> str:

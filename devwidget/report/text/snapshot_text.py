@@ -33,7 +33,7 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
     rows = shown_rows(table, _MOST_ROWS)
     yield Table([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
     if len(rows) < len(table):
-        yield Sentence(say("... and {rows} more", rows=count_words(len(table) - len(rows), "row")))
+        yield Sentence(say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
 
 
 def bar_rows(snapshot: Snapshot, trace: Trace | None) -> list[tuple[str, str, str]]:

@@ -196,7 +196,7 @@ def _hop_cells(line: Sequence[Hop]) -> tuple[str, ...]:
         f"{total(line, 'count')}x",
         format_bytes(total(line, "bytes")),
         ", ".join(map(code_word, values_once(line, "cause"))),
-        examples_words(items_once(line, "examples"), 2, "..."),
+        examples_words(items_once(line, "examples"), 2),
         modules_words(items_once(line, "modules")),
         site_words(line[0].site),
         first_line(line[0].site),

@@ -220,6 +220,8 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
         return
     model = _spell_module(fault, "")
     yield Fix(Message("move the model to its inputs' device after adding its last layer"), f"{model}.to({target!r})")
+    if path == "" and case.literal:
+        yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
     if path and not held.left_root:  # not for separate models
         yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
     for operand in fault.operands:
