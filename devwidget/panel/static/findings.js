@@ -213,7 +213,7 @@ function edited(edit) {
   `;
 }
 
-function checks({ checked, not_checked, not_restored, trials = [] }) {
+function checks({ checked, not_checked, not_restored = [], trials = [] }) {
   const list = (words, texts) => texts.length > 0 && html`<div>${words}<ul>${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul></div>`;
   return html`
     <div class="dw-checks dw-soft">

@@ -68,7 +68,7 @@ def timeline_figure(lanes: Timeline, clock: Clock | None = None) -> Figure:
     floor = _lay_floor(lanes)
     arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
     rows = [*_box_rows(lanes, floor), *_hop_rows(lanes, arrows, floor), *_fault_rows(lanes, arrows, floor)]
-    last = max([1e-9, *(stop for row in rows for _, stop in row.places), *(band.stop for band in lanes.bands)])
+    last = max([*(stop for row in rows for _, stop in row.places), *(band.stop for band in lanes.bands)])
     places: dict[str, Callable[[float], float]] = {"order": float}
     if clock is not None:
         places["time"] = clock.at
@@ -90,7 +90,7 @@ class _Axis:
     def __init__(self, bands: Iterable[Band], last: float, at: Callable[[float], float]) -> None:
         self._at = at
         spans = [(band, at(band.start), at(band.stop)) for band in bands]
-        self._edges = sorted({0.0, at(last), *(edge for _, *span in spans for edge in span)})
+        self._edges = sorted({0.0, max(at(last), 1e-9), *(edge for _, *span in spans for edge in span)})
         empty = {start for band, start, _ in spans if band.is_empty}
         lengths = [(stop - start, start in empty) for start, stop in pairwise(self._edges)]
         most = _EMPTY_SHARE * sum(length for length, is_empty in lengths if not is_empty) or math.inf
@@ -174,7 +174,7 @@ def _lay_floor(lanes: Timeline) -> _Floor:
 def _make_layout(floor: _Floor) -> Figure:
     """Lanes with their names, and below them the overview, whose rows are far below the lanes."""
     plot = round(floor.height * _ROW)
-    layout = base_layout(_MARGIN["t"] + plot + _OVERVIEW + 36, _MARGIN)
+    layout = base_layout(_MARGIN["t"] + plot + _OVERVIEW + 60, _MARGIN)
     pointer = {
         "type": "line",
         "yref": "paper",

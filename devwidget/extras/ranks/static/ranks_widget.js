@@ -21,7 +21,6 @@ function open(page) {
   const content = computed(() => (state.content?.ranks ? state.content : null));
   const text = signal(""); // of the filter
   const chosen = signal(0); // the number of a rank
-  const traced = computed(() => content.value && { ...content.value, not_restored: [], failure: null });
   /** @type {Set<number> | null} */
   let left = null; // what the last filter without a mistake left
   const filtered = computed(() => filterBy(content.value, text.value));
@@ -113,7 +112,7 @@ function open(page) {
     const { held, findings, checked, step } = content.value;
     return html`
       ${held?.map((each) => heldView(each, show))}
-      ${(findings.length > 0 || checked.length > 0) && html`<${Findings} traced=${traced.value} reveal=${() => undefined} />`}
+      ${(findings.length > 0 || checked.length > 0) && html`<${Findings} traced=${content.value} reveal=${() => undefined} />`}
       <div class="dw-rank-map" style=${`--dw-across:${acrossOf(content.value)}`}>
         <${RanksMap} content=${content.value} kept=${kept} chosen=${chosen} />
         <${Detail} />
