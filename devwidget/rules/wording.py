@@ -107,9 +107,14 @@ def right_device(fault: Fault) -> str:
     return repr(str(fault.target))
 
 
+def is_in_replica(trace: Trace, fault: Fault) -> bool:
+    """Return whether a replica failed, whose parameters and buffers are wherever its batch is."""
+    return fault.in_replica or (bool(trace.replicas) and fault.phase == "forward")
+
+
 def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
     """Return whether one device can be written down: the line, and the tensors of its birth, need no other one."""
-    if fault.in_replica or (trace.replicas and fault.phase == "forward"):
+    if is_in_replica(trace, fault):
         return False
     for other in trace.faults:
         if other.what != fault.what or other.target in (None, fault.target):

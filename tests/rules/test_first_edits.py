@@ -154,6 +154,21 @@ net = Net().cuda()
 net.queues['last'] = Queue(5)
 net(torch.randn(3, 4).cuda())
 """,
+    "a tensor that the original of replicas was given": f"""{NET}        self.lin = nn.Linear(4, 3)
+        self.scale = torch.ones(3).to('cuda:0')
+    def forward(self, x):
+        return self.lin(x) * self.scale
+nn.DataParallel(Net()).cuda()(torch.ones(4, 4).cuda()).sum().backward()
+""",
+    "a mask for blocks on two GPUs": f"""{NET}        self.homes = 'cuda:0', 'cuda:1'
+        self.blocks = nn.ModuleList(nn.Linear(4, 4).to(home) for home in self.homes)
+    def forward(self, x, mask):
+        for home, block in zip(self.homes, self.blocks):
+            x = x.to(home)
+            x = block(x) * mask
+        return x
+Net()(torch.randn(3, 4, device='cuda:0'), torch.ones(3, 1)).sum().backward()
+""",
     "layers dealt out in turn": f"""{NET}        self.homes = [f'cuda:{{i % 2}}' for i in range(4)]
         self.layers = nn.ModuleList(nn.Linear(4, 4).to(home) for home in self.homes)
     def forward(self, x):

@@ -31,6 +31,15 @@ class Case:
         return [operand for operand in self.fault.operands if operand.stray]
 
     @property
+    def at_hand(self) -> list[str]:
+        """Variables beside the call that are on its device in all its faults: blocks of a loop may be on two."""
+        names = list(self.fault.nearby.at_hand)
+        for other in self.trace.faults:
+            if other.site == self.fault.site and other.call == self.fault.call:
+                names = [each for each in names if each in other.nearby.at_hand]
+        return names
+
+    @property
     def is_wanted_on_host(self) -> bool:
         """Whether the call needs it on the CPU."""
         return str(self.fault.target) == "cpu"

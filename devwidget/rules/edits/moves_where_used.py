@@ -24,7 +24,7 @@ def move_where_used(case: Case) -> Fix | None:
     written = _find_written(case, code, statement)
     if written is not None:
         return _to_the_written(case, draft, statement, written)
-    device = device_here(fault, code, statement, literal=case.literal)
+    device = device_here(case, code, statement)
     if not device:
         return None
     move = ".cpu()" if device == "'cpu'" else f".to({device})"
@@ -82,8 +82,9 @@ def _source_of(home: Operand) -> str:
     return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
 
 
-def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool) -> str:
+def device_here(case: Case, code: Code, statement: ast.stmt) -> str:
     """An expression for the right device at the failing line: a partner's, best one that the line itself names."""
+    fault = case.fault
     is_kept = any(operand.stray and operand.held is not None for operand in fault.operands)
     if fault.target is not None and str(fault.target) == "cpu" and not is_kept:
         return "'cpu'"
@@ -94,13 +95,13 @@ def device_here(fault: Fault, code: Code, statement: ast.stmt, *, literal: bool)
         if name and not operand.stray and operand.device == fault.target and root_of(name) not in local:
             partners.append(name)
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
-    at_hand = [name for name in fault.nearby.at_hand if name not in local]
+    at_hand = [name for name in case.at_hand if name not in local]
     items = [name for name in partners if root_of(name) in fault.nearby.lists]  # the next run may have fewer
     named = [name for name in partners if name not in items]
     best = sorted(named, key=lambda name: name not in text) or at_hand or items
     if best:
         return f"{best[0]}.device"
-    if literal or str(fault.target) == "cpu":
+    if case.literal or case.is_wanted_on_host:
         return repr(str(fault.target))
     return ""
 

@@ -28,7 +28,7 @@ from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import code_at, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import one_target, path_of
+from devwidget.rules.wording import is_in_replica, one_target, path_of
 
 
 @rule(
@@ -219,23 +219,24 @@ def _owner(value: ast.expr | None) -> str:
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     case = Case(fault, stray, one_target(trace, fault, stray), trace)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
+    is_split = held.is_split and not is_in_replica(trace, fault)
     if fault.what == "operands" and _is_undecided(stray, held):
         yield move_where_used(case)  # right, whichever line has set it
     if fault.what == "operands" and fault.target not in held.model_devices:
         yield pass_device(case)  # no move of the module would have taken a buffer along
     made = with_placed_attribute(create_there(case), held, fault.target) if fault.what == "operands" else None
-    if made is not None and (filled or stray.birth_partners or held.is_split):
+    if made is not None and (filled or stray.birth_partners or is_split):
         yield made  # no move of the model would have taken a buffer there
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered = None
-    if not each_time and not held.is_split and not _came_late(fault, held):
+    if not each_time and not is_split and not _came_late(fault, held):
         registered = register_attribute(held, _dtype(stray, held))
     yield registered
     yield made
     # Modules that are moved at each use are on the right device, but are not trained or saved.
     if fault.what == "operands" and not (held.note and registered):
         yield move_where_used(case)
-    if held.note or "." in held.name or not (registered or held.is_split):
+    if held.note or "." in held.name or not (registered or is_split):
         yield from _list_registrations(fault, stray, held)
 
 

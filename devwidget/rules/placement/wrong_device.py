@@ -183,7 +183,9 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
     yield from tensor_candidates(case)
     name = stray.expression or stray.source
     words = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
-    yield Fix(words, f"{name}.to({right_device(fault)})" if name else "")
+    device = right_device(fault)
+    is_right = case.literal or device.endswith(".device")  # no device by its name where two are needed
+    yield Fix(words, f"{name}.to({device})" if name and is_right else "")
 
 
 def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
