@@ -15,7 +15,7 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
 from devwidget.capture.precision import dtypes
-from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
@@ -160,10 +160,12 @@ class CallMode(BirthMode):
         source, before = call.args[0], birth.origin
         held = self._find_keeper(source, before, call)
         later = bool(call.kwargs.get("non_blocking")) or any(value is True for value in call.args[1:3])
-        self._state.transfers.add_transfer(
-            birth, before, source, result, held, later=later,
-            loading=self._find_loading(source, result, later=later),
-        )  # fmt: skip
+        transfer = self._state.transfers.make_transfer(birth.number, birth.site, before, source, result.device, held)
+        transfer.unsafe = later and result.device.type == "cpu"
+        transfer.loading = self._find_loading(source, result, later=later)
+        if held is not None:
+            transfer.moved = TensorRef(result)
+        self._state.transfers.note_arrival(birth, transfer, before)
 
     def _find_loading(
         self, source: torch.Tensor, result: torch.Tensor, *, later: bool
@@ -181,7 +183,10 @@ class CallMode(BirthMode):
         before = self._state.births.find_birth(index)
         held = self._find_keeper(index, before, call)
         if held is not None:
-            self._state.transfers.look_up(self._state.log.number(), call.site, before, index, device, held)
+            number = self._state.log.number()
+            transfer = self._state.transfers.make_transfer(number, call.site, before, index, device, held)
+            transfer.is_index = True
+            self._state.transfers.keep_transfer(transfer)
 
     def _find_keeper(self, source: torch.Tensor, before: Birth | None, call: TorchCall) -> Held | None:
         """Return who keeps a tensor that is copied in the step and is older than it."""
@@ -221,30 +226,33 @@ class CallMode(BirthMode):
         """Note that `buffer[i] = value` takes a value from any device and copies it implicitly."""
         if not is_tensor(value) or value.device == target.device or not call.is_direct():
             return
-        state, names = self._state, operand_names.Names(self._state, call.frame)
-
-        def into() -> Operand:
+        if not value.dim() and not is_accelerator(value.device):  # a number on the CPU is taken along with the call
+            return
+        state, transfers = self._state, self._state.transfers
+        birth, before = state.births.birth_of(target), state.births.find_birth(value)
+        transfer = transfers.make_transfer(state.log.number(), call.site, before, value, target.device)
+        transfer.into = transfers.find_target(transfer)
+        if transfer.into is None:
+            names = operand_names.Names(state, call.frame)
             operand = operand_of(target, "self", names.expression(target), stray=True)
-            return names.with_birth(operand, target, value.device, of_dtype=False)
-
-        if value.dim() or is_accelerator(value.device):  # a number on the CPU is taken along with the call
-            births = state.births
-            state.transfers.add_fill(
-                state.log.number(), call.site, births.birth_of(target), births.find_birth(value), value, target, into
-            )
+            transfer.into = names.with_birth(operand, target, value.device)
+        transfer.trains = value.requires_grad and torch.is_grad_enabled()
+        transfer.computed = birth.transfer is not None and birth.transfer.computed
+        transfers.note_arrival(birth, transfer, before)
 
     def _note_copied(self, call: TorchCall) -> None:
         """Note `host.copy_(tensor, non_blocking=True)`: the existing buffer is not ready yet."""
-        (target, *given), kwargs, site = call.args, call.kwargs, call.site
-        later = kwargs.get("non_blocking", given[1] if len(given) > 1 else False)
-        source = given[0] if given else kwargs.get("src")
-        state = self._state
+        target, source, later = _arguments_of_copy(*call.args, **call.kwargs)
+        site, state = call.site, self._state
         if not later or not is_tensor(source):
             return
         if is_accelerator(source.device) and target.device.type == "cpu":
             birth = Birth.make_birth(target, state.log.number(), call="copy_", site=site, direct=True, is_move=True)
             state.births.put_birth(target, birth)
-            state.transfers.add_transfer(birth, state.births.find_birth(source), source, target, None, later=True)
+            before = state.births.find_birth(source)
+            transfer = state.transfers.make_transfer(birth.number, site, before, source, target.device)
+            transfer.unsafe = True
+            state.transfers.note_arrival(birth, transfer, before)
 
     def _note_wait(self, call: TorchCall) -> None:
         """Note that a value was passed to Python."""
@@ -253,15 +261,16 @@ class CallMode(BirthMode):
         if not is_tensor(tensor):
             return
         birth = self._state.births.find_birth(tensor)
-        moved = birth.transfer if birth is not None else None
         if birth is not None and birth.transfers:
             self._state.transfers.note_use(birth, site)
         if is_accelerator(tensor.device):
             self._state.transfers.note_synchronized()
             if name == "tolist" and self._state.tracker.here.waits is None:  # virtual GPUs need no copy for it
                 self._state.waits.note_wait(tensor.device)
-        elif moved is not None and moved.into is None and is_accelerator(moved.source):
-            self._state.waits.read[moved.site, moved.source] = name, site
+        elif birth is not None and birth.transfer is not None:
+            moved = birth.transfer
+            if moved.into is None and is_accelerator(moved.source):
+                self._state.waits.read[moved.site, moved.source] = name, site
 
     def _note_listed(self, data: Any) -> None:
         """Note a tensor made from a list of tensors, whose values torch reads one by one, unseen by modes."""
@@ -276,3 +285,7 @@ class CallMode(BirthMode):
             self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
         elif is_parameter(tensor):
             self._state.frozen[tensor] = True
+
+
+def _arguments_of_copy(target: torch.Tensor, src: Any = None, non_blocking: bool = False) -> tuple[torch.Tensor, Any, bool]:
+    return target, src, non_blocking

@@ -55,11 +55,11 @@ class Transfer:
     phase: Phase
     site: RawSite | None
     step: int
-    chain: tuple[int, ...]
-    direct_from: Transfer | None
     held: Held | None
-    unsafe: bool
     meant: str
+    chain: tuple[int, ...] = ()
+    direct_from: Transfer | None = None
+    unsafe: bool = False
     computed: bool = False
     moved: weakref.ref[torch.Tensor] | None = None
     read: tuple[RawSite | None, str | None] | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
-from devwidget.capture.recording.births import Birth, TensorRef, Transfer
+from devwidget.capture.recording.births import Birth, Transfer
 from devwidget.capture.recording.event_log import bytes_of, make_record
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
@@ -41,74 +40,66 @@ class Transfers:
     pending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
-    def add_transfer(
-        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
-        loading: tuple[RawSite | None, bool, bool] | None = None,
-    ) -> None:  # fmt: skip
-        """Record that user code moved a tensor.
+    def make_transfer(
+        self,
+        number: int,
+        site: RawSite | None,
+        before: Birth | None,
+        source: torch.Tensor,
+        target: torch.device,
+        held: Held | None = None,
+    ) -> Transfer:
+        """Return the transfer of a tensor that a line of the user requests.
 
         Args:
-            birth: birth of the result.
-            before: birth of the moved tensor.
-            held: owner of that tensor, if it outlives the step.
-            later: the copy is asynchronous.
-            loading: for a tensor from a loader, as `Loading`.
+            number: place in the trace.
+            site: the line.
+            before: birth of the tensor.
+            source: the tensor.
+            target: where it is copied.
+            held: owner of the tensor, if it outlives the step.
         """
-        unsafe = later and result.device.type == "cpu"
-        moved = TensorRef(result) if held is not None else None
-        transfer = self._make_transfer(
-            birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved
-        )
-        transfer.loading = loading
-        self._note_arrival(birth, transfer, before)
-
-    def add_fill(
-        self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
-        target: torch.Tensor, into: Callable[[], Operand],
-    ) -> None:  # fmt: skip
-        """Record that user code wrote a tensor into a part of one on another device.
-
-        Args:
-            birth: birth of the target.
-            before: birth of the value.
-            into: describes the target; called once per line.
-        """
-        transfer = self._make_transfer(number, site, before, value, target.device, None)
-        line = self.lines.get(_transfer_line(transfer), [])
-        transfer.into = next((each.into for each in line if each.into is not None), None) or into()
-        transfer.trains = value.requires_grad and torch.is_grad_enabled()
-        transfer.computed = birth.transfer is not None and birth.transfer.computed
-        self._note_arrival(birth, transfer, before)
-
-    def look_up(
-        self, number: int, site: RawSite | None, before: Birth | None, index: torch.Tensor, target: torch.device, held: Held
-    ) -> None:
-        """Record that user code indexed a tensor with an index that an object keeps on another device."""
-        transfer = self._make_transfer(number, site, before, index, target, held)
-        transfer.is_index = True
-        self._keep_transfer(transfer)
-
-    def _make_transfer(
-        self, number: int, site: RawSite | None, before: Birth | None, source: torch.Tensor, target: torch.device,
-        held: Held | None, *, unsafe: bool = False, moved: weakref.ref[torch.Tensor] | None = None,
-    ) -> Transfer:  # fmt: skip
         tracker = self.tracker
-        chain = before.transfers if before is not None else ()
-        meant = why_allowed(source.device, target, self.allowed)
-        return Transfer(number, source.device, target, bytes_of(source), tuple(source.shape), tracker.module, tracker.phase,
-                        site, tracker.step, tuple(each.number for each in chain),
-                        before.transfer if before is not None else None, held, unsafe, meant, moved=moved)  # fmt: skip
+        transfer = Transfer(
+            number=number,
+            source=source.device,
+            target=target,
+            bytes=bytes_of(source),
+            shape=tuple(source.shape),
+            module=tracker.module,
+            phase=tracker.phase,
+            site=site,
+            step=tracker.step,
+            held=held,
+            meant=why_allowed(source.device, target, self.allowed),
+        )
+        if before is not None:
+            transfer.direct_from = before.transfer
+            transfer.chain = tuple(each.number for each in before.transfers)
+        return transfer
 
-    def _note_arrival(self, birth: Birth, transfer: Transfer, before: Birth | None) -> None:
+    def find_target(self, transfer: Transfer) -> Operand | None:
+        """Return the tensor into which the same line has written before."""
+        line = self.lines.get(_transfer_line(transfer), [])
+        return next((each.into for each in line if each.into is not None), None)
+
+    def note_arrival(self, birth: Birth, transfer: Transfer, before: Birth | None) -> None:
+        """Keep a transfer whose data is now part of a tensor.
+
+        Args:
+            birth: birth of that tensor.
+            before: birth of the data.
+        """
         chain = before.transfers if before is not None else ()
         birth.transfer, birth.transfers = transfer, (*chain, transfer)[-LONGEST_CHAIN:]
-        self._keep_transfer(transfer)
+        self.keep_transfer(transfer)
         if transfer.unsafe:
             self.pending.append(transfer)
         elif transfer.target.type == "cpu":  # a copy that blocks waits for those before it, too
             self.note_synchronized()
 
-    def _keep_transfer(self, transfer: Transfer) -> None:
+    def keep_transfer(self, transfer: Transfer) -> None:
+        """Keep a transfer with those of the same line."""
         line = self.lines.setdefault(_transfer_line(transfer), [])
         if len(line) >= 2 * KEPT:
             del line[KEPT]
@@ -132,10 +123,10 @@ class Transfers:
     def forget_kept_copies(self, is_kept: Callable[[torch.Tensor], bool]) -> None:
         """Drop copies that modules keep, after the forward pass: they will not be copied again."""
         for transfer in self.kept:
-            result = transfer.moved() if transfer.moved is not None else None
-            if result is not None and is_kept(result):
-                transfer.held = None
-            transfer.moved = None
+            if transfer.moved is not None:
+                result, transfer.moved = transfer.moved(), None
+                if result is not None and is_kept(result):
+                    transfer.held = None
 
     def note_synchronized(self) -> None:
         """Note a sync: every pending copy has arrived."""
@@ -162,13 +153,14 @@ class Transfers:
 
 
 def _make_crossing(transfer: Transfer) -> UserMove:
-    read, direct, loading = transfer.read, transfer.direct_from, transfer.loading
+    site, module = transfer.read or (None, None)
+    direct, loading = transfer.direct_from, transfer.loading
     return make_record(
         UserMove,
         transfer,
         direct_from=direct.number if direct is not None and not direct.computed else -1,
-        unsafe_read=to_site(read[0]) if read is not None else None,
-        unsafe_module=read[1] if read is not None else None,
+        unsafe_read=to_site(site),
+        unsafe_module=module,
         loading=Loading(to_site(loading[0]), *loading[1:]) if loading is not None else None,
     )
 

@@ -97,7 +97,8 @@ class Waits:
         if here.waits is None:
             return
         (device, times, copies), here.waits = here.waits, None
-        call = "copy_" if copies and call == "__setitem__" else call
+        if copies and call == "__setitem__":
+            call = "copy_"
         if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
             self.add_wait(call, device, frame, 1 if call in _FORMATS else times)
 
