@@ -10,7 +10,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from types import FrameType, FunctionType, SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -20,13 +20,13 @@ from devwidget.capture.explain.traceback_frames import IN_LOADER, innermost_user
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
-from devwidget.capture.object_fields import find_class_attribute, is_a, is_exactly
+from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_before
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
-from devwidget.capture.source_code.source_files import function_of, read_file
+from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE, is_tensor
@@ -34,7 +34,7 @@ from devwidget.records.device import CUDA, CURRENT_SETTERS
 from devwidget.records.errors import error_text, message
 from devwidget.records.fault_details import Compared, HalfGradients, InWorker
 from devwidget.records.site import cells
-from devwidget.records.syntax import arguments_in, name_of_called, parsed_expression, parsed_statement
+from devwidget.records.syntax import arguments_in, name_of_called, parsed_statement
 
 _READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(?: (\d+))?")
 _FORKED = "Cannot re-initialize CUDA in forked subprocess"
@@ -72,7 +72,7 @@ def _meet_unwatched(state: RecordingState, error: Exception, frames: Sequence[Fr
     """
     found = _READ.match(message(error))
     if found is not None:
-        requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
+        requested = ":".join(filter(None, found.groups())).lower()
         devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
     func, args = _find_request(user, frames[-1])
     if func is not None:
@@ -192,8 +192,7 @@ def _meet_own_check(state: RecordingState, error: Exception, frame: FrameType) -
         return
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
-    for written in _compared(frame):
-        sides = [_written_out(side, scope) for side in written]
+    for sides in _compared(frame):
         answers = list(map(scope.value, sides))
         are_devices = all(is_exactly(answer, (DEVICE, str)) for answer in answers)
         if not are_devices or answers[0] == answers[1]:
@@ -208,22 +207,6 @@ def _meet_own_check(state: RecordingState, error: Exception, frame: FrameType) -
         if target is not None and strays:
             call.report("operands", strays, target, NOT_OURS, Compared())
             return
-
-
-def _written_out(node: ast.expr, scope: Scope) -> ast.expr:
-    """Return `graph.edges.device` for `graph.device`, a property of one line that returns `self.edges.device`."""
-    if not isinstance(node, ast.Attribute):
-        return node
-    text = f"{ast.unparse(_written_out(node.value, scope))}.{node.attr}"
-    found = find_class_attribute(type(scope.value(node.value)), node.attr)
-    getter = found.fget if type(found) is property else None
-    function = function_of(getter.__code__) if type(getter) is FunctionType else None
-    match function.body if function is not None else ():
-        case [ast.Return(value=ast.Attribute() as result)] | [ast.Expr(), ast.Return(value=ast.Attribute() as result)]:
-            returned = ast.unparse(result)
-            if returned.startswith("self."):
-                text = ast.unparse(node.value) + returned.removeprefix("self")
-    return parsed_expression(text) or node
 
 
 def _tensors_asked(scope: Scope, sides: Sequence[ast.expr]) -> dict[str, torch.Tensor]:
