@@ -75,7 +75,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.actions, self._request = actions, actions.request
         self._held: Held = {}
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
-        self._outdated = ""  # why the trace that is shown is not of the model as it is now
+        self._outdated = ""  # why the trace that is shown is of an earlier state of the model
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
         self._applied: list[AppliedOnce] = []  # the last one last
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
@@ -371,7 +371,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.show_status("busy", code_word(text))
 
     def show_trace(self, trace: Trace, *, outdated: str = "") -> None:
-        """Draw a trace on the module tree; `outdated` says why it is not of the model as it is now."""
+        """Draw a trace on the module tree; `outdated` says why it shows an earlier state of the model."""
         with self.lock:
             self.trace, self._refused = trace, None
             self.view.printed = ""  # what an earlier one has printed
@@ -642,7 +642,7 @@ class AppliedOnce:
     Attributes:
         applied: The fix in the user's source.
         before: The trace that offered it.
-        outdated: Why that trace is not of the model as it is now, "" if it is.
+        outdated: Why that trace shows an earlier state of the model, "" if it does not.
         works: As in `applied`; `now` once its cells have run.
         cells: As in `applied`, with the numbers of their last run.
         is_traced: Whether a trace includes it.
