@@ -66,12 +66,14 @@ def _find_written(case: Case, code: Code, statement: ast.stmt) -> Operand | None
 def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Operand) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
     name = _source_of(written)
-    others = [each for each in case.fault.operands if not each.stray and each.shape]
-    if not name or not others:
-        return None
-    done = [_inline(draft, statement, case.fault, other, f".to({name}.device)") for other in others]
+    move = f".to({name}.device)"
     words = Message("move the other tensor to the device of the one that is written")
-    return fix(words, draft) if all(done) else None
+    if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == name:
+        draft.append(statement.value, move)
+        return fix(words, draft)
+    others = [each for each in case.fault.operands if not each.stray and each.shape]
+    done = [_inline(draft, statement, case.fault, other, move) for other in others]
+    return fix(words, draft) if name and done and all(done) else None
 
 
 def _source_of(home: Operand) -> str:
