@@ -80,7 +80,7 @@ def test_the_rest_shows_the_answer_the_proof_and_the_mended_model(session):
     cells = session.page.locator(".jp-Cell")
     expect(cells.nth(cell_with("print(panel.findings[0]"))).to_contain_text("error[wrong-device]")
     proof = cells.nth(cell_with("devwidget.compare("))
-    expect(proof).to_contain_text("✓ nothing found, 17 checks")
+    expect(proof).to_contain_text("✓ nothing found, 16 checks")
     expect(proof).to_contain_text("1 finding fixed, 0 new, 0 left; 1 transfer fewer")
     shown = panel(session, cell_with("fixed_panel = devwidget.show"))
     assert shown.locator(".dw-finding").count() == 0

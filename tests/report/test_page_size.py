@@ -13,8 +13,8 @@ from devwidget.report.page.html import panel_page
 from tests.views.builders import one_step, split_model
 
 
-def test_the_page_of_a_small_model_weighs_at_most_620_kb():
-    assert len(panel_page(split_model(), one_step()).encode()) <= 620_000
+def test_the_page_of_a_small_model_weighs_at_most_600_kb():
+    assert len(panel_page(split_model(), one_step()).encode()) <= 600_000
 
 
 @pytest.mark.slow

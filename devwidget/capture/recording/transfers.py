@@ -99,7 +99,7 @@ class Transfers:
             self.note_synchronized()
 
     def keep_transfer(self, transfer: Transfer) -> None:
-        """Keep a transfer with those of the same line."""
+        """Keep a transfer under its line."""
         line = self.lines.setdefault(_transfer_line(transfer), [])
         if len(line) >= 2 * KEPT:
             del line[KEPT]

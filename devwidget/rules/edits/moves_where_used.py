@@ -132,7 +132,7 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
 
 
 def _is_read_elsewhere(fault: Fault, code: Code, statement: ast.stmt, stray: Operand) -> bool:
-    """Whether the statement computes with a variable beside what the failing call reads, or a later one reads it."""
+    """Whether the statement reads a variable outside of the failing call, or a later statement reads it."""
     name = stray.expression
     uses = code.alike(statement, name)
     failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
