@@ -1,4 +1,4 @@
-"""The parts of a report: built once from a record, drawn as text and as HTML, each by one file."""
+"""The parts of a report: built once from a record, drawn as text, as Markdown and as HTML, each by one file."""
 
 from __future__ import annotations
 

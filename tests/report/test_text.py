@@ -109,8 +109,10 @@ def test_tensors_and_cells_have_short_names():
     assert site(3).line == 3
 
 
-def test_a_finding_is_a_page_too():
+def test_a_finding_is_markdown_and_a_page_too():
     finding = replace(unregistered(), fixes=(Fix("write", "a = 1\nb = 2", "sure"),))
-    page = finding.to_html()
+    markdown, page = finding._show_as("markdown"), finding.to_html()
+    assert markdown.startswith("**error[unregistered-tensor] ")
+    assert markdown.endswith("```python\na = 1\nb = 2\n```\n")
     assert "<title>error[unregistered-tensor]" in page
     assert '<pre class="code"><span>a = 1\n</span>' in page

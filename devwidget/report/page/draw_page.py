@@ -9,18 +9,20 @@ from devwidget.records.schema.record import presents
 from devwidget.report.page.templates import render
 from devwidget.report.report_parts import Heading, Part, Sentence
 from devwidget.report.style.safe_text import Markup, text_of
+from devwidget.report.text.draw_markdown import draw_markdown
 from devwidget.report.text.draw_text import draw_lines
 
 Build = TypeVar("Build", bound=Callable[..., Iterable[Part]])
 
 
 def writes(*records: type) -> Callable[[Build], Build]:
-    """Register a function that builds the parts of a record: for its text and its page."""
+    """Register a function that builds the parts of a record: for its text, its Markdown and its page."""
 
     def keep(build: Build) -> Build:
         for record in records:
             presents("text", record)(lambda each: text_of(draw_lines(build(each))))
             presents("html", record)(lambda each: draw_page(build(each)))
+            presents("markdown", record)(lambda each: draw_markdown(build(each)))
         return build
 
     return keep

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop, StepPoint
-from devwidget.extras.plan.words.markdown import draw_markdown
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.record import presents
 from devwidget.report.page.draw_page import shows, writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.palette import CATEGORY_HUES
@@ -57,11 +55,6 @@ def plan_parts(plan: Plan) -> Iterator[Part]:
         yield Sentence(_guess_words(plan))
     if plan.device_map:
         yield Table(map_rows(plan.device_map), title=say("device map"), has_heading=False)
-
-
-@presents("markdown", Plan)
-def _plan_markdown(plan: Plan) -> str:
-    return draw_markdown(plan_parts(plan))
 
 
 def map_rows(places: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
