@@ -1,6 +1,7 @@
 """The timeline in a page: it zooms, has an overview, and each thing that happened is one mark that speaks and leads on."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from playwright.sync_api import expect
@@ -200,3 +201,14 @@ def test_a_hop_on_the_wrong_device_is_the_first_of_its_table_and_marked(shown):
     x, top, bottom = place_of(shown, "cuda:0 → cuda:1</b> 48 KiB")
     shown.page.mouse.click(x, (top + bottom) / 2)
     expect(rows.nth(2)).to_be_focused()
+
+
+def test_the_axis_counts_in_round_numbers_at_each_zoom(shown):
+    ticks = shown.page.locator(".dw-timeline .xtick text")
+    for _ in range(4):
+        seen(shown)
+        numbers = [int(each) for each in ticks.all_text_contents()]
+        steps = {later - number for number, later in pairwise(numbers)}
+        assert len(numbers) > 1
+        assert all(step % min(steps) == 0 and str(step).strip("0") in ("1", "2", "4", "5") for step in steps), numbers
+        shown.page.get_by_role("button", name="zoom in", exact=False).click()

@@ -7,7 +7,7 @@ import { say } from "./words.js";
 const [LEFT, RIGHT] = [76, 8]; // pixels beside the lanes, as the figure has them
 const [LETTER, LINE] = [6.4, 14]; // pixels
 const SMALLEST = 1e-5; // share of the whole that is seen at the deepest zoom
-const TICKS = [0, 0.2, 0.4, 0.6, 0.8, 1];
+const [TICKS, APART] = [5, 0.09]; // about so many, each this share of the lanes from the last
 /** @type {[number, number]} */
 const WHOLE = [0, 1];
 
@@ -136,6 +136,14 @@ function between(value, from, to) {
   return to[n - 1] + Math.min(1, Math.max(0, share)) * (to[n] - to[n - 1]);
 }
 
+function roundNumbers(first, last, least) {
+  const rough = Math.max((last - first) / TICKS, least);
+  const tens = 10 ** Math.floor(Math.log10(rough));
+  const step = tens * [1, 2, 5, 10].find((each) => each * tens >= 0.999 * rough);
+  const begin = Math.ceil(first / step);
+  return Array.from({ length: Math.floor(last / step) - begin + 1 }, (_, n) => (begin + n) * step);
+}
+
 function placeOf({ drawn, name, spot }) {
   const { places, knots } = drawn.axes[name];
   return between(spot[name === "time" ? 1 : 0], places, knots);
@@ -152,7 +160,11 @@ function figureOf(state) {
   const [from, to, whole] = [...view, 1].map(wordsAt);
   const facts = { from, to, whole };
   const range = isTimed ? say("CPU time, {from} to {to} of {whole}", facts) : say("order of events, {from} to {to} of {whole}", facts);
-  const tickvals = TICKS.map((share) => view[0] + share * (view[1] - view[0]));
+  const tickvals = [];
+  for (const number of roundNumbers(valueAt(view[0]), valueAt(view[1]), isTimed ? 0 : 1)) {
+    const place = between(number, places, knots);
+    if (place - (tickvals.at(-1) ?? -1) > APART * (view[1] - view[0])) tickvals.push(place); // an empty phase is short
+  }
   const xaxis = { ...layout.xaxis, range: view, tickvals, ticktext: tickvals.map(wordsAt) };
   const shapes = spot ? [...grounds, { ...layout.pointer, x0: placeOf(state), x1: placeOf(state) }] : grounds;
 
