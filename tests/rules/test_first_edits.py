@@ -217,6 +217,12 @@ def loss_of(x, y):
 loss_of(torch.randn(5, 4, device="cuda"), torch.ones(5, device="cuda")).backward()
 assert net.weight.grad is not None
 """,
+    "an output in bfloat16 for NumPy": """net = nn.Linear(4, 3).cuda().bfloat16()
+def embed(x):
+    out = net(x)
+    return out.detach().cpu().numpy()
+embed(torch.ones(5, 4, device="cuda", dtype=torch.bfloat16))
+""",
     "rows of a table on the host that is written": """def begin(scores):
     table = torch.zeros(2, 5)
     table[:, 0] = 1

@@ -33,8 +33,9 @@ from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
+from devwidget.capture.precision.dtypes import lacking_dtype
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import (
     UNKNOWN,
@@ -54,9 +55,10 @@ from devwidget.capture.source_code.written_moves import find_discarded_move
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CUDA, DEVICE_NAME, KINDS
 from devwidget.records.errors import error_text, message
+from devwidget.records.fault_details import FaultDetail, NoKernel
 from devwidget.records.site import Site, file_label
 from devwidget.records.syntax import names_in, parsed_statement
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.trace import Family, Fault, Operand
 
 MOST_VALUES = 24
 
@@ -129,7 +131,7 @@ def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
     try:
         _run_readers(context, library_frames.ALL)
         if not is_text_alone:
-            _run_readers(context, (_failed_call, _missing_build, _by_its_words, made_there, unmoved_object))
+            _run_readers(context, (_failed_call, _missing_build, _by_its_words, made_there, lost_dtype, unmoved_object))
         faults = tuple(replace(fault, in_replica=in_worker) for fault in context.state.log.faults)
         values = tuple(_values(context, faults))
         site = site_in_worker(message(error)) if in_worker or IN_LOADER.search(message(error)) else None
@@ -293,6 +295,15 @@ def made_there(context: ErrorContext) -> None:
         _write_fault(context, user, target, [*failing.operands_at_home(), *strays])
 
 
+def lost_dtype(context: ErrorContext) -> None:
+    """Report a value that the failing line computed for NumPy in a dtype that NumPy lacks."""
+    dtype, user = lacking_dtype(message(context.error)), context.user
+    match running_node(user):
+        case ast.Call(func=ast.Attribute(value=owner, attr="numpy")) if dtype is not None and user is not None:
+            cpu = torch.device("cpu")
+            _write_fault(context, user, cpu, [_stray(owner, cpu)], "kernel", NoKernel(format_dtype(dtype)))
+
+
 def unmoved_object(context: ErrorContext) -> None:
     """Report an object that a line asked to move, without the copy that this gave, if the message names both devices."""
     named, _ = devices_named(context)
@@ -312,17 +323,25 @@ def unmoved_object(context: ErrorContext) -> None:
             return
 
 
-def _write_fault(context: ErrorContext, frame: FrameType, target: torch.device, operands: Iterable[Operand]) -> None:
+def _write_fault(
+    context: ErrorContext,
+    frame: FrameType,
+    target: torch.device,
+    operands: Iterable[Operand],
+    what: Family = "operands",
+    detail: FaultDetail | None = None,
+) -> None:
     call, site = failing_call(frame), raw_site(frame)
     fault = fault_at(
         context.state.tracker,
-        "operands",
+        what,
         getattr(getattr(call, "func", None), "__name__", "operation"),
         site,
         error=context.error_text,
         target=device_id(target),
         operands=tuple(operands),
         expression=call_text(site),
+        detail=detail,
     )
     context.state.log.log_fault(fault)
 

@@ -116,15 +116,24 @@ def handle_missing_kernel(call: FailedCall) -> Any:
     return out
 
 
+def lacking_dtype(text: str) -> torch.dtype | None:
+    """Return the dtype that has no kernel, by its name in a message."""
+    named = _NAMED.search(text)
+    if named is None or not _NO_KERNEL.search(text):  # torch's messages say `Half` or `Long`
+        return None
+    found = _OTHER_NAMES.get(named[1], getattr(torch, named[1].lower(), None))
+    if isinstance(found, torch.dtype):
+        return found
+    return None
+
+
 def _find_lacking(tensors: list[torch.Tensor], text: str) -> torch.dtype | None:
     """Return the dtype that has no kernel: the one in the message, else a low precision among the operands."""
     if _SIZES.search(text):
         return torch.float16
-    named = _NAMED.search(text)
-    if named is not None:  # torch's messages say `Half` or `Long`
-        found = _OTHER_NAMES.get(named[1], getattr(torch, named[1].lower(), None))
-        if isinstance(found, torch.dtype):
-            return found
+    named = lacking_dtype(text)
+    if named is not None:
+        return named
     says_floats = "float" in text or "bool" in text  # no low precision either, or only integers
     for is_sought in (_is_low, _is_integer) if says_floats else (_is_low,):
         for tensor in tensors:
