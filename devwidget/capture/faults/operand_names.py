@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.faults.owners import holder, in_module_beside, module_at, registered_at
+from devwidget.capture.faults.owners import holder, in_module_beside, module_at, registered_at, written_later
 from devwidget.capture.modules import is_module, own, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, format_value, is_among
 from devwidget.capture.recording.births import Birth
@@ -229,7 +229,7 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     tracker = asked.state.tracker
     held = holder(tracker, asked.frames, [*asked.family, *found.tensors])
     if held is not None and held.how in ("parameter", "buffer"):
-        registered = held.assigned or registered_at(tracker, held.module or "")
+        registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Origin(registered or found.site), held
     deciding = _find_deciding_line(asked, held) if held is not None else None
     is_set_by_several = held is not None and held.assigned is not None and deciding is None

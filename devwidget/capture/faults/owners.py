@@ -166,6 +166,14 @@ def find_built(tracker: ModuleTracker, frames: Iterable[FrameType], made: object
     return found
 
 
+def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
+    """Return the line after `__init__` that replaced a registered tensor, if that one alone is elsewhere."""
+    module = module_at(tracker, held.module)
+    if held.left_behind is not None or module is None:
+        return None
+    return classes.first_write(type(module), held.name)
+
+
 def module_at(tracker: ModuleTracker, path: str | None) -> nn.Module | None:
     """Return the module of the model at a path."""
     return dict(tracker.list_modules()).get(path or "")
