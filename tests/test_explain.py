@@ -211,6 +211,13 @@ def test_a_tensor_is_followed_through_the_lines_that_computed_it(gpu):
     assert found.birth.text == "noise = torch.randn(3, 4)"
 
 
+@pytest.mark.parametrize(("name", "act"), [("matmul", lambda a, b: a @ b), ("bitwise_xor", lambda a, b: a.bool() ^ b.bool())])
+def test_an_operator_is_called_by_the_name_of_its_function(gpu, name, act):
+    one, other = torch.ones(2, 2, device="cuda:0"), torch.ones(2, 2)
+    (found,) = devwidget.explain(failing(lambda: act(one, other))).findings
+    assert found.headline == f"`{name}` got tensors on cpu and cuda:0"
+
+
 def test_a_tensor_made_on_the_failing_line_is_named_by_the_call_that_made_it(gpu):
     def added():
         x = torch.ones(2, device="cuda:0")

@@ -44,7 +44,7 @@ _READABLE = frozenset({"device", "dtype", "shape"})
 _CASTS = frozenset({"half", "float", "double", "bfloat16", "type"})
 _OPERATORS = {
     "Mult": "mul", "FloorDiv": "floor_divide", "Mod": "remainder", "BitAnd": "bitwise_and", "BitOr": "bitwise_or",
-    "NotEq": "ne", "LtE": "le", "GtE": "ge",
+    "BitXor": "bitwise_xor", "MatMult": "matmul", "NotEq": "ne", "LtE": "le", "GtE": "ge",
 }  # fmt: skip
 """Torch's names of operators that the syntax tree names otherwise."""
 
