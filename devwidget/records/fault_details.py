@@ -168,12 +168,13 @@ class WrongAxis(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class NotCut(OneOf):
-    """An argument of `forward`, its class and its entries, which each replica gets whole."""
+    """An argument of `forward`, its class and its entries, which each replica gets whole; faults that follow from it."""
 
     owner: str
     name: str
     samples: Size
     replicas: Size
+    explains: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 
 import pytest
 import torch
@@ -258,18 +259,26 @@ def test_numbers_that_forward_updates_become_buffers_that_it_updates_in_place():
     assert "self.longest.clamp_(min=ids.shape[1])" in code
 
 
-class OfLengths(nn.Module):
+@dataclasses.dataclass
+class Rows:
+    x: torch.Tensor
+
+
+class OfRows(nn.Module):
     def __init__(self):
         super().__init__()
         self.out = nn.Linear(4, 2)
 
+    def forward(self, rows):
+        return self.out(rows.x)
 
-class Lengths(OfLengths):
+
+class Lengths(OfRows):
     def forward(self, x, lengths):
         return torch.nn.utils.rnn.pack_padded_sequence(self.out(x), lengths, batch_first=True, enforce_sorted=False).data
 
 
-class Named(OfLengths):
+class Named(OfRows):
     def forward(self, x, names):
         assert len(names) == 4
         return self.out(x) + torch.ones(3, device=x.device)
@@ -287,9 +296,12 @@ def told_of_replicas(module, batch):
     return [(found.kind, str(found.headline)) for found in findings]
 
 
-def test_a_list_that_the_wrapper_cannot_cut_is_told_by_a_recording_and_an_explanation():
-    words = "`lengths` (list) has 4 entries, and each of the 2 replicas gets all of them"
-    assert told_of_replicas(Lengths(), lambda x: (x, [3, 1, 2, 3])) == [("parallel-io", words)] * 2
+@pytest.mark.parametrize(("module", "batch", "words"), [
+    (OfRows, lambda x: (Rows(x),), "`rows` (Rows) has 4 entries, and each of the 2 replicas gets all of them"),
+    (Lengths, lambda x: (x, [3, 1, 2, 3]), "`lengths` (list) has 4 entries, and each of the 2 replicas gets all of them"),
+])  # fmt: skip
+def test_what_the_wrapper_cannot_cut_is_told_by_a_recording_and_an_explanation(module, batch, words):
+    assert told_of_replicas(module(), batch) == [("parallel-io", words)] * 2
 
 
 def test_a_list_that_the_failing_line_does_not_read_is_not_blamed():

@@ -22,8 +22,10 @@ from devwidget.capture.modules import modules_in, own, own_tensors, registered_e
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
+    fields_of,
     find_class_attribute,
     is_a,
+    is_scalar,
     items_of,
     key_text,
     parts_of,
@@ -170,20 +172,16 @@ class CallFaults:
             birth = built_at(self.wrapper, self.state, self.caller)
             write_fault(self.state, "io", path, None, failed.error, TooFewSamples(batch, replicas), operands, birth)
             return
-        if "same device" in failed.error or self._blame_uncut(failed, batch) or self._blame_kept(failed, batch) or not odd:
+        is_of_devices = "same device" in failed.error
+        words = _WORDS.findall(failed.site.text) if failed.site is not None else ()
+        for name, value in named_arguments(self.wrapper.module, *self.inputs):
+            if name in words and _is_given_whole(value, batch) and bool(tensors_of_object(value)) == is_of_devices:
+                self.report_uncut(failed.module, failed.site, failed.error, name, value, batch)
+                return
+        if is_of_devices or self._blame_kept(failed, batch) or not odd:
             return
         detail, operands = WrongAxis(batch, self.wrapper.dim), self._describe_inputs(odd)
         write_fault(self.state, "io", failed.module, failed.site, failed.error, detail, operands)
-
-    def _blame_uncut(self, failed: FailedReplica, batch: int) -> bool:
-        """Report a list without tensors that the failing line reads: every replica got all of it."""
-        words = _WORDS.findall(failed.site.text) if failed.site is not None else ()
-        for name, value in named_arguments(self.wrapper.module, *self.inputs):
-            if name in words and _is_plain_list(value, batch):
-                detail = NotCut(class_name(type(value)), name, batch, len(self.wrapper.device_ids))
-                write_fault(self.state, "io", failed.module, failed.site, failed.error, detail)
-                return True
-        return False
 
     def _blame_kept(self, failed: FailedReplica, batch: int) -> bool:
         """Report an attribute that the failing function reads and that has the length of the whole batch, as the error
@@ -228,6 +226,17 @@ class CallFaults:
             path, detail = self.state.tracker.path_of(self.wrapper.module), WrongAxis(batch, self.wrapper.dim, lost)
             write_fault(self.state, "io", path, site, "", detail, self._describe_inputs(odd))
 
+    def report_uncut(
+        self, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int,
+        explains: tuple[int, ...] = (),
+    ) -> None:  # fmt: skip
+        """Report that every replica got a whole value in addition to its share of the batch."""
+        operands = []
+        for field, tensor in tensors_of_object(value):
+            operands.append(operand_of(tensor, f"{name}.{field}", f"{name}.{field}", stray=True))
+        detail = NotCut(class_name(type(value)), name, samples, len(self.wrapper.device_ids), explains)
+        write_fault(self.state, "io", path, site, error, detail, tuple(operands))
+
     def _describe_inputs(self, tensors: list[torch.Tensor]) -> tuple[Operand, ...]:
         """Describe inputs that were split wrongly."""
         operands = []
@@ -253,9 +262,20 @@ def _odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tenso
     return [tensor for tensor in cut if tensor.shape[dim] != batch], batch
 
 
-def _is_plain_list(value: Any, samples: int) -> bool:
-    """Return whether a value is a list of this length without tensors."""
-    return is_a(value, (list, tuple)) and len(list(parts_of(value))) == samples and next(tensors_in(value), None) is None
+def _is_given_whole(value: Any, samples: int) -> bool:
+    """Return whether a value is as long as the batch but goes to every replica whole: a list without tensors, or an object
+    with some.
+    """
+    if is_a(value, (list, tuple)):
+        return len(list(parts_of(value))) == samples and next(tensors_in(value), None) is None
+    return any(tensor.dim() and tensor.shape[0] == samples for _, tensor in tensors_of_object(value))
+
+
+def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
+    """Return tensors in the fields of a user's object. scatter and gather do not look into objects."""
+    if is_tensor(value) or is_scalar(value) or is_a(value, (list, tuple, dict, nn.Module)):
+        return []
+    return [(str(name), part) for name, part in items_of(value) or fields_of(value) if is_tensor(part)]
 
 
 # Inside of a replica.

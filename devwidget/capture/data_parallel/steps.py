@@ -8,7 +8,7 @@ import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -24,7 +24,9 @@ from devwidget.capture.data_parallel.faults import (
     by_name,
     copy_attributes,
     innermost_site,
+    named_arguments,
     report_lost_writes,
+    tensors_of_object,
     without_parameters,
 )
 from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
@@ -32,7 +34,7 @@ from devwidget.capture.data_parallel.originals import runs_original
 from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import class_name, is_among
 from devwidget.capture.patching.registry import listen, make_replacement
-from devwidget.capture.recording.event_log import bytes_of
+from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
@@ -60,12 +62,13 @@ class Worker:
         here.explain_fault = self._explain_fault
         here.nodes = state.tracker.forward_nodes.begin_thread(self._call)
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
-        before = copy_attributes(self._replica)
+        before, fault_count = copy_attributes(self._replica), len(state.log.faults)
         try:
             with state.watching() if own_thread else contextlib.nullcontext():
                 out = self._run_forward(args, kwargs)
             run.failed = False
         finally:
+            self._explain_objects(state.log.faults[fault_count:])
             here.replica, here.nodes, here.explain_fault = outer
             run.seconds = time.perf_counter() - started
         report_lost_writes(state, before)
@@ -95,6 +98,22 @@ class Worker:
         if runs_original(frames, self._faults.wrapper.module):
             codes = [each.f_code for each in frames]
             self._faults.blame_stored(fault, lambda code, _: is_among(code, codes))
+
+    def _explain_objects(self, found: Sequence[Fault]) -> None:
+        """Explain a misplaced tensor inside an object: every replica got the same object."""
+        faults = self._faults
+        if not found:
+            return
+        for name, value in named_arguments(faults.wrapper.module, *faults.inputs):
+            whole = {(device_id(tensor.device), tuple(tensor.shape)) for _, tensor in tensors_of_object(value)}
+            mine = []
+            for fault in found:
+                if any((operand.device, operand.shape) in whole for operand in fault.operands if operand.stray):
+                    mine.append(fault)
+            if mine:
+                samples = max(next(iter(shape), 0) for _, shape in whole)
+                explains = tuple(fault.number for fault in mine)
+                faults.report_uncut(mine[0].module, mine[0].site, mine[0].error, name, value, samples, explains)
 
 
 def watch_wrappers(state: RecordingState, undo: Undo) -> None:

@@ -48,7 +48,7 @@ def _make_finding(fault: Fault) -> Found:
     facts = {name: getattr(detail, name) for name in _FACTS if hasattr(detail, name)}
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
     notes = [Message("the replica failed with {error}", error=fault.error)] if fault.error else []
-    why = cause = ""
+    why, cause, explains = "", "", tuple[int, ...]()
     match detail:
         case ScalarOutputs():
             words = Message(
@@ -68,7 +68,7 @@ def _make_finding(fault: Fault) -> Found:
                 "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas gets all of them", **facts
             )
             notes.append(_NO_EDIT)
-            fixes, cause = _as_tensor(name), f"whole {name}"
+            fixes, cause, explains = _cut_it(fault, name), f"whole {name}", detail.explains
         case KeptWhole():
             words = Message(
                 "`self.{attribute}` is for the whole batch of {samples}, and each of the {replicas} replicas gets all of it",
@@ -86,7 +86,7 @@ def _make_finding(fault: Fault) -> Found:
             fixes = _fewer_replicas(fault, samples)
         case _:
             raise TypeError(f"no input or output of a wrapper: {detail}")
-    return Found(fault, words, why=why, birth=birth, fixes=fixes, notes=notes, cause=cause)
+    return Found(fault, words, why=why, birth=birth, fixes=fixes, notes=notes, cause=cause, explains=explains)
 
 
 _FACTS = ("owner", "name", "attribute", "batch", "dim", "samples", "replicas")
@@ -125,8 +125,11 @@ def _with_batch_first(fault: Fault, birth: Site | None, batch: int) -> Iterator[
     yield Fix(_TRANSPOSED, confidence="choice")
 
 
-def _as_tensor(name: str) -> Iterator[Fix | None]:
-    yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})")
+def _cut_it(fault: Fault, name: str) -> Iterator[Fix | None]:
+    if fault.operands:
+        yield Fix(Message("pass its tensors to the model as separate arguments or in a dict, which are split"))
+    else:
+        yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})")
 
 
 def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
