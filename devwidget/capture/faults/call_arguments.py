@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Mapping
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, FrameType
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import operands_of
 from devwidget.capture.source_code.frames import is_place
 from devwidget.capture.tensors import is_tensor, tensors_in
@@ -99,6 +100,20 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
+
+
+def handed_on(frame: FrameType, text: str) -> dict[int, str]:
+    """Map the ids of tensors that the parameters of a library function hold to what its call has for them.
+
+    The function may have sorted or viewed them: `lengths, order = torch.sort(lengths)`.
+    """
+    call, code = parsed_operation(text), frame.f_code
+    if not isinstance(call, ast.Call) or name_of_called(call) != code.co_name:
+        return {}
+    given = dict(zip(code.co_varnames[: code.co_argcount], call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    values = locals_of(frame)
+    return {id(values[name]): ast.unparse(part) for name, part in given.items() if is_tensor(values.get(name))}
 
 
 def computed(text: str) -> str:

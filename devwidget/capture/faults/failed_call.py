@@ -12,7 +12,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, computed, is_attribute_or_item, written_names
+from devwidget.capture.faults.call_arguments import arguments, computed, handed_on, is_attribute_or_item, written_names
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_among
@@ -183,6 +183,8 @@ class FailedCall:
         text = call_text(site)
         direct = near is not None and site is not None and near.f_code is site.code
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
+        if near is not None and not direct and not found:
+            found = handed_on(near, text)
         if direct or found:
             return found
         unnamed = {}

@@ -14,6 +14,7 @@ from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, read_to
+from devwidget.rules.edits.moves_where_used import is_local
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, inner_names, keyword_of, names_in, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
@@ -74,7 +75,7 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
     if stray.birth_op not in FACTORIES | LIKENESSES | _ARRIVALS:
         return False
     if is_factory and not is_placed:
-        calls += _neighbours(code, statement, calls)
+        calls += [call for call in _neighbours(code, statement, calls) if _is_known(code, call, device)]
     for call in calls:
         _place(draft, call, device)
     return True
@@ -113,6 +114,14 @@ def _makes_owner(statement: ast.stmt, value: ast.Call, stray: Operand) -> bool:
     if not stray.expression.startswith(prefixes):
         return False
     return bool(_makers(value)) or held is None or held.how in ("parameter", "buffer") or bool(held.note)
+
+
+def _is_known(code: Code, call: ast.Call, device: str) -> bool:
+    """Whether the expression for the device has a value where a call is."""
+    statement, name = code.statement_of(call), root_of(device)
+    if statement is None or not name.isidentifier() or not is_local(code, statement, name):
+        return True
+    return name in code.bound(statement)
 
 
 def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Iterator[ast.Call]:
