@@ -160,6 +160,28 @@ net(torch.randn(3, 4).cuda())
         return self.lin(x) * self.scale
 nn.DataParallel(Net()).cuda()(torch.ones(4, 4).cuda()).sum().backward()
 """,
+    "two states of a cell": f"""{NET}        self.cell = nn.LSTMCell(3, 4)
+        self.h, self.c = torch.zeros(1, 4), torch.zeros(1, 4)
+    def forward(self, x):
+        return self.cell(x, (self.h, self.c))[0]
+Net().cuda()(torch.ones(1, 3).cuda()).sum().backward()
+""",
+    "initial states, each on its line": f"""{NET}        self.cell = nn.LSTMCell(3, 4)
+        self.h = torch.zeros(1, 4)
+        self.c = torch.zeros(1, 4)
+    def forward(self, x):
+        return self.cell(x, (self.h, self.c))[0]
+Net().cuda()(torch.ones(1, 3).cuda()).sum().backward()
+""",
+    "lengths that are sorted before they are refused": """ids = torch.ones(2, 5, 3, device="cuda")
+nn.utils.rnn.pack_padded_sequence(ids, torch.tensor([3, 5]).to("cuda"), batch_first=True, enforce_sorted=False)
+""",
+    "labels above the line that names their device": """net = nn.Linear(4, 9).cuda()
+labels = torch.randint(0, 9, (6,))
+h = torch.randn(6, 4, device="cuda")
+w = torch.ones(9); w[0] = 0
+F.nll_loss(net(h).log_softmax(-1), labels.cuda(), weight=w).backward()
+""",
     "a mask for blocks on two GPUs": f"""{NET}        self.homes = 'cuda:0', 'cuda:1'
         self.blocks = nn.ModuleList(nn.Linear(4, 4).to(home) for home in self.homes)
     def forward(self, x, mask):

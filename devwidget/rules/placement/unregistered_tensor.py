@@ -44,9 +44,8 @@ def check(trace: Trace) -> Iterator[Found]:
         if fault.what == "parameter":
             yield _plain_tensor(fault)
         if fault.what in ("operands", "untrained"):
-            found = _first_unregistered(fault, moved)
-            if found is not None:
-                yield _make_finding(trace, fault, *found)
+            for stray, held in _unregistered(fault, moved).values():
+                yield _make_finding(trace, fault, stray, held)
 
 
 def _plain_tensor(fault: Fault) -> Found:
@@ -76,7 +75,9 @@ def _assign_parameter(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
             draft.replace(value, f"{module}.Parameter({text})")
 
 
-def _first_unregistered(fault: Fault, moved: set[Site | None]) -> tuple[Operand, Held] | None:
+def _unregistered(fault: Fault, moved: set[Site | None]) -> dict[tuple[str | None, str], tuple[Operand, Held]]:
+    """The misplaced tensors that modules hold without registering them, one for each attribute."""
+    found: dict[tuple[str | None, str], tuple[Operand, Held]] = {}
     for operand in fault.operands:
         held = operand.held
         if held is None or held.moves_along or not operand.stray:
@@ -84,8 +85,8 @@ def _first_unregistered(fault: Fault, moved: set[Site | None]) -> tuple[Operand,
         if operand.from_move and operand.birth in moved:
             continue  # a line of the step moved it there before it was stored
         if held.how in ("attribute", "class attribute"):
-            return operand, held
-    return None
+            found.setdefault((held.module, root_of(held.name)), (operand, held))
+    return found
 
 
 def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Found:
