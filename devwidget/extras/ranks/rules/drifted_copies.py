@@ -78,12 +78,15 @@ def _tell_cause(drifted: Drifted, ranks: list[Rank]) -> Iterator[str]:
 
 def _make_finding(cluster: Cluster, drifted: Drifted, step: int, notes: list[str]) -> Finding:
     paths = list(drifted)
-    *rare, _ = drifted[paths[0]]
+    *rare, most = drifted[paths[0]]
     odd = sorted(itertools.chain(*rare))
     told = Message.of(
         len(paths), "{paths} on {ranks} differs from the others", "{paths} on {ranks} differ from the others",
         paths=format_first(paths), ranks=format_rank_ranges(odd),
     )  # fmt: skip
+    if len(most) == len(rare[-1]):  # nobody can tell which of them are wrong
+        ranks = format_rank_ranges(sorted([*odd, *most]))
+        told = Message("{paths} is not the same on {ranks}", paths=format_first(paths), ranks=ranks)
     if step == NOWHERE:
         notes.append(Message("the number of steps per rank is unknown; copies also differ after a different number of steps"))
     else:

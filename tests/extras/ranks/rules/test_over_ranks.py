@@ -320,6 +320,13 @@ def test_copies_that_drifted_apart_are_told_and_not_those_of_another_step():
     assert found(cluster(summed(121))) == []
 
 
+@pytest.mark.parametrize(("asked", "ranks"), [((0, 1), "ranks 0-1"), ((0, 1, 2, 3), "ranks 0-3")])
+def test_no_rank_is_accused_where_as_many_have_the_other_value(asked: tuple[int, ...], ranks: str):
+    sums = [(("head.weight", str(each.rank % 2)),) for each in copies()]
+    said = [replace(each, checksums=sums[each.rank], step=7 if each.rank in asked else each.rank) for each in copies()]
+    assert only(cluster(said)).headline == f"`head.weight` is not the same on {ranks} after step 7"
+
+
 def test_a_rule_that_crashes_is_told_and_the_others_go_on():
     def crash(judged: Cluster) -> Any:
         raise KeyError("x")
