@@ -296,7 +296,7 @@ def made_there(context: ErrorContext) -> None:
 
 
 def lost_dtype(context: ErrorContext) -> None:
-    """Report a value that the failing line computed for NumPy in a dtype that NumPy lacks."""
+    """Report a computed value that NumPy has no dtype for."""
     dtype, user = lacking_dtype(message(context.error)), context.user
     match running_node(user):
         case ast.Call(func=ast.Attribute(value=owner, attr="numpy")) if dtype is not None and user is not None:
@@ -411,8 +411,9 @@ class _FailingLine:
         moved = [device_requested(each, scope) for node in unknown for each in ast.walk(node)]
         wrong = self.wrong or [device for device in moved if device is not None and device != self.target]
         homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
-        is_read_alone = self.target.type == "cpu" and not homes
-        if len(unknown) != 1 or len(wrong) != 1 or (homes != {self.target} and not is_read_alone):
+        if self.target.type == "cpu":  # a read on the host needs no other tensor
+            homes.add(self.target)
+        if len(unknown) != 1 or len(wrong) != 1 or homes != {self.target}:
             return []
         return [_stray(unknown[0], wrong[0])]
 

@@ -103,9 +103,9 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 
 
 def handed_on(frame: FrameType, text: str) -> dict[int, str]:
-    """Map the ids of tensors that the parameters of a library function hold to what its call has for them.
+    """Map the ids of the tensors in the parameters of a library function to the arguments that its call wrote for them.
 
-    The function may have sorted or viewed them: `lengths, order = torch.sort(lengths)`.
+    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`.
     """
     call, code = parsed_operation(text), frame.f_code
     if not isinstance(call, ast.Call) or name_of_called(call) != code.co_name:

@@ -119,8 +119,9 @@ def handle_missing_kernel(call: FailedCall) -> Any:
 def lacking_dtype(text: str) -> torch.dtype | None:
     """Return the dtype that has no kernel, by its name in a message."""
     named = _NAMED.search(text)
-    if named is None or not _NO_KERNEL.search(text):  # torch's messages say `Half` or `Long`
+    if named is None or not _NO_KERNEL.search(text):
         return None
+    # The messages say `Half` or `Long`.
     found = _OTHER_NAMES.get(named[1], getattr(torch, named[1].lower(), None))
     if isinstance(found, torch.dtype):
         return found

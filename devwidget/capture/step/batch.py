@@ -146,8 +146,10 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, loss_fn:
     args, kwargs = _split_batch(batch)
     call = _find_callable(model)
     problem = describe_misfit(call, *args, **kwargs)
-    if target is None and loss_fn is not None and _has_target(call, args, kwargs, is_needed=_needs_target(loss_fn)):
-        return Arguments(args[:-1], kwargs, args[-1])
+    if target is None and loss_fn is not None:
+        needs_target = bool(describe_misfit(loss_fn, None))
+        if _has_target(call, args, kwargs, is_needed=needs_target):
+            return Arguments(args[:-1], kwargs, args[-1])
     if problem:
         name = class_name(type(model))
         raise BatchError(
@@ -174,11 +176,6 @@ def _has_target(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_
     if len(args) < 2 or describe_misfit(call, *args[:-1], **kwargs):
         return False
     return is_needed or bool(describe_misfit(call, *args, **kwargs))
-
-
-def _needs_target(loss_fn: Callable[..., Any]) -> bool:
-    call = loss_fn.forward if is_module(loss_fn) else loss_fn
-    return bool(describe_misfit(call, None))
 
 
 def cut_batch(batch: Any, target: Any, samples: int) -> tuple[Any, Any]:
@@ -236,7 +233,12 @@ def _find_callable(model: nn.Module) -> Any:
 
 
 def describe_misfit(call: Any, /, *args: Any, **kwargs: Any) -> str:
-    """Return why a call would not take these arguments; "" if it would, or has no signature, as scripted code and C++."""
+    """Return why a call would not take these arguments; "" if it would, or has no signature, as scripted code and C++.
+
+    Of a module, `forward` is asked.
+    """
+    if is_module(call):
+        call = call.forward
     with contextlib.suppress(ValueError):
         try:
             inspect.signature(call).bind(*args, **kwargs)

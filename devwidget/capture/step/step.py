@@ -100,5 +100,4 @@ def _own_loss(out: Any) -> Any:
 
 def _takes_one(function: Callable[..., Any]) -> bool:
     """Return True for a loss that cannot take a target."""
-    call = function.forward if is_module(function) else function
-    return bool(describe_misfit(call, None, None))
+    return bool(describe_misfit(function, None, None))

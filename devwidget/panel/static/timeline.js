@@ -136,12 +136,20 @@ function between(value, from, to) {
   return to[n - 1] + Math.min(1, Math.max(0, share)) * (to[n] - to[n - 1]);
 }
 
+// The multiples of 1, 2 or 5 times a power of ten in a range, about TICKS of them and at least `least` apart.
 function roundNumbers(first, last, least) {
   const rough = Math.max((last - first) / TICKS, least);
   const tens = 10 ** Math.floor(Math.log10(rough));
   const step = tens * [1, 2, 5, 10].find((each) => each * tens >= 0.999 * rough);
   const begin = Math.ceil(first / step);
   return Array.from({ length: Math.floor(last / step) - begin + 1 }, (_, n) => (begin + n) * step);
+}
+
+// An empty phase is short: of the places in it, those far enough from the one before.
+function farApart(places, least) {
+  const found = [];
+  for (const place of places) if (!found.length || place - found.at(-1) > least) found.push(place);
+  return found;
 }
 
 function placeOf({ drawn, name, spot }) {
@@ -160,11 +168,8 @@ function figureOf(state) {
   const [from, to, whole] = [...view, 1].map(wordsAt);
   const facts = { from, to, whole };
   const range = isTimed ? say("CPU time, {from} to {to} of {whole}", facts) : say("order of events, {from} to {to} of {whole}", facts);
-  const tickvals = [];
-  for (const number of roundNumbers(valueAt(view[0]), valueAt(view[1]), isTimed ? 0 : 1)) {
-    const place = between(number, places, knots);
-    if (place - (tickvals.at(-1) ?? -1) > APART * (view[1] - view[0])) tickvals.push(place); // an empty phase is short
-  }
+  const numbers = roundNumbers(valueAt(view[0]), valueAt(view[1]), isTimed ? 0 : 1);
+  const tickvals = farApart(numbers.map((number) => between(number, places, knots)), APART * (view[1] - view[0]));
   const xaxis = { ...layout.xaxis, range: view, tickvals, ticktext: tickvals.map(wordsAt) };
   const shapes = spot ? [...grounds, { ...layout.pointer, x0: placeOf(state), x1: placeOf(state) }] : grounds;
 

@@ -24,18 +24,18 @@ _MOST_ARROWS = 20_000
 _LEVELS = ((3, 6), (5, 4), (math.inf, 3))
 """Up to so many lanes: so many rows of boxes in each."""
 _EMPTY_SHARE = 0.12
-"""Of all else, for a phase in which nothing is drawn."""
+"""Length of a phase in which nothing is drawn, as a share of all others."""
 _ROW, _GAP = 18, 0.45
-"""Pixels of a row; parts of a row between lanes."""
+"""Height of a row in pixels; gap between lanes in rows."""
 _MARGIN = {"l": 76, "r": 8, "t": 20, "b": 20}
 _OVERVIEW = 30
-"""Pixels."""
+"""Height of the overview in pixels."""
 _STRIPS = 1000
-"""Where the rows of the overview are, out of sight of the lanes."""
+"""Row in which the overview begins, out of sight of the lanes."""
 _NEAR = 10
-"""Pixels between marks, below which they are one."""
+"""Marks that are fewer pixels apart are drawn as one."""
 _FINE = 2
-"""Pixels of boxes too narrow to tell apart."""
+"""Boxes that are narrower, in pixels, are drawn as one."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _make_layout(floor: _Floor) -> Figure:
 
 _HOVER = {"hovertemplate": "%{customdata[0]}<extra></extra>"}
 _STRIP = {"hoverinfo": "none", "meta": "strip"}
-"""Of what is in the overview."""
+"""Attributes of all traces in the overview."""
 _NAMES = {
     "textposition": "inside",
     "insidetextanchor": "start",
@@ -255,12 +255,15 @@ def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_
 
     for (start, stop, healed, has_cross), own in group_by(sorted(arrows, key=lambda arrow: arrow.at), way_of).items():
         hue = WRONG if healed else HOP_HUE
-        stem: Figure = {"type": "bar", "orientation": "v", "base": start, "y": stop - start, "marker": {"color": hue}} | _HOVER
+        body: Figure = {"color": hue}
         if healed:
-            stem["marker"] = {"color": "rgba(0,0,0,0)", "pattern": {"shape": "-", "size": 5, "solidity": 0.6, "fgcolor": hue}}
-        head = _marks(stop, "triangle-down" if stop > start else "triangle-up", hue, 11)
+            body = {"color": "rgba(0,0,0,0)", "pattern": {"shape": "-", "size": 5, "solidity": 0.6, "fgcolor": hue}}
+        stem = {"type": "bar", "orientation": "v", "base": start, "y": stop - start, "marker": body} | _HOVER
+        head = _marks(stop, "triangle-up", hue, 11)
         if has_cross:
             head = _fault_marks(stop)
+        elif stop > start:
+            head["marker"]["symbol"] = "triangle-down"
         ring = _marks(start, "circle-open", hue, 6, line={"width": 1.5, "color": hue})
         wide = [2 + 4.5 * math.sqrt(arrow.bytes / max(largest, 1)) for arrow in own]
         facts = [[_hop_words(lanes, arrow, classes), _find_target(lanes, arrow)] for arrow in own]
@@ -282,21 +285,16 @@ def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator
     """Crosses of faults without an arrow, and squares for what did not fit."""
     classes = {box.path: box.class_name for box in lanes.boxes}
     joined = values_once(arrows, "cross")
-    faults = []
-    for at, cross in enumerate(lanes.crosses):
-        if at not in joined:
-            target = {"finding": cross.finding} if cross.finding >= 0 else {"path": cross.module}
-            faults.append(
-                (
-                    floor.middle(cross.lane, cross.module),
-                    cross.at,
-                    _mark_words(said(cross.headline), cross.module, classes),
-                    target,
-                )
-            )
-    for y, own in group_by(faults, lambda fault: fault[0]).items():
-        places = [(at, at) for _, at, *_ in own]
-        yield _Row([_fault_marks(y), _stems(WRONG)], _NEAR, places, [[words, target] for *_, words, target in own])
+    alone = [cross for at, cross in enumerate(lanes.crosses) if at not in joined]
+    for y, own in group_by(alone, lambda cross: floor.middle(cross.lane, cross.module)).items():
+        row = _Row([_fault_marks(y), _stems(WRONG)], _NEAR, [], [])
+        for cross in own:
+            target: dict[str, Any] = {"path": cross.module}
+            if cross.finding >= 0:
+                target = {"finding": cross.finding}
+            row.places.append((cross.at, cross.at))
+            row.facts.append([_mark_words(said(cross.headline), cross.module, classes), target])
+        yield row
     for mark in lanes.refusals:
         module, y = mark.refusal.module, floor.middle(mark.curve.device, mark.refusal.module)
         words = _mark_words(refusal_words(mark.curve, mark.refusal), module, classes)

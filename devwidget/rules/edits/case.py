@@ -32,7 +32,7 @@ class Case:
 
     @property
     def at_hand(self) -> list[str]:
-        """Variables near the call that are on its device in all its faults: blocks of a loop may be on two."""
+        """Variables near the call that are on the right device whenever it fails: a loop may run blocks on two devices."""
         names = list(self.fault.nearby.at_hand)
         for other in self.trace.faults:
             if other.site == self.fault.site and other.call == self.fault.call:

@@ -63,9 +63,7 @@ class Draft:
         if isinstance(node, _ATOMS):
             self.changes.add(_Change(_end(node), _end(node), text))
         elif isinstance(method, ast.Attribute):  # `(a == b).numpy()` has its parentheses
-            line, column = _end(method)
-            dot = line, column - len(method.attr.encode()) - 1
-            self.changes.add(_Change(dot, dot, text))
+            self.changes.add(_Change(_dot(method), _dot(method), text))
         else:
             self.replace(node, f"({self.code.text(node)}){text}")
 
@@ -78,8 +76,7 @@ class Draft:
     def drop_method(self, call: ast.Call, instead: str = "") -> None:
         """`x.to(device)` becomes `x`, or has another method `instead`; something else may change in `x`, too."""
         if isinstance(call.func, ast.Attribute):
-            line, column = _end(call.func)
-            self.changes.add(_Change((line, column - len(call.func.attr.encode()) - 1), _end(call), instead))
+            self.changes.add(_Change(_dot(call.func), _end(call), instead))
 
     def insert_argument(self, call: ast.Call, value: str) -> None:
         """A positional argument in front of the others."""
@@ -194,6 +191,12 @@ def _with_quotes_of(code: Code, text: str) -> str:
 
 def _end(node: ast.expr) -> tuple[int, int]:
     return node.end_lineno or node.lineno, node.end_col_offset or 0
+
+
+def _dot(node: ast.Attribute) -> tuple[int, int]:
+    """Where the dot in front of the name is."""
+    line, column = _end(node)
+    return line, column - len(node.attr.encode()) - 1
 
 
 class _Overlap(Exception):

@@ -63,22 +63,30 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
     if isinstance(value, ast.Call) and (_is_parameter(value) or (not is_factory and _makes_owner(statement, value, stray))):
         _place(draft, value, device)
         return True
-    if not calls or (not stray.birth_direct and stray.birth_op not in _ARRIVALS):
+    if not calls or not _may_be_placed(code, statement, calls, stray):
         return False
-    is_placed = any(keyword_of(call, "device") for call in calls)
-    if is_placed and any(code.local_names(call) for call in calls):
-        return False  # one line creates many on a given device, where the others may be right
-    if stray.birth_op != "pin_memory" and _is_pinned_later(code, statement):
-        return False  # only memory of the host is pinned
     if stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
         return read_to(draft, statement, device)
-    if stray.birth_op not in FACTORIES | LIKENESSES | _ARRIVALS:
-        return False
-    if is_factory and not is_placed:
+    if is_factory and not _names_device(calls):
         calls += [call for call in _neighbours(code, statement, calls) if _is_known(code, call, device)]
     for call in calls:
         _place(draft, call, device)
     return True
+
+
+def _may_be_placed(code: Code, statement: ast.stmt, calls: list[ast.Call], stray: Operand) -> bool:
+    """Whether the calls create the tensor, and nothing else of theirs must stay where it is."""
+    if stray.birth_op not in FACTORIES | LIKENESSES | _ARRIVALS:
+        return False
+    if not stray.birth_direct and stray.birth_op not in _ARRIVALS:
+        return False
+    if _names_device(calls) and any(code.local_names(call) for call in calls):
+        return False  # one line creates many on a given device, where the others may be right
+    return stray.birth_op == "pin_memory" or not _is_pinned_later(code, statement)  # only memory of the host is pinned
+
+
+def _names_device(calls: list[ast.Call]) -> bool:
+    return any(keyword_of(call, "device") for call in calls)
 
 
 def _place(draft: Draft, made: ast.expr, device: str) -> None:

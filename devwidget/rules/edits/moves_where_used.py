@@ -66,6 +66,8 @@ def _find_written(case: Case, code: Code, statement: ast.stmt) -> Operand | None
 def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Operand) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
     name = _source_of(written)
+    if not name:
+        return None
     move = f".to({name}.device)"
     words = Message("move the other tensor to the device of the one that is written")
     if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == name:
@@ -73,7 +75,7 @@ def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Oper
         return fix(words, draft)
     others = [each for each in case.fault.operands if not each.stray and each.shape]
     done = [_inline(draft, statement, case.fault, other, move) for other in others]
-    return fix(words, draft) if name and done and all(done) else None
+    return fix(words, draft) if done and all(done) else None
 
 
 def _source_of(home: Operand) -> str:
@@ -135,10 +137,19 @@ def _is_read_elsewhere(fault: Fault, code: Code, statement: ast.stmt, stray: Ope
     """Whether the statement reads a variable outside of the failing call, or a later statement reads it."""
     name = stray.expression
     uses = code.alike(statement, name)
-    failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
-    is_computed = stray.source not in ("", name)
-    is_beside = bool(failing) and not failing.issuperset(uses)
-    return bool(uses) and (is_computed or is_beside or _is_read_below(code, statement, name))
+    if not uses:
+        return False
+    if stray.source not in ("", name):  # the call takes what the line computes from it
+        return True
+    failing = _list_failing(code, statement, fault)
+    if failing and not failing.issuperset(uses):
+        return True
+    return _is_read_below(code, statement, name)
+
+
+def _list_failing(code: Code, statement: ast.stmt, fault: Fault) -> set[ast.AST]:
+    """The nodes of the failing call; none where the statement does not contain the whole call."""
+    return {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
@@ -195,7 +206,7 @@ def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
 def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, move: str) -> bool:
     """Move an operand where the failing call reads it; in the whole statement if that does not contain the full call."""
     code = draft.code
-    failing = {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
+    failing = _list_failing(code, statement, fault)
     for text in (operand.source, operand.expression):
         nodes = [node for node in code.alike(statement, text) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
         if nodes:

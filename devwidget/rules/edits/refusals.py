@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.records.syntax import Function, inner_statements, targets_of
+from devwidget.records.syntax import Function, inner_statements, is_inplace, targets_of
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.source_file import Code, code_of, edited_code, keyword_of, names_in, root_of
@@ -139,22 +139,19 @@ def _kind_of_call(code: Code, called: str) -> str:
 def _reads_device_of_stray(written: _Written) -> str:
     """Where a kernel is missing, or dtypes do not mix, tensors are on the intended device."""
     fault = written.fault
-    if fault is None or fault.what in ("kernel", "dtype", "promotion") or _writes_in_place(fault):
+    if fault is None or fault.what in ("kernel", "dtype", "promotion") or is_inplace(fault.call):  # what is written stays
         return ""
     right = {operand.expression for operand in fault.operands if not operand.stray}
     strays = (operand for operand in fault.operands if operand.stray and operand.argument != "generator")
     wrong = {operand.expression for operand in strays} - right - {""}
     for node in written.added:
-        if isinstance(node, ast.Attribute) and node.attr == "device" and ast.unparse(node.value) in wrong:
-            kept = written.code.alike(written.statement, ast.unparse(node.value))
-            if not any(map(written.code.is_written, kept)):
-                return f"`{ast.unparse(node.value)}` is not where it must be"
+        if not isinstance(node, ast.Attribute) or node.attr != "device":
+            continue
+        name = ast.unparse(node.value)
+        is_written = any(map(written.code.is_written, written.code.alike(written.statement, name)))
+        if name in wrong and not is_written:
+            return f"`{name}` is not where it must be"
     return ""
-
-
-def _writes_in_place(fault: Fault) -> bool:
-    """What is written in place stays where it is, wherever that should have been."""
-    return fault.call.startswith("__i") or (fault.call.endswith("_") and not fault.call.endswith("__"))
 
 
 def _loses_writes(written: _Written) -> str:

@@ -49,7 +49,7 @@ def wait_until_told(job: Job) -> Cluster:
         cluster = ask(job)
         if cluster is None or not told_of(cluster):
             return None
-        if any("is not the same on" in each.headline for each in told_of(cluster)):
+        if any("not the same on" in each.headline for each in told_of(cluster)):
             return None  # as many ranks have one value as have the other: the others were not asked at that step
         return cluster if (job.folder / "struck").exists() or all(rank.step >= 2 for rank in cluster.ranks) else None
 

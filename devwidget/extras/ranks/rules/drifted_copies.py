@@ -86,7 +86,10 @@ def _make_finding(cluster: Cluster, drifted: Drifted, step: int, notes: list[str
     )  # fmt: skip
     if len(most) == len(rare[-1]):  # nobody can tell which of them are wrong
         ranks = format_rank_ranges(sorted([*odd, *most]))
-        told = Message("{paths} is not the same on {ranks}", paths=format_first(paths), ranks=ranks)
+        told = Message.of(
+            len(paths), "{paths} is not the same on {ranks}", "{paths} are not the same on {ranks}",
+            paths=format_first(paths), ranks=ranks,
+        )  # fmt: skip
     if step == NOWHERE:
         notes.append(Message("the number of steps per rank is unknown; copies also differ after a different number of steps"))
     else:
