@@ -230,6 +230,7 @@ assert net.weight.grad is not None
     "a mean of losses in a list": """net = nn.Linear(4, 3).cuda()
 losses = [net(torch.randn(5, 4, device="cuda")).square().mean() for _ in range(2)]
 torch.stack(losses).mean().detach().numpy()
+torch.stack(losses).numpy()
 torch.stack(losses).mean().backward()
 """,
     "a comparison for NumPy in a line that computes on": """net = nn.Linear(4, 3).cuda()

@@ -46,8 +46,10 @@ class Case:
 
     @property
     def must_be_detached(self) -> bool:
-        """Whether a move alone would lead to the next error: NumPy refuses a tensor that requires grad."""
-        return self.fault.call in ("numpy", "__array__") and any(stray.requires_grad for stray in self.strays)
+        """Whether a move alone may lead to the next error: NumPy refuses a tensor that requires grad."""
+        if self.fault.call not in ("numpy", "__array__"):
+            return False
+        return any(stray.requires_grad or not stray.dtype for stray in self.strays)  # without a dtype: it no longer exists
 
     @property
     def is_between_gpus(self) -> bool:
