@@ -140,7 +140,7 @@ function between(value, from, to) {
 function roundNumbers(first, last, least) {
   const rough = Math.max((last - first) / TICKS, least);
   const tens = 10 ** Math.floor(Math.log10(rough));
-  const step = tens * [1, 2, 5, 10].find((each) => each * tens >= 0.999 * rough);
+  const step = tens * ([1, 2, 5].find((each) => each * tens >= 0.999 * rough) ?? 10);
   const begin = Math.ceil(first / step);
   return Array.from({ length: Math.floor(last / step) - begin + 1 }, (_, n) => (begin + n) * step);
 }
