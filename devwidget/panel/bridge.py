@@ -1,91 +1,46 @@
 """The widgets behind a panel, one for each direction and kind of data.
 
 A click while a cell runs is answered on another thread only if Python never publishes unasked on the comm of the click
-(ipykernel 7 routes by the last publisher). So `Control` carries questions and answers, and all other widgets only send
-data to the page. `LiveFigure` is separate because a thread writes it, and traits are not safe for two writers.
+(ipykernel 7 routes by the last publisher). So one widget carries questions and answers, and all others only send data to the
+page. What is written while a cell runs is separate too, because a thread writes it, and traits are not safe for two writers.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import anywidget
-from traitlets import Bool, Bytes, Dict, Int, Unicode
+import traitlets
 
-from devwidget.panel.sections import load_sections, section_scripts
-from devwidget.report.page.assets import PANEL_STYLES, add_to_panel, join_modules, packed_plotly, static_text
-
-
-class Control(anywidget.AnyWidget):
-    """Questions from the page and their answers."""
-
-    _esm = "export default { render() {} };"
+from devwidget.report.page.assets import join_modules, packed_plotly, static_text
 
 
-class LiveFigure(anywidget.AnyWidget):
-    """The memory figure while a cell runs; only the sampler's thread writes it."""
+class Channel(anywidget.AnyWidget):
+    """A widget that draws nothing: it carries questions and answers, or its state to a page."""
 
     _esm = "export default { render() {} };"
-    figure = Dict().tag(sync=True)
 
-    def __init__(self, **state: Any) -> None:
-        self.add_traits(**_section_traits())
+    def __init__(self, **state: object) -> None:
+        self.add_traits(**{name: traitlets.Any().tag(sync=True) for name in state})
         super().__init__(**state)
 
 
-class PanelView(anywidget.AnyWidget):
-    """The page: header, tabs, module tree, findings, hops, figures; and a trait for each section."""
-
-    _css = "".join(map(static_text, PANEL_STYLES))
-    words = Dict().tag(sync=True)
-    # Pages count views only if this begins as a number.
-    _view_count = Int(0, allow_none=True).tag(sync=True)
-    control = Unicode().tag(sync=True)
-    live = Unicode().tag(sync=True)
-    plotly = Unicode().tag(sync=True)
-    head = Dict().tag(sync=True)
-    inputs = Dict().tag(sync=True)
-    status = Dict().tag(sync=True)
-    table = Dict().tag(sync=True)
-    marks = Dict().tag(sync=True)
-    memory = Dict().tag(sync=True)
-    traced = Dict().tag(sync=True)
-    devices = Dict().tag(sync=True)
-    opens = Unicode().tag(sync=True)
-    compared = Dict().tag(sync=True)
-    applied = Dict().tag(sync=True)
-    printed = Unicode().tag(sync=True)
-    chosen = Dict().tag(sync=True)
-    gone = Bool(False).tag(sync=True)
-    itself = Unicode().tag(sync=True)
-
-    def __init__(self, **state: Any) -> None:
-        script = join_modules(*add_to_panel(section_scripts()))
-        self.add_traits(_esm=Unicode(script).tag(sync=True), **_section_traits())
-        super().__init__(**state)
+@functools.cache
+def page_class(name: str, scripts: tuple[str, ...], styles: tuple[str, ...]) -> type[Channel]:
+    """Return the class of a page that these files draw; pages of one name share their style."""
+    return type(name, (Channel,), {"_esm": join_modules(*scripts), "_css": "".join(map(static_text, styles))})
 
 
-def _section_traits() -> dict[str, Dict]:
-    return {kind.name: Dict().tag(sync=True) for kind in load_sections()}
-
-
-class PlotlyCode(anywidget.AnyWidget):
-    """plotly.js, gzipped; sent once to each page that shows a panel."""
-
-    _esm = "export default { render() {} };"
-    code = Bytes().tag(sync=True)
-
-
-def refer_to(widget: Any) -> str:
+def refer_to(widget: Channel) -> str:
     """Return the reference by which the page finds a widget."""
     return f"anywidget:{widget.model_id}"
 
 
-_shared: list[PlotlyCode] = []
+_shared: list[Channel] = []
 
 
-def shared_plotly() -> PlotlyCode:
-    """Return the kernel's only PlotlyCode; a new one if it was closed."""
+def shared_plotly() -> Channel:
+    """Return the kernel's only plotly.js, sent once to each page that shows a panel; a new one if it was closed."""
     if not _shared or _shared[0].comm is None:
-        _shared[:] = [PlotlyCode(code=packed_plotly())]
+        _shared[:] = [Channel(code=packed_plotly())]
     return _shared[0]

@@ -5,22 +5,31 @@ from __future__ import annotations
 import weakref
 from typing import Any, Self
 
+import ipywidgets
+
 from devwidget.language.speaking import follow
+from devwidget.panel.bridge import Channel, page_class, refer_to
+from devwidget.panel.questions import answer_page
 from devwidget.records.errors import ArgumentError
 from devwidget.records.schema.message import Message
 from devwidget.records.site import is_in_jupyter, runs_in_notebook
+from devwidget.report.page.assets import page_words
 from devwidget.report.page.html import as_saved
 
 
-class Displayed:
-    """Mixin for a widget whose `view` is drawn by a page.
+class Displayed(ipywidgets.VBox):
+    """A widget whose `view` is drawn by a page, which asks questions through its `control`.
 
     The saved output follows the panel: a page that displayed it replaces the old text with the new one.
+
+    Attributes:
+        shows: The class of the record that it shows.
+        scripts, styles: Files of its page.
     """
 
-    view: Any
     shows: type
-    """The class of the record that it shows."""
+    scripts: tuple[str, ...]
+    styles: tuple[str, ...]
     _saved: str
     """Plain HTML without style or script, which every viewer keeps."""
     _was_displayed = False
@@ -33,28 +42,52 @@ class Displayed:
         made: Self = super().__new__(cls)
         return made
 
+    def __init__(self, **state: object) -> None:
+        """Open the page with a state, whose later changes go to it."""
+        super().__init__()
+        self.control = Channel()
+        page = page_class(type(self).__name__, self.scripts, self.styles)
+        self.view: Any = page(control=refer_to(self.control), words={}, status={}, **state)
+        self.children = (self.view,)
+        self.control.on_msg(self._on_message)
+        self.speak()
+        _displayed.add(self)
+
+    def speak(self) -> None:
+        """Set all texts in the current language, and after each change of it."""
+        self.view.words = page_words(*self.scripts)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw everything that the page shows."""
+        raise NotImplementedError
+
+    def answer_question(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer a question of the page, which shows exceptions."""
+        return {}
+
+    def _on_message(self, control: Channel, message: Any, buffers: Any) -> None:
+        answer_page(control, message, self.answer_question)
+
+    def close(self) -> None:
+        """Close the widget, which no page shows any more."""
+        _displayed.discard(self)
+        self.close_parts(self.view, self.control)
+        self.layout.close()
+        super().close()
+
+    def close_parts(self, *parts: Any) -> None:
+        """Close widgets with their layouts, which stay open by themselves."""
+        for widget in parts:
+            widget.layout.close()
+            widget.close()
+
     def _plain_html(self) -> str:
         return str(self._saved)
 
     def _saved_html(self) -> str:
         """Return plain HTML for an output next to the live panel."""
-        return as_saved(self._saved)
-
-    def speak(self) -> None:
-        """Set all texts in the current language."""
-        raise NotImplementedError
-
-    def speak_along(self) -> None:
-        """Set all texts now, and after each change of language while it is open."""
-        self.speak()
-        _displayed.add(self)
-
-    def close_parts(self, *parts: Any) -> None:
-        """Close the widgets of its page, and stop translating it."""
-        _displayed.discard(self)
-        for widget in parts:
-            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
-            widget.close()
+        return as_saved(self._plain_html())
 
     def _view_id(self) -> str:
         return str(self.view.model_id)
@@ -73,7 +106,7 @@ class Displayed:
             raise NotImplementedError("there is no page")
         from IPython.display import display
 
-        display(cls(record))
+        display(cls(record))  # type: ignore[call-arg]
 
     def _ipython_display_(self) -> None:
         """Display two outputs; a page shows one. JupyterLab ignores other formats of a widget output."""

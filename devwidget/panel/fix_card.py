@@ -6,19 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import anywidget
-from traitlets import Bool, Dict, List, Unicode
-
 from devwidget.language.speaking import say
 from devwidget.panel.actions import AppliedFix, MainThreadJobs
-from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed
-from devwidget.panel.questions import answer_page, read_field, refusal_words
+from devwidget.panel.questions import read_field, refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, file_label
-from devwidget.report.page.assets import join_modules, page_words, static_text
 from devwidget.report.page.draw_page import draw_body
 from devwidget.report.page.html import as_saved
 from devwidget.report.report_parts import Part, Sentence
@@ -35,19 +30,6 @@ _DONE = {
 Question = dict[str, Any]
 
 
-class CardView(anywidget.AnyWidget):
-    """What the page draws."""
-
-    _esm = join_modules(*CARD)
-    _css = "".join(map(static_text, ("base.css", "card.css")))
-    words = Dict().tag(sync=True)
-    control = Unicode().tag(sync=True)
-    html = Unicode().tag(sync=True)
-    buttons = List().tag(sync=True)
-    folds = Bool(False).tag(sync=True)
-    writes = Bool(False).tag(sync=True)
-
-
 class FixCard(Displayed):
     """A card; it keeps texts and the edit only.
 
@@ -60,6 +42,7 @@ class FixCard(Displayed):
     """
 
     shows = object
+    scripts, styles = CARD, ("base.css", "card.css")
 
     def __init__(
         self,
@@ -75,19 +58,7 @@ class FixCard(Displayed):
         self._is_live = False  # whether the fix has taken effect
         self._outcome = ""
         self._jobs = MainThreadJobs()
-        self.control = Control()
-        self.view = CardView(control=refer_to(self.control), folds=folds, writes=writes)
-        self.control.on_msg(self._on_message)
-        self.speak_along()
-
-    def speak(self) -> None:
-        """Draw the card in the current language."""
-        self.view.words = page_words(*CARD)
-        self._draw()
-
-    def close(self) -> None:
-        """Close the card, whose output the page no longer shows."""
-        self.close_parts(self.view, self.control)
+        super().__init__(html="", buttons=[], folds=folds, writes=writes)
 
     def __repr__(self) -> str:
         return text_of(draw_lines(self._parts()))
@@ -104,7 +75,8 @@ class FixCard(Displayed):
             parts.append(Sentence(self._outcome, "verdict"))
         return parts
 
-    def _draw(self) -> None:
+    def draw(self) -> None:
+        """Draw the card."""
         self.view.html, self.view.buttons = self._plain_html(), list(self._buttons())
         self.save_again()
 
@@ -115,10 +87,7 @@ class FixCard(Displayed):
             files = row_words(dict.fromkeys(file_label(edit.file) for edit in self._fix.edits if not cell_label(edit.file)))
             yield "apply", say("Apply to {files}", files=files) if files else say("Apply")
 
-    def _on_message(self, control: Any, message: Any, buffers: Any) -> None:
-        answer_page(control, message, self._answer)
-
-    def _answer(self, message: Question) -> Question:
+    def answer_question(self, message: Question) -> Question:
         """Answer the page, which writes the cells that an answer has, and then says what came of it."""
         fix = self._fix
         match message.get("ask"):
@@ -138,7 +107,7 @@ class FixCard(Displayed):
             return act()
         except DevwidgetError as error:
             self._outcome = refusal_words(error)
-            self._draw()
+            self.draw()
             return {}
 
     def _prepare_edits(self, fix: Fix) -> Question:
@@ -162,5 +131,5 @@ class FixCard(Displayed):
         else:
             applied.take_effect()
             self._is_live, self._outcome = True, say(_DONE[applied.works].template, place=places)
-        self._draw()
+        self.draw()
         return {}

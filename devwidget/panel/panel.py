@@ -8,15 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-import ipywidgets
 from traitlets import Instance, Unicode, observe, validate
 
 from devwidget.language.speaking import said, say
 from devwidget.panel import refresh
 from devwidget.panel.actions import GIVEN, AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
-from devwidget.panel.bridge import Control, LiveFigure, PanelView, refer_to, shared_plotly
+from devwidget.panel.bridge import Channel, refer_to, shared_plotly
 from devwidget.panel.displayed import Displayed
-from devwidget.panel.questions import answer_page, answer_panel, collect_printed
+from devwidget.panel.questions import answer_panel, collect_printed
 from devwidget.panel.sections import Section, load_sections, section_scripts
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
@@ -26,7 +25,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import add_to_panel, page_words
+from devwidget.report.page.assets import PANEL_STYLES, add_to_panel
 from devwidget.report.page.content import (
     Content,
     applied_content,
@@ -38,7 +37,7 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.page.html import panel_html, panel_text, saved_html
+from devwidget.report.page.html import panel_html, panel_text
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.report.text.advice import StepNames
@@ -47,9 +46,10 @@ from devwidget.views.overlay import Overlay, make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
 S = TypeVar("S", bound=Section)
+_DRAWN = ("head", "inputs", "table", "marks", "memory", "traced", "devices", "compared", "applied", "chosen")
 
 
-class DeviceWidget(Displayed, ipywidgets.VBox):
+class DeviceWidget(Displayed):
     """A panel; other widgets can contain it. It keeps a weak reference to the model, and only numbers and texts.
 
     Extras add `sections`, and some add methods: `propose`, `show_ranks`, `show_recorded`.
@@ -66,9 +66,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     trace = Instance(Trace, allow_none=True)
     selected = Unicode(None, allow_none=True)
     shows = PanelActions
+    styles = PANEL_STYLES
 
     def __init__(self, actions: PanelActions, opens: str = "") -> None:
-        super().__init__()
         self.snapshot: Snapshot | None = None
         self.kept: Trace | None = None
         self.table, self.marks = PlacementTable(), Overlay()
@@ -91,16 +91,16 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self.lock = threading.RLock()
         self.jobs = MainThreadJobs()
-        self.control, self.live = Control(), LiveFigure()
-        self.view = PanelView(
-            control=refer_to(self.control), live=refer_to(self.live),
-            plotly=refer_to(shared_plotly()), opens=opens,
+        self.scripts = add_to_panel(section_scripts())
+        self.sections: tuple[Section, ...] = tuple(kind(self) for kind in load_sections())
+        drawn = dict.fromkeys((*_DRAWN, *(each.name for each in self.sections)), Content())
+        self.live: Any = Channel(figure={}, **{each.name: {} for each in self.sections})
+        # Pages count views only if this begins as a number.
+        super().__init__(
+            _view_count=0, live=refer_to(self.live), plotly=refer_to(shared_plotly()), opens=opens, printed="", gone=False,
+            itself="", **drawn,
         )  # fmt: skip
         self.view.itself = refer_to(self.view)
-        self.children = (self.view,)
-        self.sections: tuple[Section, ...] = tuple(kind(self) for kind in load_sections())
-        self.control.on_msg(self._on_message)
-        self.speak_along()
         self.refresh()
         refresh.watch_panel(self)
 
@@ -109,10 +109,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Findings of the last trace, worst first."""
         return self.trace.findings if self.trace is not None else ()
 
-    def speak(self) -> None:
-        """Set all texts in the current language."""
+    def draw(self) -> None:
+        """Draw everything that the page shows."""
         with self.lock:
-            self.view.words = page_words(*add_to_panel(section_scripts()))
             if self.snapshot is not None:
                 self._draw_tree(self.snapshot)
                 self._draw_memory()
@@ -175,8 +174,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Return the section of a class."""
         return next(each for each in self.sections if isinstance(each, kind))
 
-    def _on_message(self, control: Any, message: Any, buffers: Any) -> None:
-        answer_page(control, message, lambda asked: answer_panel(self, asked))
+    def answer_question(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer a question of the page."""
+        return answer_panel(self, message)
 
     def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Let a section answer a question of its page; None if no section does."""
@@ -549,8 +549,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view._view_count = None
         for section in self.sections:
             section.close()
-        self.close_parts(self.view, self.live, self.control)
-        self.layout.close()
+        self.close_parts(self.live)
         super().close()
 
     def __repr__(self) -> str:
@@ -564,9 +563,6 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _plain_html(self) -> str:
         return panel_html(self.snapshot, self.trace)
-
-    def _saved_html(self) -> str:
-        return saved_html(self.snapshot, self.trace)
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
         memory, snapshot = self.actions.memory(), self.snapshot

@@ -11,7 +11,7 @@ import pytest
 from devwidget.records.device import DeviceId
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.figures.ribbons import Ribbon, RibbonBox, choose_lanes
-from devwidget.report.page.html import saved_html
+from devwidget.report.page.html import panel_html
 from devwidget.report.text.device_words import taken_words
 from devwidget.views.devices import DeviceColumn, make_picture
 from devwidget.views.placement import tabulate_snapshot
@@ -94,7 +94,7 @@ def test_more_bytes_are_thicker_and_what_is_wrong_is_dotted():
 
 def saved_images(snapshot, trace):
     """The images of the output that is saved, as SVG, with the words that stand for each."""
-    found = re.findall(r'<img src="data:image/svg\+xml,([^"]*)" alt="([^"]*)">', saved_html(snapshot, trace))
+    found = re.findall(r'<img src="data:image/svg\+xml,([^"]*)" alt="([^"]*)">', panel_html(snapshot, trace))
     return [(ET.fromstring(unquote(html.unescape(drawn))), html.unescape(words)) for drawn, words in found]
 
 
@@ -106,7 +106,7 @@ def test_what_is_saved_shows_the_devices_and_the_findings():
     ((devices, columns),) = saved_images(split_model(), one_step())
     assert "decoder.head" in texts(devices)
     assert columns.startswith("cpu: ")
-    assert "`addmm` got tensors on cuda:0 and cuda:1" in saved_html(split_model(), one_step())
+    assert "`addmm` got tensors on cuda:0 and cuda:1" in panel_html(split_model(), one_step())
 
 
 def test_a_device_that_had_no_room_never_seems_to_hold_what_it_refused():

@@ -6,81 +6,50 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import anywidget
-import ipywidgets
-from traitlets import Bool, Dict, Unicode
-
 from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, plain_cluster, ranks_content
 from devwidget.extras.ranks.records.cluster import Cluster, asker_of
-from devwidget.panel.bridge import Control, refer_to
+from devwidget.panel.bridge import refer_to
 from devwidget.panel.displayed import Displayed
-from devwidget.panel.questions import answer_page
 from devwidget.panel.sections import ModelOpener, Section, opens_panel, section
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
-from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
+from devwidget.report.page.assets import files_of_extra
 
 if TYPE_CHECKING:
     from devwidget.panel.panel import DeviceWidget
 
 
-class _RanksView(anywidget.AnyWidget):
-    _esm = join_modules(*RANKS)
-    _css = "".join(map(static_text, RANKS_STYLES))
-    words = Dict().tag(sync=True)
-    content = Dict().tag(sync=True)
-    status = Dict().tag(sync=True)
-    control = Unicode().tag(sync=True)
-    live = Bool(False).tag(sync=True)
-
-
-class RanksWidget(Displayed, ipywidgets.VBox):
+class RanksWidget(Displayed):
     """A panel of all ranks. It keeps one record and nothing live."""
 
     shows = Cluster
+    scripts, styles = RANKS, RANKS_STYLES
 
     def __init__(self, cluster: Cluster, ask: Callable[[], Cluster] | None = None) -> None:
-        super().__init__()
         self.cluster, self._ask = cluster, ask
-        self.control = Control()
-        self.view = _RanksView(control=refer_to(self.control), live=ask is not None)
-        self.children = (self.view,)
-        self.control.on_msg(self._answer_page)
-        self.speak_along()
+        super().__init__(content={}, live=ask is not None)
 
-    def speak(self) -> None:
-        """Set all texts in the current language."""
-        self.view.words = page_words(*RANKS)
-        self._draw_cluster()
+    def draw(self) -> None:
+        """Draw the answers."""
+        self._saved = plain_cluster(self.cluster)
+        self.view.content = ranks_content(self.cluster)
+        self.save_again()
 
     def ask(self) -> Cluster:
         """Query the ranks again and show the answers; a saved record cannot be queried."""
         if self._ask is not None:
             self.cluster = self._ask()
-            self._draw_cluster()
+            self.draw()
         return self.cluster
 
-    def close(self) -> None:
-        """Close the panel."""
-        self.close_parts(self.view, self.control)
-        self.layout.close()
-        super().close()
-
-    def _draw_cluster(self) -> None:
-        self._saved = plain_cluster(self.cluster)
-        self.view.content = ranks_content(self.cluster)
-        self.save_again()
+    def answer_question(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Query the ranks for the page."""
+        if message.get("ask") == "ranks":
+            self.ask()
+        return {}
 
     def __repr__(self) -> str:
         return str(self.cluster)
-
-    def _answer_page(self, control: Control, message: Any, buffers: Any) -> None:
-        answer_page(control, message, self._answer_question)
-
-    def _answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
-        if asked.get("ask") == "ranks":
-            self.ask()
-        return {}
 
 
 @section

@@ -103,11 +103,6 @@ def _draw_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) 
     return None
 
 
-def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """Return the page of a panel, as the output that is saved with the live one."""
-    return as_saved(panel_html(snapshot, trace))
-
-
 def as_saved(html: str, *, is_panel: bool = True) -> str:
     """For when the notebook is opened again and no kernel knows the panel, or the card."""
     note = ""

@@ -6,22 +6,17 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import anywidget
-import ipywidgets
-from traitlets import Dict, Unicode
-
 from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import MainThreadJobs
-from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed
-from devwidget.panel.questions import answer_page, refusal_words
+from devwidget.panel.questions import refusal_words
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
-from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
+from devwidget.report.page.assets import files_of_extra
 
 PLAN = (
     "words.js", "base.js", "parts.js", "tabs.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
@@ -29,17 +24,7 @@ PLAN = (
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 
 
-class _PlanView(anywidget.AnyWidget):
-    _esm = join_modules(*PLAN)
-    _css = "".join(map(static_text, PLAN_STYLES))
-    words = Dict().tag(sync=True)
-    form = Dict().tag(sync=True)
-    page = Dict().tag(sync=True)
-    status = Dict().tag(sync=True)
-    control = Unicode().tag(sync=True)
-
-
-class PlanWidget(Displayed, ipywidgets.VBox):
+class PlanWidget(Displayed):
     """A plan that can be asked. The plan keeps its model; this keeps neither, only what is shown.
 
     Attributes:
@@ -47,21 +32,17 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     """
 
     shows = Plan
+    scripts, styles = PLAN, PLAN_STYLES
 
     def __init__(self, plan: Plan) -> None:
         questions = questions_of(plan)
         if questions is None:
             raise _nobody_to_ask()
-        super().__init__()
         # Weak: a page that somebody has scrolled by must not keep a model alive.
         self._asked = weakref.ref(questions)
         self.setting = self._wanted = questions.setting
         self.jobs = _PieceJobs(self._tell_progress, self._tell_end)
-        self.control = Control()
-        self.view = _PlanView(control=refer_to(self.control))
-        self.children = (self.view,)
-        self.control.on_msg(self._answer_page)
-        self.speak_along()
+        super().__init__(form={}, page={})
 
     @property
     def shown(self) -> Plan:
@@ -69,14 +50,10 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         root = self._find_questions()
         return may_be_asked(root.first, root) if self.setting == root.setting else root.tried[self.setting]
 
-    def speak(self) -> None:
-        """Say everything in the language of reports."""
-        self.view.words = page_words(*PLAN)
-        if self._asked() is not None:
-            self.draw()
-
     def draw(self) -> None:
         """Draw what is shown, with what was asked of it so far, and save it with the notebook."""
+        if self._asked() is None:
+            return
         shown = self.shown
         self._saved, self._text = plan_in_notebook(shown), str(shown)
         self.view.form = form_content(self._find_questions(), self.setting)
@@ -86,8 +63,6 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def close(self) -> None:
         """Take the page off every notebook."""
         self.jobs.cancel()
-        self.close_parts(self.view, self.control)
-        self.layout.close()
         super().close()
 
     def __repr__(self) -> str:
@@ -99,10 +74,8 @@ class PlanWidget(Displayed, ipywidgets.VBox):
             raise _nobody_to_ask()
         return questions
 
-    def _answer_page(self, control: Control, message: Any, buffers: Any) -> None:
-        answer_page(control, message, self._answer_question)
-
-    def _answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Show another setting, ask something of the plan, or cancel that."""
         if asked.get("ask") == "cancel":
             self.jobs.cancel()
         if asked.get("ask") == "question" and asked.get("question") in self._find_questions().names:
