@@ -22,7 +22,6 @@ declare module "@preact/signals-core" {
   export function signal<Type>(value: Type): { value: any };
   export function computed<Type>(of: () => Type): { readonly value: Type };
   export function effect(run: () => void): () => void;
-  export function untracked<Type>(run: () => Type): Type;
 }
 declare module "htm" {
   const htm: { bind(h: any): (strings: TemplateStringsArray, ...values: any[]) => any };

@@ -19,21 +19,7 @@ PANEL = (
 )  # fmt: skip
 PANEL_STYLES = ("base.css", "tree.css", "panel.css")
 
-# Each library, which imports only those above it; `panel/static/preact/README.md` says which they are.
-LIBRARIES = {
-    "preact": "preact.mjs",
-    "preact/hooks": "hooks.mjs",
-    "@preact/signals-core": "signals-core.mjs",
-    "@preact/signals": "signals.mjs",
-    "htm": "htm.mjs",
-}
-
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\.{1,2}/[\w./]+";\n', re.MULTILINE)
-_LIBRARY_IMPORT = re.compile(r'^import (\{[^}]*\}|\w+) from "([^".]+)";\n', re.MULTILINE)
-_MINIFIED_IMPORT = re.compile(r'import(\{[^}]*\})from"([^"]+)";')
-_MINIFIED_REEXPORT = re.compile(r'export\{[^}]*\}from"[^"]+";')
-_MINIFIED_EXPORT = re.compile(r"export\{([^}]*)\}")
-_SOURCE_MAP = re.compile(r"//# sourceMappingURL=.*")
+_IMPORT = re.compile(r'^import [^;]* from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 _SAID = re.compile(rf"\b(?:say|word)\({_TEXT}")
@@ -62,48 +48,10 @@ def join_modules(*names: str) -> str:
     parts = []
     if any("HUES" in source for source in sources):
         parts.append(f"const HUES = {json.dumps(page_hues())};")
-    parts += _library_parts("\n".join(sources))
-    for source in sources:
-        own = _LIBRARY_IMPORT.sub("", _IMPORT.sub("", source))
-        parts.append(_strip_source(_EXPORT.sub("", own)))
+    if any(not path.startswith(".") for path in _IMPORT.findall("\n".join(sources))):
+        parts.append(static_text("preact/libraries.js"))
+    parts += (_strip_source(_EXPORT.sub("", _IMPORT.sub("", source))) for source in sources)
     return "\n".join(parts)
-
-
-def _library_parts(source: str) -> list[str]:
-    """All libraries, and a name in the page's scope for each import of one; nothing where none is imported."""
-    imported = dict.fromkeys(_LIBRARY_IMPORT.findall(source))
-    if not imported:
-        return []
-    names: dict[str, None] = {}
-    for what, library in imported:
-        for name in what.strip("{ }").split(", "):
-            exported = f".{name}" if what.startswith("{") else ""
-            names[f'const {name} = libraries["{library}"]{exported};'] = None
-    return [_page_libraries(), *names]
-
-
-@functools.cache
-def _page_libraries() -> str:
-    """Each library in a scope of its own, for their minified names are alike."""
-    parts = ["const libraries = {};"]
-    for name, file in LIBRARIES.items():
-        body = _as_scope(static_text(f"preact/{file}"))
-        parts.append(f'libraries["{name}"] = (() => {{{body}}})();')
-    return "\n".join(parts)
-
-
-def _as_scope(module: str) -> str:
-    """A minified ES module as the body of a function that returns what it exports."""
-    module = _MINIFIED_REEXPORT.sub("", _SOURCE_MAP.sub("", module)).strip()
-    module = _MINIFIED_IMPORT.sub(lambda found: f'const {found[1].replace(" as ", ":")}=libraries["{found[2]}"];', module)
-    if "export default " in module:
-        return module.replace("export default ", "return ")
-    return _MINIFIED_EXPORT.sub(lambda found: f"return{{{_as_properties(found[1])}}}", module)
-
-
-def _as_properties(exports: str) -> str:
-    pairs = [each.split(" as ") for each in exports.split(",")]
-    return ",".join(f"{names[-1]}:{names[0]}" for names in pairs)
 
 
 def _strip_source(source: str) -> str:
