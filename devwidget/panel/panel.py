@@ -78,7 +78,6 @@ class DeviceWidget(Displayed):
         self._outdated = ""  # why the trace that is shown is of an earlier state of the model
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
         self._applied: list[AppliedOnce] = []  # the last one last
-        self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._is_rebound = False  # the last cell has bound the model's name to another object
         self._is_replaced = False  # by a newer panel, which the page shows
         self._continues = False  # the last cell has shown it in place of an earlier panel
@@ -285,9 +284,9 @@ class DeviceWidget(Displayed):
                 raise DevwidgetError(Message("no fix is ready to apply"), instead=Message("press Trace batch"))
             with self._show_busy(say("applying the fix …")):
                 prepared.take_effect()
-            self._applied.append(AppliedOnce(prepared, before, self._outdated, prepared.works, prepared.cells))
+            awaited = prepared.texts if prepared.works == "cell" else ()
+            self._applied.append(AppliedOnce(prepared, before, self._outdated, prepared.works, prepared.cells, awaited))
             self.kept = before
-            self._awaited = prepared.texts if prepared.works == "cell" else ()
             self._draw_applied()
             if prepared.works == "now":
                 self._show_traced(self._trace_step(self._request))
@@ -313,7 +312,7 @@ class DeviceWidget(Displayed):
     def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
         """Forget the applied fixes except `still`, and the traces before them."""
         if self._applied:
-            self._applied, self._awaited, self.kept = list(still), (), still[-1].before if still else None
+            self._applied, self.kept = list(still), still[-1].before if still else None
             self._draw_applied()
             self._draw_compared()
 
@@ -413,7 +412,7 @@ class DeviceWidget(Displayed):
             before._is_replaced = True
             if self.trace is not None or before.trace is None:
                 return
-            self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
+            self._applied, self.kept = before._applied, before.kept
             outdated = before._outdated
             if not self._applied:
                 self.kept = before.trace
@@ -422,7 +421,7 @@ class DeviceWidget(Displayed):
                 self._request = before._request
             self._is_rebound, self._continues = before._is_rebound, True
             self._has_traced, before._has_traced = before._has_traced, False
-            before._applied, before._awaited = [], ()
+            before._applied = []
             before._draw_applied()
             self._draw_applied()
             self.show_trace(before.trace, outdated=outdated)
@@ -444,15 +443,21 @@ class DeviceWidget(Displayed):
             return
         self._was_shown = self._was_shown or self.is_shown
         self.refresh_after_cell()
-        is_awaited = raw in self._awaited
+        last = self._applied[-1] if self._applied else None
+        is_awaited = last is not None and raw in last.awaited
         if is_awaited and not succeeded:
             self._show_refusal(say("The cell raised an exception, so nothing was traced. Fix the cell and run it again."))
-        if is_awaited and succeeded:
-            self._note_run(raw, number)
-        if succeeded and self._can_trace_applied(is_awaited=is_awaited):
-            self.jobs.submit(self._trace_applied)
-        elif succeeded and self._can_trace_again():
-            self.jobs.submit(self._trace_again)
+        if not succeeded:
+            return
+        if last is not None and is_awaited:
+            last.note_run(raw, number)
+        if last is not None and not last.is_traced and (self._is_rebound or (is_awaited and not last.awaited)):
+            last.works, last.awaited, self._again = "now", (), ""
+            self._draw_applied()
+            self.jobs.submit(self._trace_after_cell)
+        elif self._can_trace_again():
+            self._again = self._why_other()
+            self.jobs.submit(self._trace_after_cell)
 
     def _recall(self) -> None:
         """Compare later traces with the one that the notebook has saved, of an earlier kernel."""
@@ -480,30 +485,15 @@ class DeviceWidget(Displayed):
         is_other = self._is_rebound or self._continues
         return is_other and self._has_traced and self.actions.can_repeat(self._request)
 
-    def _trace_again(self) -> None:
-        """Trace after a cell without a request; the panel shows errors."""
-        with self.lock, contextlib.suppress(Exception):
-            self._again = self._why_other()
-            with collect_printed(self.show_printed):
-                self._show_traced(self._trace_step(self._request))
+    def _trace_after_cell(self) -> None:
+        """Trace without a request, with the inputs of the last one; the panel shows errors."""
+        with self.lock, contextlib.suppress(Exception), collect_printed(self.show_printed):
+            self._show_traced(self._trace_step(self._request))
 
     def _why_other(self) -> Message:
         if self._is_rebound:
             return Message("`{name}` was bound to a new object, so the step was traced again.", name=self.actions.name())
         return Message("The cell was re-run, so the step was traced again.")
-
-    def _note_run(self, raw: str, number: int) -> None:
-        """Note the new number of a cell that was re-run to apply a fix."""
-        self._awaited = tuple(text for text in self._awaited if text != raw)
-        last = self._applied[-1]
-        numbers = dict(zip((cell.number for cell in last.cells), last.applied.texts, strict=True))
-        last.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in last.cells)
-
-    def _can_trace_applied(self, *, is_awaited: bool) -> bool:
-        """Return whether the applied fix is live: all its cells have run, or the model was built again."""
-        if not self._applied or self._applied[-1].is_traced:
-            return False
-        return self._is_rebound or (is_awaited and not self._awaited)
 
     def refresh_after_cell(self) -> None:
         """Refresh, and show errors in the panel instead of raising them in the user's next cell."""
@@ -511,13 +501,6 @@ class DeviceWidget(Displayed):
             self.refresh()
         except Exception as error:
             self._show_refusal(say("the panel could not re-read the model: {error}", error=error_text(error)))
-
-    def _trace_applied(self) -> None:
-        """Trace the applied fix after its cell was re-run; the panel shows errors."""
-        with self.lock, contextlib.suppress(Exception):
-            self._awaited, self._applied[-1].works = (), "now"
-            self._draw_applied()
-            self._show_traced(self._trace_step(self._request))
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, on the thread that samples a long cell; False to stop."""
@@ -641,6 +624,7 @@ class AppliedOnce:
         outdated: Why that trace shows an earlier state of the model, "" if it does not.
         works: As in `applied`; `now` once its cells have run.
         cells: As in `applied`, with the numbers of their last run.
+        awaited: Texts of the cells that you must run before a trace shows it.
         is_traced: Whether a trace includes it.
     """
 
@@ -649,7 +633,14 @@ class AppliedOnce:
     outdated: str
     works: str
     cells: tuple[CellEdit, ...]
+    awaited: tuple[str, ...]
     is_traced: bool = False
+
+    def note_run(self, raw: str, number: int) -> None:
+        """Note the new number of a cell that was re-run."""
+        self.awaited = tuple(text for text in self.awaited if text != raw)
+        numbers = dict(zip((cell.number for cell in self.cells), self.applied.texts, strict=True))
+        self.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in self.cells)
 
 
 def _name_field(expression: str, name: str) -> str:

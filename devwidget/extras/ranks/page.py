@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank, numbers_of
@@ -40,9 +39,9 @@ from devwidget.language.speaking import said
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
-from devwidget.report.page.assets import files_of_extra, join_modules, page_words
+from devwidget.report.page.assets import files_of_extra, page_words
 from devwidget.report.page.cards import finding_card
-from devwidget.report.page.html import as_text, as_value, standalone_page
+from devwidget.report.page.html import standalone_page
 from devwidget.report.page.templates import render
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.style.units import format_bytes
@@ -239,20 +238,12 @@ def _span_content(span: Span) -> Content:
     }
 
 
-_START = """
-const page = pageHost({ ranks: { state: facts, definition: ranks } });
-page.getWidget("ranks").then((widget) => widget.render({ el: document.getElementById("panel") }));
-"""
-
-
 @presents("html", Cluster)
 def cluster_page(cluster: Cluster) -> str:
     """Return the whole panel as one HTML file."""
     state = {"words": page_words(*RANKS), "content": ranks_content(cluster)}
-    facts = f"const facts = {json.dumps(state, default=as_text)};"
-    script = "\n".join([join_modules("shim.js"), as_value("ranks", join_modules(*RANKS)), facts, _START])
     title = cluster_headline(cluster, len(lay_out_columns(cluster).each))
-    return standalone_page(title, plain_cluster(cluster), RANKS_STYLES, script)
+    return standalone_page(title, plain_cluster(cluster), RANKS, RANKS_STYLES, state)
 
 
 @presents("notebook", Cluster)

@@ -116,11 +116,9 @@ def as_saved(html: str, *, is_panel: bool = True) -> str:
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 _START = """
-const page = pageHost({
-  panel: { state: facts, definition: panel }, plotly: { state: {} },
-});
+const page = pageHost({ shown: { state: facts, definition: shown }, plotly: { state: {} } });
 globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
-page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
+page.getWidget("shown").then((widget) => widget.render({ el: document.getElementById("panel") }));
 """
 _UNPACK = """
 (async () => {
@@ -154,24 +152,26 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["status"] = {"kind": "error" if trace.error else "done", "text": facts["traced"]["summary"]}
+    return standalone_page(title, plain, PANEL, PANEL_STYLES, facts, packed_plotly())
+
+
+def standalone_page(
+    title: str, plain: str, scripts: Iterable[str], styles: Iterable[str], facts: dict[str, Any], *before: bytes
+) -> str:
+    """One file for a widget that its scripts draw; a reader without scripts sees `plain`.
+
+    Args:
+        facts: its state; with its scripts it is packed to a quarter of its size, as what they need `before` them is.
+    """
+    style = {"textContent": "\n".join(map(static_text, styles))}
     script = (
+        f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));',
         join_modules("shim.js"),
-        as_value("panel", join_modules(*PANEL)),
+        as_value("shown", join_modules(*scripts)),
         f"const facts = {json.dumps(facts, default=as_text)};",
         _START,
     )
-    return standalone_page(title, plain, PANEL_STYLES, "\n".join(script), packed_plotly())
-
-
-def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, *before: bytes) -> str:
-    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`.
-
-    Args:
-        script: what draws it; it is packed to a quarter of its size, as those `before` it are.
-    """
-    style = {"textContent": "\n".join(map(static_text, styles))}
-    styled = f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));\n{script}'
-    packed = [*before, gzip.compress(styled.encode(), mtime=0)]
+    packed = [*before, gzip.compress("\n".join(script).encode(), mtime=0)]
     return render(
         "standalone.html",
         policy=_POLICY,
