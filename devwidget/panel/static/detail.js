@@ -5,13 +5,13 @@ import { say } from "./words.js";
 
 const MOST = 200;
 
-export function Detail({ modules, row, detail }) {
+export function Detail({ tree, row, detail }) {
   const { path, facts, defined, tensors } = detail;
-  const { panel, outline } = modules;
+  const { panel, rows } = tree;
   const { findings = [], hops = [] } = panel.traced;
   const lead = (target) => panel.reveal(target);
-  const own = (outline.rows.marks[row]?.[2] ?? []).filter((finding) => findings[finding]);
-  const crossed = (outline.rows.hops[row] ?? []).filter(([number]) => hops[number]);
+  const own = (rows.marks[row]?.[2] ?? []).filter((finding) => findings[finding]);
+  const crossed = (rows.hops[row] ?? []).filter(([number]) => hops[number]);
   const lines = crossed.map(([number, count, bytes]) => hopLine({ ...hops[number], count, bytes }, lead));
   return html`
     <div class="dw-detail-title">
@@ -19,7 +19,7 @@ export function Detail({ modules, row, detail }) {
       <span class="dw-soft">${detail.class}</span>
       ${facts.map((fact) => html`<span class="dw-tag">${fact}</span>`)}
       ${defined && html`<span class="dw-soft" title=${defined.file}>${say("class at {place}", { place: defined.place })}</span>`}
-      <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => modules.close()}>✕</button>
+      <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => tree.leave()}>✕</button>
     </div>
     ${own.map((finding) => findingLine(findings[finding], () => lead({ finding })))}
     ${lines.length > 0 && html`<ul class="dw-list" aria-label=${say("hops")}>${lines}</ul>`}

@@ -164,8 +164,7 @@ class Panel {
 
   filterBy(text) {
     this.tab.value = "Modules";
-    const { outline } = this.modules;
-    outline.filter(outline.filterText === text ? "" : text);
+    this.modules.filter(this.modules.filterText === text ? "" : text);
   }
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
@@ -174,7 +173,7 @@ class Panel {
     if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
     if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
     if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
-    this.showIn("Modules", () => this.modules.reveal(target));
+    this.showIn("Modules", () => this.modules.lead(target));
   }
 
   // Once the tab is drawn.
@@ -273,7 +272,7 @@ function ModulesPage({ panel }) {
         <button class="dw-plain" aria-pressed=${isShown} hidden=${!memory.all} onclick=${turn}>${isShown ? say("hide cpu") : say("show cpu")}</button>
       </div>
     </div>
-    <${ModuleTree} modules=${panel.modules} />
+    <${ModuleTree} tree=${panel.modules} />
   `;
 }
 

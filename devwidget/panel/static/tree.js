@@ -34,8 +34,8 @@ class Row extends Component {
     return Object.keys(next).some((key) => next[key] !== this.props[key]);
   }
 
-  render({ outline, row, place, id, isSelected }) {
-    const { rows, found } = outline;
+  render({ tree, row, place, id, isSelected, deviceWidth }) {
+    const { rows, found } = tree;
     const mark = rows.marks[row];
     const severity = SEVERITIES[mark?.[4] ?? 0];
     const looks = ["dw-row", found && !found.hits[row] && "dw-dim"];
@@ -45,93 +45,80 @@ class Row extends Component {
       <div
         class=${looks.filter(Boolean).join(" ")} role="row" id=${id} style=${`top:${place * ROW}px`} data-path=${rows.pathOf(row)} data-row=${row}
         data-severity=${severity || null} aria-level=${rows.depth[row] + 1} aria-rowindex=${place + 2}
-        aria-expanded=${rows.hasChildren(row) ? outline.isExpanded(row) : null} aria-selected=${isSelected}
+        aria-expanded=${rows.hasChildren(row) ? tree.isExpanded(row) : null} aria-selected=${isSelected}
       >
-        ${rows.heads.map((head) => this.cell(head, row))}
+        ${rows.heads.map((head) => drawCell(head, tree, row, deviceWidth))}
       </div>
     `;
   }
+}
 
-  cell(head, row) {
-    switch (head.cell) {
-      case "name":
-        return this.nameCell(row);
-      case "devices":
-        return html`<div class=${classOf(head)} role="gridcell">${this.deviceChips(row)}</div>`;
-      case "flow":
-        return this.flowCell(head, row);
-      case "notes":
-        return html`<div class=${classOf(head)} role="gridcell">${this.notes(row)}</div>`;
-    }
-    const text = this.props.outline.rows.textOf(head, row);
-    return html`<div class=${classOf(head)} role="gridcell" title=${text}>${text}</div>`;
+function drawCell(head, tree, row, deviceWidth) {
+  const { rows } = tree;
+  switch (head.cell) {
+    case "name":
+      return nameCell(tree, row);
+    case "devices":
+      return gridCell(head, deviceChips(rows.devicesOf(row), deviceWidth - 14));
+    case "flow":
+      return flowCell(head, rows.flowOf(row));
+    case "notes":
+      return gridCell(head, rowNotes(tree, row));
   }
+  const text = rows.textOf(head, row);
+  return gridCell(head, text, text);
+}
 
-  // Chips where data leaves on another device than it came in on; a quiet word where it stays.
-  flowCell(head, row) {
-    const [into, out] = this.props.outline.rows.flowOf(row);
-    const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
-    const title = into.length || out.length ? text : null;
-    if (into.join() === out.join()) return html`<div class=${classOf(head)} role="gridcell" title=${title}>${into.join(" ")}</div>`;
-    const short = into.length + out.length > 2 ? "dw-short" : ""; // else names would be cut
-    return html`<div class=${classOf(head, "dw-moves", short)} role="gridcell" title=${title}>${flowSide(into)} → ${flowSide(out)}</div>`;
-  }
+const gridCell = (head, content, title = "", ...looks) => html`<div class=${classOf(head, ...looks)} role="gridcell" title=${title || null}>${content}</div>`;
 
-  nameCell(row) {
-    const { outline } = this.props;
-    const { rows } = outline;
-    const isFolded = outline.isFolded(row);
-    const count = rows.folds[row];
-    const name = isFolded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row);
-    const path = rows.pathOf(row) || rows.nameOf(row);
-    const title = isFolded ? say("{path} and {count} identical blocks", { path, count: count - 1 }) : path;
-    let twist = "dw-twist dw-leaf";
-    if (rows.hasChildren(row)) twist = outline.isExpanded(row) ? "dw-twist dw-open" : "dw-twist";
-    return html`
-      <div class="dw-cell dw-module" role="rowheader" style=${`padding-left:${8 + rows.depth[row] * 14}px`} title=${title}>
-        <span class=${twist} aria-hidden="true" />
-        <span class="dw-name">${name}</span>
-        ${this.kindOf(row, isFolded, count)}
-      </div>
-    `;
-  }
+// Chips where data leaves on another device than it came in on; a quiet word where it stays.
+function flowCell(head, [into, out]) {
+  const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
+  const title = into.length || out.length ? text : "";
+  if (into.join() === out.join()) return gridCell(head, into.join(" "), title);
+  const short = into.length + out.length > 2 ? "dw-short" : ""; // else names would be cut
+  return gridCell(head, html`${flowSide(into)} → ${flowSide(out)}`, title, "dw-moves", short);
+}
 
-  kindOf(row, isFolded, count) {
-    const { rows } = this.props.outline;
-    if (row === 0 || rows.isAttribute(row)) return "";
-    const kind = rows.classOf(row);
-    if (!isFolded) return html`<span class="dw-class">${kind}</span>`;
-    return html`<span class="dw-class dw-repeats">${say("{count} × {kind}, identical", { count, kind })}</span>`;
-  }
+function nameCell(tree, row) {
+  const { rows } = tree;
+  const isFolded = tree.isFolded(row);
+  const count = rows.folds[row];
+  const name = isFolded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row);
+  const path = rows.pathOf(row) || rows.nameOf(row);
+  const title = isFolded ? say("{path} and {count} identical blocks", { path, count: count - 1 }) : path;
+  let twist = "dw-twist dw-leaf";
+  if (rows.hasChildren(row)) twist = tree.isExpanded(row) ? "dw-twist dw-open" : "dw-twist";
+  const kind = row === 0 || rows.isAttribute(row) ? "" : rows.classOf(row);
+  const repeats = isFolded && html`<span class="dw-class dw-repeats">${say("{count} × {kind}, identical", { count, kind })}</span>`;
+  return html`
+    <div class="dw-cell dw-module" role="rowheader" style=${`padding-left:${8 + rows.depth[row] * 14}px`} title=${title}>
+      <span class=${twist} aria-hidden="true" />
+      <span class="dw-name">${name}</span>
+      ${repeats || html`<span class="dw-class">${kind}</span>`}
+    </div>
+  `;
+}
 
-  deviceChips(row) {
-    const devices = this.props.outline.rows.devicesOf(row);
-    const room = this.props.deviceWidth - 14;
-    const fits = (width) => devices.length * width <= room;
-    if (devices.length < 2 || fits(CHIP.whole)) return devices.map(chip);
-    if (fits(CHIP.short)) return html`<span class="dw-short" title=${devices.join(" ")}>${devices.map(chip)}</span>`;
-    return html`<span class="dw-mono" title=${devices.join(" ")}>${inRuns(devices)}</span>`;
-  }
+function deviceChips(devices, room) {
+  const fits = (width) => devices.length * width <= room;
+  if (devices.length < 2 || fits(CHIP.whole)) return devices.map(chip);
+  if (fits(CHIP.short)) return html`<span class="dw-short" title=${devices.join(" ")}>${devices.map(chip)}</span>`;
+  return html`<span class="dw-mono" title=${devices.join(" ")}>${inRuns(devices)}</span>`;
+}
 
-  notes(row) {
-    const { outline } = this.props;
-    const { rows, found } = outline;
-    const note = rows.notes[row];
-    const isShut = rows.hasChildren(row) && !outline.open[row] && !found;
-    return html`
-      ${rows.marks[row] && markNotes(rows.marks[row], isShut)}
-      ${rows.isAttribute(row) && html`<span class="dw-soft">${say("unregistered")}</span>`}
-      ${outline.isFoldable(row) && this.foldButton(row)}
-      ${outline.isFolded(row) && html`<span class="dw-soft">${say("sizes of one block")}</span>`}
-      ${note && html`<span class="dw-soft" title=${note}>${note}</span>`}
-    `;
-  }
-
-  foldButton(row) {
-    const { outline } = this.props;
-    const words = outline.isFolded(row) ? say("unfold") : say("fold {count}", { count: outline.rows.folds[row] });
-    return html`<button class="dw-link dw-fold" tabindex="-1" title=${say("key: +")}>${words}</button>`;
-  }
+function rowNotes(tree, row) {
+  const { rows, found } = tree;
+  const note = rows.notes[row];
+  const isShut = rows.hasChildren(row) && !tree.open[row] && !found;
+  const fold = tree.isFolded(row) ? say("unfold") : say("fold {count}", { count: rows.folds[row] });
+  return html`
+    ${rows.marks[row] && markNotes(rows.marks[row], isShut)}
+    ${rows.isAttribute(row) && html`<span class="dw-soft">${say("unregistered")}</span>`}
+    ${tree.isFoldable(row) && html`<button class="dw-link dw-fold" tabindex="-1" title=${say("key: +")}>${fold}</button>`}
+    ${tree.isFolded(row) && html`<span class="dw-soft">${say("sizes of one block")}</span>`}
+    ${note && html`<span class="dw-soft" title=${note}>${note}</span>`}
+  `;
 }
 
 // `cpu cuda:0-7`: devices of one kind whose numbers follow each other as one.
@@ -162,7 +149,7 @@ function markNotes([ownHops, allHops, own, all, severity, worst], isShut) {
   `;
 }
 
-// `modules` has the outline that it shows, and opens the drawer of a row.
+// `tree` is what it shows, and opens the drawer of a row.
 export class TreeTable extends Callable {
   id = newId("tree");
   grid = createRef();
@@ -199,7 +186,7 @@ export class TreeTable extends Callable {
 
   // Have the active row in sight, in the middle if it was not.
   showActive(inMiddle) {
-    const { active } = this.props.modules.outline;
+    const { active } = this.props.tree;
     const { clientHeight, scrollTop } = this.grid.current;
     const room = clientHeight - this.head.current.offsetHeight - ROW;
     const top = active * ROW;
@@ -212,22 +199,21 @@ export class TreeTable extends Callable {
   click(event) {
     const line = event.target.closest("[data-row]");
     if (!line) return;
-    const { modules } = this.props;
-    const { outline } = modules;
+    const { tree } = this.props;
     const row = Number(line.dataset.row);
-    outline.activate(outline.shown.indexOf(row));
-    if (event.target.closest(".dw-fold")) outline.fold(row);
-    else if (event.target.closest(".dw-twist")) outline.toggle(row);
-    else modules.open(row);
+    tree.activate(tree.shown.indexOf(row));
+    if (event.target.closest(".dw-fold")) tree.fold(row);
+    else if (event.target.closest(".dw-twist")) tree.toggle(row);
+    else tree.pick(row);
     this.focus();
   }
 
   key(event) {
-    const { outline } = this.props.modules;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !outline.shown.length) return;
+    const { tree } = this.props;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !tree.shown.length) return;
     const page = Math.max(1, Math.floor(this.state.height / ROW) - 2);
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    if (event.key in moves) outline.activate(outline.active + moves[event.key]);
+    if (event.key in moves) tree.activate(tree.active + moves[event.key]);
     else if (!this.act(event)) return;
     event.preventDefault();
     this.showActive();
@@ -235,25 +221,24 @@ export class TreeTable extends Callable {
 
   // -> whether the key means something.
   act(event) {
-    const { modules } = this.props;
-    const { outline } = modules;
+    const { tree } = this.props;
     const { key } = event;
-    if (key === "ArrowRight") outline.right();
-    else if (key === "ArrowLeft") outline.left();
-    else if (key === "Enter" || key === " ") modules.open(outline.row);
-    else if (key === "*") outline.openAll(true);
-    else if (key === "+") outline.fold(outline.row);
+    if (key === "ArrowRight") tree.right();
+    else if (key === "ArrowLeft") tree.left();
+    else if (key === "Enter" || key === " ") tree.pick(tree.row);
+    else if (key === "*") tree.openAll(true);
+    else if (key === "+") tree.fold(tree.row);
     else if (key === "Escape") {
-      if (!modules.close()) return false;
+      if (!tree.leave()) return false;
       event.stopPropagation();
-    } else if (key.length === 1) outline.typeAhead(key);
+    } else if (key.length === 1) tree.typeAhead(key);
     else return false;
     return true;
   }
 
-  render({ modules: { outline } }, { top, height }) {
-    outline.version.value; // each change draws again
-    const { rows, shown, active } = outline;
+  render({ tree }, { top, height }) {
+    tree.version.value; // each change draws again
+    const { rows, shown, active } = tree;
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
     const stop = Math.min(shown.length, Math.ceil((top + height) / ROW) + SPARE);
     const tracks = WIDTHS.map((width, at) => `--dw-${width}:${rows.heads.map((head) => head.widths[at]).join(" ")}`).join(";");
@@ -265,36 +250,36 @@ export class TreeTable extends Callable {
           ref=${this.grid} class="dw-grid" role="treegrid" tabindex="0" aria-label=${say("modules")} aria-readonly="true"
           aria-rowcount=${shown.length + 1} aria-activedescendant=${isPainted ? `${this.id}-${shown[active]}` : null}
           onscroll=${() => this.measure()} onkeydown=${(event) => this.key(event)}
-          onfocus=${(event) => event.target.matches(":focus-visible") && outline.meet() /* a mouse comes by its click */}
+          onfocus=${(event) => event.target.matches(":focus-visible") && tree.meet() /* a mouse comes by its click */}
         >
           <div role="rowgroup" class="dw-head-group">
-            <div ref=${this.head} class="dw-row dw-head" role="row" aria-rowindex="1">${rows.heads.map((head) => headCell(head, outline))}</div>
+            <div ref=${this.head} class="dw-row dw-head" role="row" aria-rowindex="1">${rows.heads.map((head) => headCell(head, tree))}</div>
           </div>
           <div class="dw-body" role="rowgroup" style=${`height:${room * ROW}px`} onclick=${(event) => this.click(event)}>
             ${shown.slice(first, stop).map((row, at) => this.row(row, first + at))}
-            ${!shown.length && noRow(outline)}
+            ${!shown.length && noRow(tree)}
           </div>
         </div>
-        <span class="dw-hidden" role="status">${outline.filterText && sayCount("{count} row matches", "{count} rows match", outline.found?.count ?? 0)}</span>
+        <span class="dw-hidden" role="status">${tree.filterText && sayCount("{count} row matches", "{count} rows match", tree.found?.count ?? 0)}</span>
       </div>
     `;
   }
 
   row(row, place) {
-    const { outline } = this.props.modules;
+    const { tree } = this.props;
     const { deviceWidth } = this.state;
-    const isSelected = outline.isMet && place === outline.active;
-    const facts = { outline, row, place, deviceWidth, isSelected, version: outline.content, id: `${this.id}-${row}` };
+    const isSelected = tree.isMet && place === tree.active;
+    const facts = { tree, row, place, deviceWidth, isSelected, version: tree.content, id: `${this.id}-${row}` };
     return html`<${Row} key=${row} ...${facts} />`;
   }
 }
 
-function headCell(head, outline) {
-  const [column, isDescending] = outline.sort ?? [];
+function headCell(head, tree) {
+  const [column, isDescending] = tree.sort ?? [];
   const order = isDescending ? "descending" : "ascending";
   return html`
     <div class=${classOf(head)} role="columnheader" aria-sort=${column === head.key ? order : "none"} data-column=${head.key}>
-      <button tabindex="-1" onclick=${() => outline.sortBy(head)}>${head.title}</button>
+      <button tabindex="-1" onclick=${() => tree.sortBy(head)}>${head.title}</button>
     </div>
   `;
 }
