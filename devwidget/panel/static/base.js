@@ -126,10 +126,10 @@ function keepKey(event) {
 export const KEYS = { "data-lm-suppress-shortcuts": "true", onkeydown: keepKey };
 
 // A widget as Jupyter asks for it. `open(page)` makes its state and returns its component; new words draw all of it anew.
-export function widget(open) {
+export function widget(open, Kind = Page) {
   async function show({ model, el, host, signal: outer }) {
     const end = new AbortController();
-    const page = new Page(model, host, end.signal);
+    const page = new Kind(model, host, end.signal);
     outer?.addEventListener("abort", () => end.abort());
     end.signal.addEventListener("abort", () => render(null, el));
     learn(model.get("words"));

@@ -9,10 +9,9 @@ export function Detail({ tree, row, detail }) {
   const { path, facts, defined, tensors } = detail;
   const { panel, rows } = tree;
   const { findings = [], hops = [] } = panel.traced;
-  const lead = (target) => panel.reveal(target);
   const own = (rows.marks[row]?.[2] ?? []).filter((finding) => findings[finding]);
   const crossed = (rows.hops[row] ?? []).filter(([number]) => hops[number]);
-  const lines = crossed.map(([number, count, bytes]) => hopLine({ ...hops[number], count, bytes }, lead));
+  const lines = crossed.map(([number, count, bytes]) => hopLine({ ...hops[number], count, bytes }, panel.reveal));
   return html`
     <div class="dw-detail-title">
       <strong>${path}</strong>
@@ -21,7 +20,7 @@ export function Detail({ tree, row, detail }) {
       ${defined && html`<span class="dw-soft" title=${defined.file}>${say("class at {place}", { place: defined.place })}</span>`}
       <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => tree.leave()}>✕</button>
     </div>
-    ${own.map((finding) => findingLine(findings[finding], () => lead({ finding })))}
+    ${own.map((finding) => findingLine(findings[finding], () => panel.reveal({ finding })))}
     ${lines.length > 0 && html`<ul class="dw-list" aria-label=${say("hops")}>${lines}</ul>`}
     ${tensors.length ? tensorTable(tensors) : html`<p class="dw-soft">${say("no tensors of its own")}</p>`}
   `;

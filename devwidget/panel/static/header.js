@@ -54,7 +54,7 @@ function meterBar({ words, peak, used, refused }) {
 // What to trace, as `panel.inputs` has it.
 export function Inputs({ panel }) {
   const { inputs } = panel;
-  const isBusy = panel.page.isBusy.value;
+  const isBusy = panel.isBusy.value;
   const isOver = Boolean(panel.banner.value);
   const type = (name, value) => (panel.typed.value = { ...panel.typed.value, [name]: value });
   const submit = (event) => {

@@ -20,8 +20,8 @@ export class Modules extends Outline {
     super();
     this.panel = panel;
     this.ready = this.load();
-    panel.page.on("change:table", () => (this.ready = this.load()));
-    panel.page.on("change:marks", () => this.loadMarks());
+    panel.on("change:table", () => (this.ready = this.load()));
+    panel.on("change:marks", () => this.loadMarks());
   }
 
   // Rows have other numbers in another table, or are gone: an open drawer is found again by its path.

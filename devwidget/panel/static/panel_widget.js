@@ -1,7 +1,7 @@
 // The panel: header, form, verdict, tabs; it asks Python through the control widget.
 import { createRef } from "preact";
 import { computed, signal } from "@preact/signals-core";
-import { html, KEYS, newId, widget } from "./base.js";
+import { html, KEYS, newId, Page, widget } from "./base.js";
 import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
@@ -25,7 +25,7 @@ const EMPTY = {};
 const typedIn = new WeakMap(); // model -> a signal: what was typed is the same in all views of a panel
 
 // One view of a panel: what the page knows besides the state of Python, and what can be done here.
-class Panel {
+class Panel extends Page {
   verdict = createRef();
   findings = createRef();
   timeline = createRef();
@@ -35,20 +35,22 @@ class Panel {
   withCpu = signal(false);
   kept = signal(EMPTY); // the trace with which later ones are compared
   figures = new Set(); // that can be saved
+  banner = computed(() => this.whyOver());
+  modules = new Modules(this);
+  sections = SECTIONS.map((section) => ({ ...section, ...section.open(this) }));
 
-  constructor(page, { live, code }) {
-    this.page = page;
-    this.model = page.model;
-    this.control = page.control;
-    this.state = page.state;
+  async open() {
+    await super.open();
+    const { model } = this;
+    const [live, code] = await Promise.all(["live", "plotly"].map((name) => model.get(name) && this.host.getModel(model.get(name))));
     this.code = code;
-    this.live = live ? page.traitsOf(live) : {};
-    if (!typedIn.has(this.model)) typedIn.set(this.model, signal({}));
-    this.typed = typedIn.get(this.model);
-    this.modules = new Modules(this);
-    this.banner = computed(() => this.whyOver());
-    this.sections = SECTIONS.map((section) => ({ ...section, ...section.open(this) }));
-    this.follow();
+    this.live = live ? this.traitsOf(live) : {};
+    if (!typedIn.has(model)) typedIn.set(model, signal({}));
+    this.typed = typedIn.get(model);
+    this.watch();
+    await this.modules.ready;
+    this.showChosen();
+    if (this.control) this.ask({ ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   }
 
   get traced() {
@@ -56,30 +58,26 @@ class Panel {
   }
 
   get isHeld() {
-    return this.page.isBusy.value || Boolean(this.banner.value);
+    return this.isBusy.value || Boolean(this.banner.value);
   }
 
   // Why what is shown is the last state; "" while it is not.
   whyOver() {
-    if (this.page.restarted) return this.page.restarted;
+    if (this.restarted) return this.restarted;
     return this.state.gone ? say("The model was deleted. The panel shows its last state.") : "";
   }
 
   // What changes as something happens, and not by itself.
-  follow() {
-    const { page, model } = this;
-    page.follow(() => this.banner.value && page.tell("idle", ""));
-    page.follow(() => this.state.memory?.error && page.tell("error", this.state.memory.error));
-    page.on("change:status", () => this.showStatus());
-    page.on("change:gone", () => this.banner.value || this.page.sayStatus());
-    page.on("change:chosen", () => this.showChosen());
+  watch() {
+    const { model } = this;
+    this.follow(() => this.banner.value && this.tell("idle", ""));
+    this.follow(() => this.state.memory?.error && this.tell("error", this.state.memory.error));
+    this.on("change:status", () => this.showStatus());
+    this.on("change:gone", () => this.banner.value || this.sayStatus());
+    this.on("change:chosen", () => this.showChosen());
     if (model.get("opens")) this.tab.value = model.get("opens");
     else if (!model.get("head")?.title) this.tab.value = "Trace"; // a trace that was saved without its model
     if (!this.banner.value) this.showStatus(); // a panel that was traced before it was shown opens as one traced after
-  }
-
-  ask(question) {
-    return this.page.ask(question);
   }
 
   // What stands in the form: what Python offers, and what was typed over it.
@@ -103,22 +101,18 @@ class Panel {
 
   // A word in passing: the status of the panel comes back after it.
   mention(text) {
-    this.page.tell("done", text);
-    const mentioned = this.page.status.value;
-    setTimeout(() => this.page.status.value === mentioned && this.page.sayStatus(), MENTION_MS);
-  }
-
-  complain(answer) {
-    this.page.complain(answer);
+    this.tell("done", text);
+    const mentioned = this.status.value;
+    setTimeout(() => this.status.value === mentioned && this.sayStatus(), MENTION_MS);
   }
 
   async run(question) {
-    this.page.tell("queued", say("asking the kernel … (after the running cell)"));
+    this.tell("queued", say("asking the kernel … (after the running cell)"));
     const answer = await this.ask(question);
-    const isWaiting = this.page.status.value.kind === "queued";
-    if (answer.error) this.page.tell("error", answer.error);
-    else if (answer.state === "queued" && isWaiting) this.page.tell("queued", say("queued until the running cell ends"));
-    else if (answer.state === "busy") this.page.tell("queued", say("a trace is already running"));
+    const isWaiting = this.status.value.kind === "queued";
+    if (answer.error) this.tell("error", answer.error);
+    else if (answer.state === "queued" && isWaiting) this.tell("queued", say("queued until the running cell ends"));
+    else if (answer.state === "busy") this.tell("queued", say("a trace is already running"));
   }
 
   async keep() {
@@ -131,7 +125,7 @@ class Panel {
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
   async cancel() {
     const answer = await this.ask({ ask: "cancel" });
-    if (answer.cancelled && this.page.status.value.kind === "queued") this.page.tell("idle", say("cancelled before it started"));
+    if (answer.cancelled && this.status.value.kind === "queued") this.tell("idle", say("cancelled before it started"));
   }
 
   async exportAs(form) {
@@ -158,7 +152,7 @@ class Panel {
         this.mention(say("saved {file}", { file: name }));
       }
     } catch (error) {
-      this.page.tell("error", say("cannot save the figure: {error}", { error: error.message }));
+      this.tell("error", say("cannot save the figure: {error}", { error: error.message }));
     }
   }
 
@@ -168,13 +162,13 @@ class Panel {
   }
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
-  reveal(target) {
+  reveal = (target) => {
     if (target.finding >= 0) return this.openFinding(target.finding);
     if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
     if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
     if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
     this.showIn("Modules", () => this.modules.lead(target));
-  }
+  };
 
   // Once the tab is drawn.
   showIn(tab, show) {
@@ -241,7 +235,7 @@ function Form({ panel }) {
   return html`
     <div class="dw-form">
       ${panel.control && html`<${Inputs} panel=${panel} />`}
-      <${Status} page=${panel.page} />
+      <${Status} page=${panel} />
     </div>
   `;
 }
@@ -286,7 +280,7 @@ function FindingsPage({ panel }) {
   if (!panel.traced.summary) return panel.none(say("what is wrong, the line, and the fix"));
   return html`
     ${compared?.verdict && comparedSection(compared)}
-    <${Findings} ref=${panel.findings} traced=${panel.traced} reveal=${(target) => panel.reveal(target)} act=${act} />
+    <${Findings} ref=${panel.findings} traced=${panel.traced} reveal=${panel.reveal} act=${act} />
   `;
 }
 
@@ -294,7 +288,7 @@ function DevicesPage({ panel }) {
   const { devices = EMPTY, head } = panel.state;
   const { parallel = [], summary } = panel.traced;
   const beside = panel.sections.map((section) => section.beside?.()).filter(Boolean);
-  const reveal = (target) => panel.reveal(target);
+  const { reveal } = panel;
   async function unfold(question) {
     const answer = await panel.ask({ ask: "devices", ...question });
     panel.complain(answer);
@@ -327,7 +321,7 @@ function Keep({ panel }) {
 
 function TracePage({ panel }) {
   const { summary, timeline, hops, waits } = panel.traced;
-  const reveal = (target) => panel.reveal(target);
+  const { reveal } = panel;
   if (!summary) return panel.none(say("the path of one batch through the devices: each module, hop and fault"));
   return html`
     ${panel.control && html`<${Keep} panel=${panel} />`}
@@ -340,7 +334,7 @@ function TracePage({ panel }) {
 function MemoryPage({ panel }) {
   const { summary, peaks, memory } = panel.traced;
   if (!summary) return panel.none(say("what fills the memory of each device during one step, and what causes the peak"));
-  return memorySection(peaks, panel.figure("steps", memory, (facts) => panel.revealMark(facts)), (target) => panel.reveal(target));
+  return memorySection(peaks, panel.figure("steps", memory, (facts) => panel.revealMark(facts)), panel.reveal);
 }
 
 const PAGES = { Modules: ModulesPage, Findings: FindingsPage, Devices: DevicesPage, Trace: TracePage, Memory: MemoryPage };
@@ -361,14 +355,7 @@ function PanelTabs({ panel }) {
   return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} id=${panel.id} />`;
 }
 
-async function open(page) {
-  const { model, host } = page;
-  const found = (name) => (model.get(name) ? host.getModel(model.get(name)) : null);
-  const [live, code] = await Promise.all(["live", "plotly"].map(found));
-  const panel = new Panel(page, { live, code });
-  await panel.modules.ready;
-  panel.showChosen();
-  if (page.control) page.ask({ ask: "hello" }); // the answer lets later clicks be heard while a cell runs
+function open(panel) {
   return () => {
     const { value: banner } = panel.banner;
     return html`
@@ -384,4 +371,4 @@ async function open(page) {
   };
 }
 
-export default widget(open);
+export default widget(open, Panel);

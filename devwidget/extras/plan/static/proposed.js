@@ -11,7 +11,7 @@ function openProposed(panel) {
   function beside() {
     const { drawn, words } = panel.state.proposed ?? {};
     if (!drawn) return null;
-    const picture = html`<${Picture} className="dw-proposed" drawn=${drawn} reveal=${(target) => panel.reveal(target)} />`;
+    const picture = html`<${Picture} className="dw-proposed" drawn=${drawn} reveal=${panel.reveal} />`;
     return html`<div><h4>${say("Where it would go")}</h4>${picture}${wordList(words)}</div>`;
   }
 

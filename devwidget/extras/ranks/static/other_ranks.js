@@ -20,7 +20,7 @@ function openOthers(panel) {
   function below() {
     const { offered, widget } = panel.state.ranks ?? {};
     if (!offered && !widget) return "";
-    const isHeld = isAsking.value || panel.page.ended.value;
+    const isHeld = isAsking.value || panel.ended.value;
     const words = widget ? say("Ask all ranks again") : say("Show all ranks");
     const button = html`<button class="dw-primary dw-ask-ranks" disabled=${isHeld} onclick=${askOthers}>${words}</button>`;
     return html`
@@ -28,7 +28,7 @@ function openOthers(panel) {
         <h4>${say("The other ranks")}</h4>
         <p class="dw-soft">${say("The tensors above are those of this process, one rank of a job. You can query all ranks of the job.")}</p>
         ${panel.control && button}
-        ${widget && html`<${Child} key=${widget} page=${panel.page} name=${widget} />`}
+        ${widget && html`<${Child} key=${widget} page=${panel} name=${widget} />`}
       </section>
     `;
   }

@@ -28,7 +28,7 @@ function watchPage(watched, panel) {
     <p class="dw-watch-summary"><strong>${summary}</strong></p>
     ${error && html`<p class="dw-ended">${error}</p>`}
     ${panel.figure("watch", figure, (facts) => revealStep(facts, open, panel))}
-    ${findings.length > 0 && html`<${Findings} traced=${asTrace(watched)} reveal=${(target) => panel.reveal(target)} />`}
+    ${findings.length > 0 && html`<${Findings} traced=${asTrace(watched)} reveal=${panel.reveal} />`}
     ${!findings.length && not_checked.map((note) => html`<p class="dw-soft">${prose(note)}</p>`)}
     ${recorded.length > 0 && recordedTable(recorded, open)}
   `;
