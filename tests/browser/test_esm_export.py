@@ -14,7 +14,7 @@ from tests.views.builders import data_parallel, one_step, split_model
 def test_the_page_opens_on_the_verdict_has_table_bars_findings_and_works_offline(opened):
     page = opened(panel_page(split_model(), one_step()))
     expect(page.get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".dw-verdict-error .dw-sentence")).to_be_in_viewport()
+    expect(page.locator(".dw-verdict-part.dw-error .dw-sentence")).to_be_in_viewport()
     expect(page.locator(".dw-status")).to_contain_text("2 errors")
     page.get_by_role("tab", name="Modules").click()
     expect(page.locator(".dw-memory .point path").first).to_be_attached()

@@ -47,7 +47,7 @@ function sidesOf(sides, [before, after]) {
 function sideOf({ crossings, wrong }, name) {
   return html`
     <figure class="dw-side">
-      <figcaption>${icon(wrong ? "error" : "tried")}<b>${say(name)}</b></figcaption>
+      <figcaption>${icon(wrong ? "error" : "good")}<b>${say(name)}</b></figcaption>
       ${crossings.length ? html`<ul class="dw-list">${crossings.map(crossed)}</ul>` : html`<span class="dw-soft">${say("no transfers")}</span>`}
     </figure>
   `;

@@ -111,7 +111,7 @@ export function wordList(words) {
 }
 
 // What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`). Its buttons that ask something are
-// held while `isHeld`, and the keyboard stays in what is drawn anew.
+// held while `isHeld`, those with a text to copy copy it, and the keyboard stays in what is drawn anew.
 export class Markup extends Component {
   el = createRef();
 
@@ -132,7 +132,11 @@ export class Markup extends Component {
     for (const button of this.el.current.querySelectorAll("[data-ask]")) button.disabled = Boolean(this.props.isHeld);
   }
 
-  render({ text, className, onclick }) {
-    return html`<div ref=${this.el} class=${className} onclick=${onclick} dangerouslySetInnerHTML=${{ __html: text ?? "" }} />`;
+  async copy({ target: button }) {
+    if (button.dataset.copy) button.textContent = (await copyText(button.dataset.copy)) ? say("copied") : say("cannot copy");
+  }
+
+  render({ text }) {
+    return html`<div ref=${this.el} onclick=${(event) => this.copy(event)} dangerouslySetInnerHTML=${{ __html: text ?? "" }} />`;
   }
 }

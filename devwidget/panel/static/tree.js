@@ -39,7 +39,7 @@ class Row extends Component {
     const mark = rows.marks[row];
     const severity = SEVERITIES[mark?.[4] ?? 0];
     const looks = ["dw-row", found && !found.hits[row] && "dw-dim"];
-    if (severity) looks.push(`dw-row-${severity}`);
+    if (severity) looks.push(`dw-${severity}`);
     else if (mark?.[0]) looks.push("dw-row-hop");
     return html`
       <div

@@ -200,9 +200,9 @@ export class Verdict extends Callable {
     const title = say("Undoes the most recent fix; fixes applied: {count}.", { count });
     const undo = html`<button class="dw-button dw-undo" title=${title} disabled=${isHeld} onclick=${() => this.undo(cells)}>${say("Undo")}</button>`;
     return part(
-      "clean",
+      "good",
       html`
-        ${icon("tried")}
+        ${icon("good")}
         <p class="dw-sentence"><b>${say(traced ? TRACED : WORKS[works], { place })}</b>${traced && live}</p>
         ${works === "cell" && cells.length > 0 && this.primary(say("Run cell and trace"), () => this.runCells(cells))}
         ${panel.control && undo}
@@ -217,11 +217,11 @@ function cleanPart({ checked, skipped }) {
   if (!checked.length) return part("none", html`<p class="dw-sentence"><b>${say("No code ran, so nothing was checked.")}</b></p>`);
   const passed = sayCount("{count} check passed", "{count} checks passed", checked.length);
   const counts = inRow([passed, skipped && say("{count} not run", { count: skipped })]);
-  return part("clean", html`${icon("tried")}<p class="dw-sentence"><b>${say("No problems in this step.")}</b><span class="dw-soft"> ${counts}</span></p>`);
+  return part("good", html`${icon("good")}<p class="dw-sentence"><b>${say("No problems in this step.")}</b><span class="dw-soft"> ${counts}</span></p>`);
 }
 
 function part(kind, line, below) {
-  return html`<div class=${`dw-verdict-part dw-verdict-${kind}`}><div class="dw-verdict-line">${line}</div>${below}</div>`;
+  return html`<div class=${`dw-verdict-part dw-${kind}`}><div class="dw-verdict-line">${line}</div>${below}</div>`;
 }
 
 function cureWords(text, code) {

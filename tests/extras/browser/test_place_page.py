@@ -58,7 +58,7 @@ def live(browser):
         page.goto("https://notebook.test/")
         for name in ("page.css", *PLAN_STYLES):
             page.add_style_tag(content=static_text(name))
-        facts = {name: getattr(view, name) for name in ("words", "page", "device_map")}
+        facts = {name: getattr(view, name) for name in ("words", "page")}
         scripts = join_modules("shim.js"), as_value("layout", join_modules(*LAYOUT)), f"const facts = {json.dumps(facts)};"
         page.add_script_tag(content="\n".join((*scripts, START)))
         expect(page.locator(".dw-columns").first).to_be_visible()
@@ -79,5 +79,5 @@ def test_keys_alone_copy_the_device_map(live):
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Copy device map")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page.locator(".dw-status")).to_have_text("the device map is on the clipboard")
+    expect(page.locator(".dw-primary")).to_have_text("copied")
     assert page.evaluate("navigator.clipboard.readText()") == repr(layout_of("fits").device_map)

@@ -39,7 +39,7 @@ def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     header = draw_header(layout.model, [say("{count} blocks", count=len(layout.blocks))], layout.devices)
     action = draw("code", "layout.device_map")
     if is_live:
-        action = draw("button", say("Copy device map"), "dw-primary", "do", "copy")
+        action = draw("button", say("Copy device map"), "dw-primary", "copy", repr(layout.device_map))
     beside = ""
     if layout.auto is not None:
         beside = say('accelerate\'s "auto" {answer}', answer=fits_words(layout.auto.fits))

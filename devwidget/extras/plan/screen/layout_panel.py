@@ -19,7 +19,7 @@ class LayoutWidget(Displayed):
 
     def __init__(self, layout: Layout) -> None:
         self.layout_shown = layout
-        super().__init__(page="", device_map=repr(layout.device_map))
+        super().__init__(page="")
 
     def draw(self) -> None:
         """Draw the layout."""
