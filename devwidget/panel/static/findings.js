@@ -71,7 +71,7 @@ export class Findings extends Callable {
   }
 
   // How many there are of each severity; a click hides those lines, or shows them again.
-  filterBar(cards, { checked }) {
+  filterBar(cards, { checked = [] }) {
     const count = (severity) => cards.filter((card) => card.severity === severity).length;
     const present = Object.keys(COUNTS).filter(count);
     const button = (severity) => html`
@@ -213,7 +213,7 @@ function edited(edit) {
   `;
 }
 
-function checks({ checked, not_checked, not_restored = [], trials = [] }) {
+function checks({ checked = [], not_checked, not_restored = [], trials = [] }) {
   const list = (words, texts) => texts.length > 0 && html`<div>${words}<ul>${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul></div>`;
   return html`
     <div class="dw-checks dw-soft">

@@ -1,6 +1,6 @@
 // The header: what the model is, on which devices; the inputs and the button; the menu.
 import { html } from "./base.js";
-import { Dot, hueOf } from "./parts.js";
+import { copyText, Dot, hueOf } from "./parts.js";
 import { say, sayCount, word } from "./words.js";
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
@@ -93,36 +93,32 @@ export function traceFewer(samples, panel, look) {
   return html`<button class=${look} disabled=${panel.isHeld} onclick=${() => panel.trace({ samples })}>${words}</button>`;
 }
 
-/** @type {[string, string][]} */
-const PICTURES = [
-  ["png", word("Save figure as PNG")],
-  ["svg", word("Save figure as SVG")],
-];
-/** @type {[string, string][]} */
-const FILES = [
-  ["side", word("Open in the side bar")],
-  ["text", word("Copy text report")],
-  ["html", word("Save as HTML")],
-  ["json", word("Save snapshot as JSON")],
-  ["trace", word("Save trace as JSON")],
-  ["csv", word("Save tensors as CSV")],
-];
+export const PICTURES = ["png", "svg"];
+const FORMS = {
+  side: word("Open in the side bar"),
+  text: word("Copy text report"),
+  html: word("Save as HTML"),
+  json: word("Save snapshot as JSON"),
+  trace: word("Save trace as JSON"),
+  csv: word("Save tensors as CSV"),
+  png: word("Save figure as PNG"),
+  svg: word("Save figure as SVG"),
+};
 
 // Python writes files; without a kernel there are only the pictures, which the page makes itself.
 export function Menu({ panel }) {
-  const entry = (act) => ([form, text]) => {
+  const entry = (form) => {
     const pick = ({ currentTarget }) => {
       currentTarget.closest("details").open = false;
-      act(form);
+      panel.exportAs(form);
     };
-    return html`<button class="dw-entry" onclick=${pick}>${say(text)}</button>`;
+    return html`<button class="dw-entry" onclick=${pick}>${say(FORMS[form])}</button>`;
   };
   return html`
     <details class="dw-menu" onkeydown=${closeByKey} onfocusout=${closeWhenLeft}>
       <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>
       <div class="dw-entries">
-        ${panel.control && FILES.map(entry((form) => panel.exportAs(form)))}
-        ${PICTURES.map(entry((format) => panel.savePictures(format)))}
+        ${(panel.control ? Object.keys(FORMS) : PICTURES).map(entry)}
       </div>
     </details>
   `;
@@ -140,15 +136,13 @@ function closeWhenLeft({ currentTarget: menu, relatedTarget }) {
   if (relatedTarget && !menu.contains(relatedTarget)) menu.open = false;
 }
 
-export function save(answer, mention) {
-  if (answer.mime === "text/plain") {
-    navigator.clipboard.writeText(answer.text).then(() => mention(say("report copied")), (error) => mention(say("cannot copy: {error}", { error: error.message })));
-    return;
-  }
+// -> what came of it, in words.
+export async function save(answer) {
+  if (answer.mime === "text/plain") return (await copyText(answer.text)) ? say("report copied") : say("cannot copy");
   const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
   saveAs(url, answer.name);
   setTimeout(() => URL.revokeObjectURL(url), 1000);
-  mention(say("saved {file}", { file: answer.name }));
+  return say("saved {file}", { file: answer.name });
 }
 
 export function saveAs(address, name) {

@@ -6,7 +6,7 @@ import { comparedSection } from "./compared.js";
 import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { cardsOf, Findings } from "./findings.js";
-import { Headline, Inputs, Menu, save, saveAs } from "./header.js";
+import { Headline, Inputs, Menu, PICTURES, save, saveAs } from "./header.js";
 import { Modules, ModuleTree } from "./modules.js";
 import { prose, Status } from "./parts.js";
 import { SECTIONS } from "./sections.js";
@@ -129,14 +129,14 @@ class Panel extends Page {
   }
 
   async exportAs(form) {
+    if (PICTURES.includes(form)) return this.savePictures(form);
     if (form === "side") {
       const isShown = await openInSide(this.model, this.model.get("head")?.title ?? "devwidget");
-      if (!isShown) this.mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window."));
-      return;
+      return isShown || this.mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window."));
     }
     const answer = await this.ask({ ask: "export", form });
-    if (answer.error) this.complain(answer);
-    else save(answer, (text) => this.mention(text));
+    if (answer.error) return this.complain(answer);
+    return this.mention(await save(answer));
   }
 
   // The figures of the open tab; the memory bars where it has none.

@@ -1,5 +1,6 @@
 // Small parts of many views: code in prose, devices, links to rows and places, tables.
 import { Component, createRef } from "preact";
+import { useState } from "preact/hooks";
 import { html } from "./base.js";
 import { say, word } from "./words.js";
 
@@ -84,20 +85,13 @@ export function copyText(text) {
 }
 
 // A button that copies a text, and says for a moment whether it did.
-export class CopyButton extends Component {
-  async copy() {
-    const isCopied = await copyText(this.props.text);
-    this.setState({ words: isCopied ? say("copied") : say("cannot copy") });
-    this.timer = setTimeout(() => this.setState({ words: null }), 1500);
+export function CopyButton({ text, label, name, look = "dw-plain dw-copy" }) {
+  const [words, setWords] = useState("");
+  async function copy() {
+    setWords((await copyText(text)) ? say("copied") : say("cannot copy"));
+    setTimeout(setWords, 1500, "");
   }
-
-  componentWillUnmount() {
-    clearTimeout(this.timer);
-  }
-
-  render({ label, name, look = "dw-plain dw-copy" }, { words }) {
-    return html`<button class=${look} aria-label=${label} title=${label} onclick=${() => this.copy()}>${words ?? name}</button>`;
-  }
+  return html`<button class=${look} aria-label=${label} title=${label} onclick=${copy}>${words || name}</button>`;
 }
 
 // Code that can be copied.

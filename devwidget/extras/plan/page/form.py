@@ -7,6 +7,7 @@ from typing import Any
 
 from devwidget.extras.plan.records.answers import AskedSize, Fitted, LargestBatch
 from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.style.units import format_bytes
 
 Content = dict[str, Any]
 _ONE_BY_ONE, _GROWTH, _LEAST = 16, 1.125, 64
@@ -19,17 +20,19 @@ _WHOLE = 8 * _GIB
 
 @displays_safely
 def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
-    """The state of the form, by the `WhatIf` of the plan that was asked for, and what is shown now."""
+    """The state of the form, by the `WhatIf` of the plan that was asked for, and what is shown now; stops with their words."""
     own = questions.setting
     run = {own, *questions.tried, *_list_planned(questions.answers.values())}
     shown = questions.first if setting == own else questions.tried[setting]
     batches, lengths = {each.batch for each in run}, {each.length for each in run}
     return {
         "shown": _setting_content(setting),
-        "batches": list(_list_batches(own.batch, batches)),
-        "lengths": _list_eighths(own.length, lengths),
+        "batches": [(size, f"{size:,}") for size in _list_batches(own.batch, batches)],
+        "lengths": [(size, f"{size:,}") for size in _list_eighths(own.length, lengths)],
         "cards": list(questions.cards),
-        "memory": _list_memory({device.capacity for device in shown.devices}, setting.memory),
+        "memory": [
+            (size, format_bytes(size)) for size in _list_memory({device.capacity for device in shown.devices}, setting.memory)
+        ],
         "own": shown.devices[0].capacity,
         "gpus": len(shown.devices),
         "run": {"batch": sorted(batches), "length": sorted(lengths)},

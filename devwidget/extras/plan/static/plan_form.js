@@ -1,42 +1,25 @@
 // The form of a plan's page: its sliders stand on sizes, and those that were run are their ticks.
-import { Component } from "preact";
+import { useState } from "preact/hooks";
 import { html, newId } from "../../../panel/static/base.js";
 import { say } from "../../../panel/static/words.js";
 
-const MIB = 2 ** 20;
-const GIB = 2 ** 30;
-
-// `3.00 GiB`, three digits as everywhere.
-function sizeWords(bytes) {
-  const unit = bytes < GIB ? MIB : GIB;
-  const number = bytes / unit;
-  let digits = 2;
-  if (number >= 9.995) digits = 1;
-  if (number >= 99.95) digits = 0;
-  return `${number.toFixed(digits)} ${unit === MIB ? "MiB" : "GiB"}`;
-}
-
-const countWords = (value) => value.toLocaleString("en");
-
-// A slider over stops; those that were run are its ticks. `moved(value)` is called while it moves, `chosen()` when it stands.
-class Slider extends Component {
-  list = newId("run");
-
-  render({ label, stops, value, run = [], words, moved, chosen, hidden, disabled }) {
-    const at = Math.max(stops.indexOf(value), 0);
-    const tick = (stop, index) => run.includes(stop) && html`<option value=${index} />`;
-    return html`
-      <label class="dw-knob" hidden=${hidden}>
-        <span>${label}</span>
-        <input
-          type="range" min="0" max=${stops.length - 1} step="1" value=${at} list=${this.list} aria-label=${label} aria-valuetext=${words(stops[at])}
-          disabled=${disabled} oninput=${(event) => moved(stops[Number(event.target.value)])} onchange=${chosen}
-        />
-        <datalist id=${this.list}>${stops.map(tick)}</datalist>
-        <output>${words(stops[at])}</output>
-      </label>
-    `;
-  }
+// A slider over stops, each with its words; those that were run are its ticks. `moved(value)` is called while it moves, `chosen()` when
+// it stands.
+function Slider({ label, stops, value, run = [], moved, chosen, hidden, disabled }) {
+  const [list] = useState(newId("run"));
+  const at = Math.max(stops.findIndex(([stop]) => stop === value), 0);
+  const tick = ([stop], index) => run.includes(stop) && html`<option value=${index} />`;
+  return html`
+    <label class="dw-knob" hidden=${hidden}>
+      <span>${label}</span>
+      <input
+        type="range" min="0" max=${stops.length - 1} step="1" value=${at} list=${list} aria-label=${label} aria-valuetext=${stops[at][1]}
+        disabled=${disabled} oninput=${(event) => moved(stops[Number(event.target.value)][0])} onchange=${chosen}
+      />
+      <datalist id=${list}>${stops.map(tick)}</datalist>
+      <output>${stops[at][1]}</output>
+    </label>
+  `;
 }
 
 // What a form says: `shown` is what Python shows, `draft` what was moved since.
@@ -51,9 +34,9 @@ export function PlanForm({ form, draft, chosen, isOver }) {
   const { shown, run, batches, lengths, memory, cards, own } = form;
   const values = { ...shown, memory: shown.memory[0] ?? own, ...draft.value };
   const set = (name, value) => (draft.value = { ...draft.value, [name]: value });
-  const slider = (name, label, stops, words) => stops.length > 0 && html`
+  const slider = (name, label, stops) => stops.length > 0 && html`
     <${Slider}
-      label=${label} stops=${stops} value=${values[name]} run=${run[name]} words=${words} disabled=${isOver} chosen=${chosen}
+      label=${label} stops=${stops} value=${values[name]} run=${run[name]} disabled=${isOver} chosen=${chosen}
       moved=${(value) => set(name, value)} hidden=${name === "memory" && Boolean(values.card)}
     />
   `;
@@ -65,13 +48,13 @@ export function PlanForm({ form, draft, chosen, isOver }) {
   const option = (name) => html`<option value=${name} selected=${name === values.card}>${name || say("by memory alone")}</option>`;
   return html`
     <div class="dw-form dw-knobs" role="group" aria-label=${say("what is planned")}>
-      ${slider("batch", say("batch"), batches, countWords)}
-      ${slider("length", say("length"), lengths, countWords)}
+      ${slider("batch", say("batch"), batches)}
+      ${slider("length", say("length"), lengths)}
       <label class="dw-field">
         <span>${say("card")}</span>
         <select class="dw-input" aria-label=${say("card")} disabled=${isOver} onchange=${pick}>${[...none, ...cards].map(option)}</select>
       </label>
-      ${slider("memory", say("memory"), memory, sizeWords)}
+      ${slider("memory", say("memory"), memory)}
     </div>
   `;
 }

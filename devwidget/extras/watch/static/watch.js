@@ -28,19 +28,10 @@ function watchPage(watched, panel) {
     <p class="dw-watch-summary"><strong>${summary}</strong></p>
     ${error && html`<p class="dw-ended">${error}</p>`}
     ${panel.figure("watch", figure, (facts) => revealStep(facts, open, panel))}
-    ${findings.length > 0 && html`<${Findings} traced=${asTrace(watched)} reveal=${panel.reveal} />`}
+    ${findings.length > 0 && html`<${Findings} traced=${watched} reveal=${panel.reveal} />`}
     ${!findings.length && not_checked.map((note) => html`<p class="dw-soft">${prose(note)}</p>`)}
     ${recorded.length > 0 && recordedTable(recorded, open)}
   `;
-}
-
-const traces = new WeakMap();
-
-// A run as the findings of a trace are shown; of one run it is the same.
-function asTrace(watched) {
-  const { summary, findings, not_checked } = watched;
-  if (!traces.has(watched)) traces.set(watched, { summary, findings, checked: [], not_checked, not_restored: [], failure: null });
-  return traces.get(watched);
 }
 
 // A step that was recorded, as if it had been traced here; the answer comes after what is drawn.
