@@ -31,7 +31,7 @@ def answer_page(control: Any, message: Any, answer_question: Callable[[Message],
         answer = answer_question(asked)
     except Exception as error:
         answer = {"error": refusal_words(error)}
-    control.send({"to": _echo_id(asked.get("id")), "ask": _echo_id(asked.get("ask")), **answer})
+    control.send({"to": _echo_id(asked.get("id")), **answer})
 
 
 def refusal_words(error: BaseException) -> str:
@@ -118,11 +118,8 @@ def read_field(message: Mapping[str, Any], name: str, kind: type[T], default: T)
 
 def _echo_id(value: object) -> str | int | None:
     """Return the id of a question if it can be sent back: a number or a short printable text."""
-    if type(value) is int and abs(value) < 2**53:
-        return value
-    if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable():
-        return value
-    return None
+    text = str(value)
+    return value if isinstance(value, int | str) and text.isprintable() and len(text) <= _LONGEST_ID else None
 
 
 # Characters kept, the last ones: a model that prints every tensor must not fill a page.

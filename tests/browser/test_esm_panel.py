@@ -217,7 +217,7 @@ def test_a_closed_view_leaves_no_listener(bare):
     bare.page.evaluate("() => window.stopA()")
     names = ("panel", "live", "control")
     left = bare.page.evaluate(
-        "(names) => names.map((n) => [...window.models[n].listeners.values()].reduce((s, l) => s + l.size, 0))", names
+        "(names) => names.map((n) => Object.values(window.models[n].listeners).reduce((s, l) => s + l.size, 0))", names
     )
     assert left == [0, 0, 0]
 
@@ -339,12 +339,16 @@ def test_lines_that_wait_are_a_table_below_the_hops(bare):
 
 
 def test_the_button_says_that_later_traces_are_compared_until_there_is_another_one(bare):
-    bare.update("panel", "traced", traced(one_step()))
+    first, second = one_step(), replace(one_step(), moves=())
+    bare.update("panel", "traced", traced(first))
     bare.answer("keep", {})
     bare.page.get_by_role("tab", name="Trace").click()
     bare.page.get_by_role("button", name="Compare later traces").click()
+    assert len(bare.sent("keep")) == 1
+    bare.update("panel", "compared", compared_content(first, first))
     expect(bare.page.get_by_role("button", name="Compared with later traces")).to_have_attribute("aria-pressed", "true")
-    bare.update("panel", "traced", traced(replace(one_step(), moves=())))
+    bare.update("panel", "traced", traced(second))
+    bare.update("panel", "compared", compared_content(first, second))
     expect(bare.page.get_by_role("button", name="Compare later traces")).to_have_attribute("aria-pressed", "false")
 
 

@@ -63,7 +63,7 @@ def test_messages_of_any_shape_get_one_answer_each(panel: DeviceWidget, count: i
 
 @pytest.mark.parametrize("content", [None, "trace", [["ask", "trace"]]])
 def test_a_message_that_is_no_object_is_refused(panel: DeviceWidget, content: Any) -> None:
-    assert answers(panel, content) == [{"to": None, "ask": None, "error": "unknown question None"}]
+    assert answers(panel, content) == [{"to": None, "error": "unknown question None"}]
 
 
 @pytest.mark.parametrize("part", [{"batch": ["x"]}, {"loss": 7}, {"heal": "no"}])

@@ -17,7 +17,13 @@ import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
 import { say, word } from "./words.js";
 
-const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
+const PAGES = {
+  [word("Modules")]: ModulesPage,
+  [word("Findings")]: FindingsPage,
+  [word("Devices")]: DevicesPage,
+  [word("Trace")]: TracePage,
+  [word("Memory")]: MemoryPage,
+};
 const NO_GPU = word("No GPU found. To simulate GPUs, run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
 const MENTION_MS = 4000;
 const EMPTY = {};
@@ -31,9 +37,8 @@ class Panel extends Page {
   timeline = createRef();
   root = createRef();
   id = newId("panel");
-  tab = signal(TABS[0]);
+  tab = signal("Modules");
   withCpu = signal(false);
-  kept = signal(EMPTY); // the trace with which later ones are compared
   figures = new Set(); // that can be saved
   banner = computed(() => this.whyOver());
   modules = new Modules(this);
@@ -116,10 +121,7 @@ class Panel extends Page {
   }
 
   async keep() {
-    const { traced } = this;
-    const answer = await this.ask({ ask: "keep" });
-    this.complain(answer);
-    if (!answer.error) this.kept.value = traced;
+    this.complain(await this.ask({ ask: "keep" }));
   }
 
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
@@ -231,29 +233,6 @@ class Panel extends Page {
   }
 }
 
-function Form({ panel }) {
-  return html`
-    <div class="dw-form">
-      ${panel.control && html`<${Inputs} panel=${panel} />`}
-      <${Status} page=${panel} />
-    </div>
-  `;
-}
-
-function Printed({ panel }) {
-  const { printed } = panel.state;
-  return html`
-    <details class="dw-printed" open hidden=${!printed}>
-      <summary>${say("printed by the traced code")}</summary><pre tabindex="0">${printed}</pre>
-    </details>
-  `;
-}
-
-function VerdictOf({ panel }) {
-  const facts = { traced: panel.traced, applied: panel.state.applied ?? EMPTY, isHeld: panel.isHeld, isOver: Boolean(panel.banner.value) };
-  return html`<${Verdict} ref=${panel.verdict} panel=${panel} ...${facts} />`;
-}
-
 function ModulesPage({ panel }) {
   const { memory } = panel;
   const isShown = panel.withCpu.value;
@@ -311,7 +290,8 @@ function DevicesPage({ panel }) {
 }
 
 function Keep({ panel }) {
-  const isKept = panel.kept.value === panel.traced;
+  const { verdict, sides } = panel.state.compared ?? EMPTY;
+  const isKept = Boolean(verdict && !sides); // it is compared with itself
   return html`
     <button class="dw-plain dw-keep" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.keep()}>
       ${isKept ? say("✓ Compared with later traces") : say("Compare later traces")}
@@ -337,19 +317,12 @@ function MemoryPage({ panel }) {
   return memorySection(peaks, panel.figure("steps", memory, (facts) => panel.revealMark(facts)), panel.reveal);
 }
 
-const PAGES = { Modules: ModulesPage, Findings: FindingsPage, Devices: DevicesPage, Trace: TracePage, Memory: MemoryPage };
-
-// How many there are, on the tabs that count something.
-function countsOf(traced) {
-  const cards = cardsOf(traced);
-  const { hops = [] } = traced;
-  const transfers = hops.reduce((sum, hop) => sum + hop.count, 0);
-  return { Findings: { count: cards.length, severity: cards[0]?.severity }, Trace: { count: transfers } };
-}
-
 function PanelTabs({ panel }) {
-  const counts = countsOf(panel.traced);
-  const own = TABS.filter((name) => name !== "Modules" || panel.hasModel);
+  const cards = cardsOf(panel.traced);
+  const { hops = [] } = panel.traced;
+  const transfers = hops.reduce((sum, hop) => sum + hop.count, 0);
+  const counts = { Findings: { count: cards.length, severity: cards[0]?.severity }, Trace: { count: transfers } };
+  const own = Object.keys(PAGES).filter((name) => name !== "Modules" || panel.hasModel);
   const tabs = own.map((name) => ({ name, content: html`<${PAGES[name]} panel=${panel} />`, ...counts[name] }));
   const more = panel.sections.map(({ tab, page }) => ({ name: tab, ...page?.() })).filter(({ content }) => content);
   return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} id=${panel.id} />`;
@@ -358,13 +331,17 @@ function PanelTabs({ panel }) {
 function open(panel) {
   return () => {
     const { value: banner } = panel.banner;
+    const { printed, applied = EMPTY } = panel.state;
+    const facts = { panel, traced: panel.traced, applied, isHeld: panel.isHeld, isOver: Boolean(banner) };
     return html`
       <div ref=${panel.root} class=${banner ? "dw dw-panel dw-stale" : "dw dw-panel"} ...${KEYS}>
         <div class="dw-top"><${Headline} panel=${panel} /><${Menu} panel=${panel} /></div>
         <div class="dw-banner" role="alert" hidden=${!banner}>${banner}</div>
-        <${Form} panel=${panel} />
-        <${Printed} panel=${panel} />
-        <${VerdictOf} panel=${panel} />
+        <div class="dw-form">${panel.control && html`<${Inputs} panel=${panel} />`}<${Status} page=${panel} /></div>
+        <details class="dw-printed" open hidden=${!printed}>
+          <summary>${say("printed by the traced code")}</summary><pre tabindex="0">${printed}</pre>
+        </details>
+        <${Verdict} ref=${panel.verdict} ...${facts} />
         <${PanelTabs} panel=${panel} />
       </div>
     `;

@@ -9,12 +9,13 @@ function revived(value) {
 }
 
 export class PageModel {
+  listeners = {};
+  sent = [];
+  /** @type {((message: any) => void) | undefined} */
+  onsend = undefined;
+
   constructor(state) {
     this.state = revived(state);
-    this.listeners = new Map();
-    this.sent = [];
-    /** @type {((message: any) => void) | undefined} */
-    this.onsend = undefined;
   }
   get(name) {
     return this.state[name];
@@ -26,34 +27,25 @@ export class PageModel {
   update(name, value) {
     this.set(name, revived(value));
   }
-  save_changes() {}
   send(message) {
     this.sent.push(message);
     this.onsend?.(message);
   }
   on(name, listener) {
-    if (!this.listeners.has(name)) this.listeners.set(name, new Set());
-    this.listeners.get(name).add(listener);
+    (this.listeners[name] ??= new Set()).add(listener);
   }
   off(name, listener) {
-    this.listeners.get(name)?.delete(listener);
+    this.listeners[name]?.delete(listener);
   }
   fire(name, ...args) {
-    for (const listener of [...(this.listeners.get(name) ?? [])]) listener(...args);
+    for (const listener of [...(this.listeners[name] ?? [])]) listener(...args);
   }
 }
 
 // `widgets`: name -> { state, definition }; a trait that names a widget refers to it.
 export function pageHost(widgets) {
   const models = Object.fromEntries(Object.entries(widgets).map(([name, { state }]) => [name, new PageModel(state)]));
-  const host = {
-    models,
-    async getModel(name) {
-      return models[name];
-    },
-    async getWidget(name) {
-      return { render: ({ el, signal }) => widgets[name].definition.render({ model: models[name], el, signal, host }) };
-    },
-  };
+  const draw = (name, { el, signal }) => widgets[name].definition.render({ model: models[name], el, signal, host });
+  const host = { models, getModel: async (name) => models[name], getWidget: async (name) => ({ render: (place) => draw(name, place) }) };
   return host;
 }
