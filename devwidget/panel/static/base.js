@@ -1,6 +1,6 @@
 // What all widgets share: the traits of Python as signals, questions to Python, the end of its kernel, keys, words.
 import htm from "htm";
-import { Component, h, render } from "preact";
+import { Component, createRef, h, render } from "preact";
 import { computed, effect, signal } from "@preact/signals-core";
 import { learn, say } from "./words.js";
 
@@ -153,5 +153,24 @@ export class Callable extends Component {
   constructor(props) {
     super(props);
     if (props.ref) props.ref.current = this;
+  }
+}
+
+// A component that calls `fit()` when `el` was drawn, drawn again, or has another size.
+export class Fitted extends Callable {
+  el = createRef();
+  sizes = new ResizeObserver(() => this.fit());
+
+  componentDidMount() {
+    this.sizes.observe(this.el.current);
+    this.fit();
+  }
+
+  componentDidUpdate() {
+    this.fit();
+  }
+
+  componentWillUnmount() {
+    this.sizes.disconnect();
   }
 }

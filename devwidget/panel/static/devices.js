@@ -1,35 +1,20 @@
 // The Devices tab: the picture that Python has drawn, made live, and below it in words what spreads the model.
-import { Component, createRef } from "preact";
-import { html, plain } from "./base.js";
+import { createRef } from "preact";
+import { Fitted, html, plain } from "./base.js";
 import { traceFewer } from "./header.js";
 import { chip, codeToCopy, link, moduleLink, prose, table, wordList } from "./parts.js";
 import { say } from "./words.js";
 
 // A picture as wide as its container. Details of the hovered mark are below it. `drawn` has SVG texts by the width that they are
 // drawn for; `unfold(question)` asks for one with other blocks unfolded, and in a picture without it no block unfolds.
-export class Picture extends Component {
-  el = createRef();
+export class Picture extends Fitted {
   frame = createRef();
   /** @type {SVGElement[]} */
   marks = [];
-  sizes = new ResizeObserver(() => this.fit());
 
   // What Python draws anew is folded.
   static getDerivedStateFromProps({ drawn }, before) {
     return drawn === before.drawn ? null : { drawn, shown: drawn, opened: [], every: false, mark: null };
-  }
-
-  componentDidMount() {
-    this.sizes.observe(this.el.current);
-    this.fit();
-  }
-
-  componentDidUpdate() {
-    this.fit();
-  }
-
-  componentWillUnmount() {
-    this.sizes.disconnect();
   }
 
   fit() {

@@ -1,6 +1,6 @@
 // Figures: plotly.js comes from Python once per page; colours of text follow the page's theme.
-import { Component, createRef } from "preact";
-import { html } from "./base.js";
+import { createRef } from "preact";
+import { Fitted, html } from "./base.js";
 import { say } from "./words.js";
 
 const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, doubleClick: false };
@@ -42,12 +42,10 @@ function factsOf(points) {
 // One figure. It is drawn when it is in sight and drew another `spec`, or at another width. `figures` has those that can be saved;
 // `clicked` is called with the custom data of a clicked mark, or with the meta of a clicked area, `moved` with what is seen of its
 // axis from then on.
-export class Figure extends Component {
-  el = createRef();
+export class Figure extends Fitted {
   plot = createRef();
   probe = createRef();
   drawn = { spec: null, width: 0 }; // what is on the page
-  sizes = new ResizeObserver(() => this.fit());
   themes = new MutationObserver(() => setTimeout(() => this.redraw(), THEME_MS));
   scheme = matchMedia("(prefers-color-scheme: dark)");
   redraw = () => {
@@ -56,21 +54,16 @@ export class Figure extends Component {
   };
 
   componentDidMount() {
+    super.componentDidMount();
     this.props.figures.add(this);
-    this.sizes.observe(this.el.current);
     this.scheme.addEventListener("change", this.redraw);
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
-    this.fit();
-  }
-
-  componentDidUpdate() {
-    this.fit();
   }
 
   componentWillUnmount() {
+    super.componentWillUnmount();
     this.isClosed = true;
     this.props.figures.delete(this);
-    this.sizes.disconnect();
     this.themes.disconnect();
     this.scheme.removeEventListener("change", this.redraw);
     const plot = this.plot.current;

@@ -1,6 +1,6 @@
 // The virtualised tree table: only the rows in sight are in the page, whatever the size of the model.
 import { Component, createRef } from "preact";
-import { Callable, html, newId } from "./base.js";
+import { Fitted, html, newId } from "./base.js";
 import { chip } from "./parts.js";
 import { say, sayCount } from "./words.js";
 
@@ -150,44 +150,30 @@ function markNotes([ownHops, allHops, own, all, severity, worst], isShut) {
 }
 
 // `tree` is what it shows, and opens the drawer of a row.
-export class TreeTable extends Callable {
+export class TreeTable extends Fitted {
   id = newId("tree");
-  grid = createRef();
   head = createRef();
   state = { top: 0, height: 480, deviceWidth: 220 };
   goal = -1; // where to scroll to once the rows are drawn
-  sizes = new ResizeObserver(() => this.measure());
-
-  componentDidMount() {
-    this.sizes.observe(this.grid.current);
-  }
-
-  componentDidUpdate() {
-    if (this.goal >= 0) this.grid.current.scrollTop = this.goal;
-    this.goal = -1;
-    this.measure();
-  }
-
-  componentWillUnmount() {
-    this.sizes.disconnect();
-  }
 
   // Where the table is, and how large: what is the same draws nothing.
-  measure() {
-    const grid = this.grid.current;
+  fit() {
+    const grid = this.el.current;
+    if (this.goal >= 0) grid.scrollTop = this.goal;
+    this.goal = -1;
     const deviceWidth = this.head.current.querySelector(".dw-is-devices")?.offsetWidth || 220;
     const seen = { top: grid.scrollTop, height: grid.clientHeight || 480, deviceWidth };
     if (Object.keys(seen).some((key) => seen[key] !== this.state[key])) this.setState(seen);
   }
 
   focus() {
-    this.grid.current.focus({ preventScroll: true });
+    this.el.current.focus({ preventScroll: true });
   }
 
   // Have the active row in sight, in the middle if it was not.
   showActive(inMiddle) {
     const { active } = this.props.tree;
-    const { clientHeight, scrollTop } = this.grid.current;
+    const { clientHeight, scrollTop } = this.el.current;
     const room = clientHeight - this.head.current.offsetHeight - ROW;
     const top = active * ROW;
     if (inMiddle) this.goal = Math.max(0, top - clientHeight / 2);
@@ -247,9 +233,9 @@ export class TreeTable extends Callable {
     return html`
       <div class="dw-tree" style=${tracks}>
         <div
-          ref=${this.grid} class="dw-grid" role="treegrid" tabindex="0" aria-label=${say("modules")} aria-readonly="true"
+          ref=${this.el} class="dw-grid" role="treegrid" tabindex="0" aria-label=${say("modules")} aria-readonly="true"
           aria-rowcount=${shown.length + 1} aria-activedescendant=${isPainted ? `${this.id}-${shown[active]}` : null}
-          onscroll=${() => this.measure()} onkeydown=${(event) => this.key(event)}
+          onscroll=${() => this.fit()} onkeydown=${(event) => this.key(event)}
           onfocus=${(event) => event.target.matches(":focus-visible") && tree.meet() /* a mouse comes by its click */}
         >
           <div role="rowgroup" class="dw-head-group">
