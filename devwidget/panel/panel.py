@@ -206,10 +206,9 @@ class DeviceWidget(Displayed):
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Return whether anything but memory has changed."""
         snapshot = self.actions.snapshot()
         self.view.gone = snapshot is None
-        self._offer_inputs()
+        self.view.inputs = asdict(self._request) | {"names": list(self.actions.names())}
         is_other = self._draw_snapshot(snapshot)
         for section in self.sections:
             section.follow()
@@ -455,7 +454,7 @@ class DeviceWidget(Displayed):
             last.works, last.awaited, self._again = "now", (), ""
             self._draw_applied()
             self.jobs.submit(self._trace_after_cell)
-        elif self._can_trace_again():
+        elif (self._is_rebound or self._continues) and self._has_traced and self.actions.can_repeat(self._request):
             self._again = self._why_other()
             self.jobs.submit(self._trace_after_cell)
 
@@ -479,11 +478,6 @@ class DeviceWidget(Displayed):
             self._outdated = Message("`{name}` was bound to a new object after this trace. Press Trace batch.", name=name)
             self._applied = [replace(each, outdated=self._outdated) for each in self._applied]
             self._show_result(self.trace)
-
-    def _can_trace_again(self) -> bool:
-        """Return whether the cell has made another step of the one that you traced, and a trace changes nothing of yours."""
-        is_other = self._is_rebound or self._continues
-        return is_other and self._has_traced and self.actions.can_repeat(self._request)
 
     def _trace_after_cell(self) -> None:
         """Trace without a request, with the inputs of the last one; the panel shows errors."""
@@ -573,9 +567,6 @@ class DeviceWidget(Displayed):
             kind = "moved"
         words = self.view.traced["summary"], said(self._outdated or self._again)
         self.show_status(kind, "\n".join(filter(None, words)))
-
-    def _offer_inputs(self) -> None:
-        self.view.inputs = asdict(self._request) | {"names": list(self.actions.names())}
 
     def _draw_compared(self) -> None:
         self.view.compared = compared_content(self.kept, self.trace)

@@ -59,7 +59,7 @@ def test_a_bad_batch_raises_for_code_and_is_shown_for_the_page(opened):
     with pytest.raises(BatchError):
         panel.run_trace(TraceRequest(batch="missing"))
     assert panel.view.status["kind"] == "refused"
-    assert asked(panel, ask="trace", batch="missing") == {"to": 1, "ask": "trace", "state": "done"}
+    assert asked(panel, ask="trace", batch="missing") == {"to": 1, "state": "done"}
     assert "`missing` is not defined" in panel.view.status["text"]
 
 
@@ -107,7 +107,7 @@ def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
     panel.show_trace(offering())
     assert panel.view.traced["findings"][0]["fixes"][0]["offered"]
     panel.actions = replace(panel.actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
-    assert asked(panel, ask="try", finding=0, fix=0) == {"to": 1, "ask": "try", "state": "done"}
+    assert asked(panel, ask="try", finding=0, fix=0) == {"to": 1, "state": "done"}
     card = panel.view.traced["findings"][0]["fixes"][0]
     assert (card["offered"], "verified" in card["confidence"]) == (False, True)
     assert panel.trace.step_runs == 3

@@ -2,7 +2,7 @@
 import { createRef } from "preact";
 import { Callable, html } from "./base.js";
 import { editRows, icon, severityIcon, triedWords } from "./edits.js";
-import { codeToCopy, CopyButton, hueOf, moduleLink, prose, traceLink } from "./parts.js";
+import { codeToCopy, CopyButton, hueOf, moduleLink, prose, traceLink, wordList } from "./parts.js";
 import { say, sayCount, word } from "./words.js";
 
 const COUNTS = {
@@ -116,7 +116,7 @@ export class Findings extends Callable {
       ${source(card.birth, created ? say(created) : card.birthWords, true)}
       ${source(card.fault, fails ? say(fails) : failsWords)}
       ${card.operands.length > 0 && html`<ul class="dw-operands">${card.operands.map(operand)}</ul>`}
-      ${notes(card.notes)}
+      ${wordList(card.notes)}
       ${isEnd ? parts : parts[0]}
       ${!isEnd && parts.length > 1 && otherWays(card.fixes.slice(1), parts.slice(1))}
       ${card.raised && traceback(card.raised)}
@@ -142,10 +142,6 @@ function traceback({ frames, raw }) {
   if (!frames.length) return "";
   const words = sayCount("traceback, {count} frame", "traceback, {count} frames", frames.length);
   return html`<details class="dw-traceback"><summary>${words}</summary><pre tabindex="0">${[...frames, raw].join("\n")}</pre></details>`;
-}
-
-function notes(texts) {
-  return texts.length > 0 && html`<ul class="dw-notes-list">${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul>`;
 }
 
 // The fixes after the first: folded, and named.
@@ -179,29 +175,23 @@ function source(site, what, isShownAlone = false) {
 // A fix: how sure it is, what to do, the edit or the code; `act` has what can be done with it.
 function fixPart(fix, act) {
   const edits = fix.edits ?? [];
+  const facts = { fix: fix.summary };
+  const title = say("Re-runs the step with and without this fix, then restores everything. Side effects such as file writes happen again.");
+  const button = (look, words, label, run, title = null) => html`
+    <button class=${`dw-button ${look}`} title=${title} aria-label=${label} disabled=${act.isHeld} onclick=${run}>${words}</button>
+  `;
   return html`
     <div class="dw-cured">
       <div class="dw-cured-line">
         <span class="dw-tag">${prose(fix.confidence)}</span>
         <span class="dw-cured-words">${prose(fix.summary)}</span>
-        ${act && edits.length > 0 && applyButton(fix, act)}
-        ${act && fix.offered && tryButton(fix, act)}
+        ${act && edits.length > 0 && button("dw-apply-this", say("Apply"), say("Apply: {fix}", facts), act.apply)}
+        ${act && fix.offered && button("dw-try", say("Verify fix"), say("Verify fix: {fix}", facts), act.tryIt, title)}
       </div>
       ${fix.code && !edits.length && codeToCopy(fix.code, say("Copy the fix"))}
       ${edits.map(edited)}
     </div>
   `;
-}
-
-function applyButton(fix, { apply, isHeld }) {
-  const label = say("Apply: {fix}", { fix: fix.summary });
-  return html`<button class="dw-button dw-apply-this" aria-label=${label} disabled=${isHeld} onclick=${apply}>${say("Apply")}</button>`;
-}
-
-function tryButton(fix, { tryIt, isHeld }) {
-  const title = say("Re-runs the step with and without this fix, then restores everything. Side effects such as file writes happen again.");
-  const label = say("Verify fix: {fix}", { fix: fix.summary });
-  return html`<button class="dw-button dw-try" title=${title} aria-label=${label} disabled=${isHeld} onclick=${tryIt}>${say("Verify fix")}</button>`;
 }
 
 function edited(edit) {
@@ -214,7 +204,7 @@ function edited(edit) {
 }
 
 function checks({ checked = [], not_checked, not_restored = [], trials = [] }) {
-  const list = (words, texts) => texts.length > 0 && html`<div>${words}<ul>${texts.map((text) => html`<li>${prose(text)}</li>`)}</ul></div>`;
+  const list = (words, texts) => texts.length > 0 && html`<div>${words}${wordList(texts)}</div>`;
   return html`
     <div class="dw-checks dw-soft">
       ${checked.length > 0 && html`<p>${say("checked: {rules}", { rules: checked.join(", ") })}</p>`}

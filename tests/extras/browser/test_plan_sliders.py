@@ -33,7 +33,7 @@ class LivePage:
     def __init__(self, browser, plan, width=1280, scheme="light"):
         self.plan = plan
         self.widget = PlanWidget(plan)
-        self.widget.jobs._jobs._loop = None  # playwright's, which runs while a test waits
+        self.widget.jobs._loop = None  # playwright's, which runs while a test waits
         self.watched = Watched(browser, viewport={"width": width, "height": 1000}, color_scheme=scheme)
         self.page = self.watched.page
         style = "".join(f"<style>{static_text(name)}</style>" for name in ("page.css", *PLAN_STYLES))

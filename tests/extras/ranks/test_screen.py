@@ -57,7 +57,7 @@ def test_a_cluster_that_was_asked_can_be_asked_again():
     job = may_be_asked_again(faulty(), lambda: later)
     shown = devwidget.show(job)
     assert shown.view.live
-    assert said(shown, {"ask": "ranks", "id": "1"}) == [{"to": "1", "ask": "ranks"}]
+    assert said(shown, {"ask": "ranks", "id": "1"}) == [{"to": "1"}]
     assert shown.cluster is later
     shown.close()
 

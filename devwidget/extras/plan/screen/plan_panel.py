@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.page.sheet import STYLES
+from devwidget.extras.plan.records.answers import AskedSize
 from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import MainThreadJobs
@@ -21,6 +22,8 @@ from devwidget.report.page.assets import files_of_extra
 PLAN = (
     "words.js", "base.js", "parts.js", "tabs.js", *files_of_extra("plan", "plan_form.js", "plan_widget.js"),
 )  # fmt: skip
+PAUSE_SECONDS = 0.02
+"""Seconds between two pieces of a run, in which the kernel handles messages such as cells and clicks."""
 PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 
 
@@ -41,7 +44,8 @@ class PlanWidget(Displayed):
         # Weak: a page that somebody has scrolled by must not keep a model alive.
         self._asked = weakref.ref(questions)
         self.setting = self._wanted = questions.setting
-        self.jobs = _PieceJobs(self._tell_progress, self._tell_end)
+        self.jobs = MainThreadJobs()
+        self._pieces: Iterator[int] | None = None  # of what runs
         super().__init__(form={}, page={})
 
     @property
@@ -62,7 +66,7 @@ class PlanWidget(Displayed):
 
     def close(self) -> None:
         """Take the page off every notebook."""
-        self.jobs.cancel()
+        self._cancel()
         super().close()
 
     def __repr__(self) -> str:
@@ -76,27 +80,60 @@ class PlanWidget(Displayed):
 
     def answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Show another setting, ask something of the plan, or cancel that."""
-        if asked.get("ask") == "cancel":
-            self.jobs.cancel()
-        if asked.get("ask") == "question" and asked.get("question") in self._find_questions().names:
-            shown = questions_of(self.shown)
-            if shown is not None:
-                self._wanted = self.setting
-                self.jobs.start(shown.ask_between_cells(asked["question"]))
-        if asked.get("ask") == "setting":
-            self._show_setting(asked)
+        match asked.get("ask"):
+            case "cancel":
+                self._cancel()
+            case "setting":
+                self._show_setting(read_setting(asked))
+            case "question" if asked.get("question") in self._find_questions().names:
+                shown = questions_of(self.shown)
+                if shown is not None:
+                    self._start(shown.ask_between_cells(asked["question"]), self.setting)
         return {}
 
-    def _show_setting(self, asked: dict[str, Any]) -> None:
-        """Show another setting, at once if it was planned before."""
-        root, setting = self._find_questions(), read_setting(asked)
-        if setting == root.setting or setting in root.tried:
-            self.jobs.cancel()
-            self.setting = self._wanted = setting
-            self.draw()
+    def _show_setting(self, setting: AskedSize) -> None:
+        root = self._find_questions()
+        if setting != root.setting and setting not in root.tried:
+            self._start(root.plan_between_cells(setting), setting)
             return
-        self._wanted = setting
-        self.jobs.start(root.plan_between_cells(setting))
+        self._cancel()
+        self.setting = setting
+        self.draw()
+
+    def _start(self, pieces: Iterator[int], wanted: AskedSize) -> None:
+        """Run in pieces on the main thread; cells and clicks run between them. What runs is given up."""
+        is_scheduled, self._pieces, self._wanted = self._pieces is not None, pieces, wanted
+        self._tell_progress(0)
+        if not is_scheduled:
+            self.jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def _cancel(self) -> None:
+        if self._pieces is not None:
+            self._pieces = None
+            if not self.jobs.cancel():
+                self._tell_end(KeyboardInterrupt())
+
+    def _run_piece(self) -> None:
+        self.jobs.submit(self._advance)
+        if self._pieces is not None:
+            self.jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def _advance(self) -> None:
+        pieces, error, count = self._pieces, None, 0
+        if pieces is None:
+            return
+        try:
+            count = next(pieces, 0)
+        except BaseException as raised:  # also an interrupt: the page says what ended it
+            error = raised
+        if self._pieces is not pieces:  # others have come meanwhile, or none are wanted
+            if self._pieces is None:
+                self._tell_end(error or KeyboardInterrupt())
+        elif count:
+            self._tell_progress(count)
+        else:
+            self._pieces = None
+            self._tell_end(error)
 
     def _tell_progress(self, count: int) -> None:
         words = say("planning …")
@@ -119,54 +156,3 @@ class PlanWidget(Displayed):
 def _nobody_to_ask() -> DevwidgetError:
     what = Message("this plan was loaded, made by hand, or freed: its model is not here")
     return DevwidgetError(what, instead=Message("keep what devwidget.plan(...) returns"))
-
-
-PAUSE_SECONDS = 0.02
-"""Seconds between two pieces, in which the kernel handles messages such as cells and clicks."""
-
-
-class _PieceJobs:
-    """Run a job in pieces on the main thread; cells and clicks run between them. A new job replaces the old one.
-
-    Args:
-        on_piece: Called with the result of each piece, and with 0 at the start.
-        on_end: Called at the end of a job, with the exception that ended it, if any.
-    """
-
-    def __init__(self, on_piece: Callable[[int], None], on_end: Callable[[BaseException | None], None]) -> None:
-        self._jobs, self._on_piece, self._on_end = MainThreadJobs(), on_piece, on_end
-        self._pieces: Iterator[int] | None = None
-
-    def start(self, pieces: Iterator[int]) -> None:
-        is_scheduled, self._pieces = self._pieces is not None, pieces
-        self._on_piece(0)
-        if not is_scheduled:
-            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
-
-    def cancel(self) -> None:
-        if self._pieces is not None:
-            self._pieces = None
-            if not self._jobs.cancel():
-                self._on_end(KeyboardInterrupt())
-
-    def _run_piece(self) -> None:
-        self._jobs.submit(self._advance)
-        if self._pieces is not None:
-            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
-
-    def _advance(self) -> None:
-        pieces, error, count = self._pieces, None, 0
-        if pieces is None:
-            return
-        try:
-            count = next(pieces, 0)
-        except BaseException as raised:  # also an interrupt: the page says what ended it
-            error = raised
-        if self._pieces is not pieces:  # another job has come meanwhile, or none is wanted
-            if self._pieces is None:
-                self._on_end(error or KeyboardInterrupt())
-        elif count:
-            self._on_piece(count)
-        else:
-            self._pieces = None
-            self._on_end(error)
