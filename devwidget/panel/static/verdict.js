@@ -27,7 +27,6 @@ export class Verdict extends Callable {
   el = createRef();
   state = { at: 0, note: null }; // which finding is shown; what stands below it
   isAway = false; // what was asked has led to a cell
-  unwatch = () => {}; // looks no more for edits that are taken back in their cells
 
   // A new trace begins with its worst finding; what was applied answers what was asked.
   static getDerivedStateFromProps({ traced, applied }, before) {
@@ -50,14 +49,14 @@ export class Verdict extends Callable {
   }
 
   componentWillUnmount() {
-    this.unwatch();
+    this.unwatch?.();
   }
 
+  // Look for edits that are taken back in their cells.
   watch() {
     const { panel, applied } = this.props;
-    this.unwatch();
-    this.unwatch = () => {};
-    if (applied.cells && panel.control) this.unwatch = watchCells(panel.model, applied.cells, () => panel.run({ ask: "undo" }));
+    this.unwatch?.();
+    this.unwatch = applied.cells && panel.control && watchCells(panel.model, applied.cells, () => panel.run({ ask: "undo" }));
   }
 
   tell(note) {
@@ -101,7 +100,7 @@ export class Verdict extends Callable {
   }
 
   async undo(cells) {
-    this.unwatch();
+    this.unwatch?.();
     const why = cells.length ? await writeCells(this.props.panel.model, reversed(cells)) : "";
     if (!why) return this.leave({ ask: "undo" });
     this.tell(asked(say(UNWRITTEN[why]), " ", say("Undo the edit by hand.")));

@@ -166,27 +166,18 @@ export function heldView({ what, came, rows }, show) {
 
 // One traced step of all ranks: its collectives, a row for those of one kind that one line asked for.
 export function stepView({ title, rows }) {
-  const nothing = html`<p class="dw-soft">${say("No collective was called.")}</p>`;
-  return html`<h4>${say("One step")}</h4><p class="dw-soft">${title}</p>${rows.length ? stepTable(rows) : nothing}`;
-}
-
-function stepTable(rows) {
-  const bytesWords = ([, , bytes]) => html`<span title=${say("bytes per rank")}>${bytes}</span>`;
+  const called = rows.map(([kind, count, bytes, cause, group, place, code, difference]) => ({ kind, count, bytes, cause, group, place, code, difference }));
+  const outlier = (words) => words && html`<div class="dw-outlier">${prose(words)}</div>`;
   const columns = [
-    [say("collective"), ([kind]) => kind, "dw-nowrap"],
-    [say("times"), ([, count]) => count, "dw-number"],
-    [say("bytes"), bytesWords, "dw-number dw-nowrap"],
-    [say("called by"), ([, , , cause]) => cause],
-    [say("group"), groupCell],
-    [say("line"), lineCell, "dw-place"],
+    [say("collective"), ({ kind }) => kind, "dw-nowrap"],
+    [say("times"), ({ count }) => count, "dw-number"],
+    [say("bytes"), ({ bytes }) => html`<span title=${say("bytes per rank")}>${bytes}</span>`, "dw-number dw-nowrap"],
+    [say("called by"), ({ cause }) => cause],
+    [say("group"), ({ group, difference }) => html`${group}${outlier(difference)}`],
+    [say("line"), ({ place }) => place, "dw-nowrap"],
   ];
-  return table(say("collectives by line"), columns, rows, (row) => ({ class: row[7] ? "dw-differs" : null }));
-}
-
-function groupCell([, , , , group, , , difference]) {
-  return html`${group}${difference && html`<div class="dw-outlier">${prose(difference)}</div>`}`;
-}
-
-function lineCell([, , , , , place, code]) {
-  return html`<span class="dw-nowrap">${place}</span>${code && html`<code class="dw-code-line" title=${code}>${code}</code>`}`;
+  const about = ({ difference }) => ({ class: difference ? "dw-differs" : null });
+  const nothing = html`<p class="dw-soft">${say("No collective was called.")}</p>`;
+  const drawn = rows.length ? table(say("collectives by line"), columns, called, about) : nothing;
+  return html`<h4>${say("One step")}</h4><p class="dw-soft">${title}</p>${drawn}`;
 }
