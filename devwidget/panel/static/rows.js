@@ -167,17 +167,17 @@ export class Rows {
   orderBy(key, descending) {
     const head = this.heads.find((each) => each.key === key);
     const sign = descending ? -1 : 1;
-    const text = (of) => (a, b) => sign * of(a).localeCompare(of(b), undefined, { numeric: true }) || a - b;
-    const number = (values) => (a, b) => sign * (values[a] - values[b]) || a - b;
-    const orders = {
-      name: () => text((row) => this.nameOf(row)),
-      devices: () => text((row) => this.devicesOf(row).join(" ")),
-      words: () => text((row) => this.textOf(head, row)),
-      amount: () => number(this.codes[key]),
-      flow: () => text((row) => this.flowOf(row).join(" → ")),
-      notes: () => (a, b) => sign * (this.weight(a) - this.weight(b)) || a - b,
+    const values = {
+      name: (row) => this.nameOf(row),
+      devices: (row) => this.devicesOf(row).join(" "),
+      words: (row) => this.textOf(head, row),
+      amount: (row) => this.codes[key][row],
+      flow: (row) => this.flowOf(row).join(" → "),
+      notes: (row) => this.weight(row),
     };
-    return orders[head.cell]();
+    const of = values[head.cell];
+    const { compare } = new Intl.Collator(undefined, { numeric: true });
+    return (a, b) => sign * compare(of(a), of(b)) || a - b;
   }
 
   weight(row) {
