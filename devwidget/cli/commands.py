@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
-import inspect
 import itertools
 import os
 import pathlib
@@ -19,10 +18,8 @@ from typing import Any, get_args
 
 from devwidget import extras
 from devwidget.cli import user_program
-from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
-from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Trace
@@ -31,24 +28,25 @@ from devwidget.report.writers import find_writer, list_formats
 EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
 
 
-def make_arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
-    """Return the arguments for `call` that a function of the user returns.
+def make_arguments(name: str) -> dict[str, Any]:
+    """Return the arguments that a function of the user returns.
 
     Args:
         name: `module:function` or `file.py:function`.
-        call: Function of devwidget that takes the arguments.
 
     Raises:
-        DevwidgetError: If the function does not exist, or its result does not fit `call`.
+        DevwidgetError: If the function does not exist, or returns neither a model and a batch nor a dict.
     """
     where, _, function = name.rpartition(":")
     if not where:
         raise DevwidgetError(
-            Message("{name} is not of the form module:function", name=repr(name)),
-            instead=Message("module:function, such as train:step or train.py:step"),
+            f"{name!r} is not of the form module:function",
+            instead="module:function, such as train:step or train.py:step",
         )
     made = _find_function(_load_module(where), where, function)()
-    return _refuse_unknown(dict(made) if isinstance(made, Mapping) else _name_pair(made, name), call)
+    if isinstance(made, Mapping):
+        return dict(made)
+    return _name_pair(made, name)
 
 
 def _load_module(where: str) -> ModuleType:
@@ -59,13 +57,13 @@ def _load_module(where: str) -> ModuleType:
             if error.name is None or not f"{where}.".startswith(f"{error.name}."):
                 raise  # of a module that this one imports
             raise DevwidgetError(
-                Message("there is no module {where} in {folder} or on Python's path", where=where, folder=os.getcwd()),
-                instead=Message("module:function, such as train:step or train.py:step"),
+                f"there is no module {where} in {os.getcwd()} or on Python's path",
+                instead="module:function, such as train:step or train.py:step",
             ) from None
     path = os.path.abspath(where)
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     if spec is None or spec.loader is None or not os.path.isfile(path):
-        raise DevwidgetError(Message("there is no file {where}", where=where))
+        raise DevwidgetError(f"there is no file {where}")
     sys.path.insert(0, os.path.dirname(path))
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -76,7 +74,7 @@ def _find_function(module: ModuleType, where: str, name: str) -> Callable[[], An
     found = getattr(module, name, None)
     if not callable(found):
         raise DevwidgetError(
-            Message("{where} has no function `{name}`{hint}", where=where, name=name, hint=nearest(name, vars(module))),
+            f"{where} has no function `{name}`{nearest(name, vars(module))}",
             instead=EXAMPLE,
         )
     return found  # type: ignore[no-any-return]
@@ -84,29 +82,14 @@ def _find_function(module: ModuleType, where: str, name: str) -> Callable[[], An
 
 def _name_pair(made: Any, name: str) -> dict[str, Any]:
     if not isinstance(made, tuple) or len(made) != 2:
-        raise DevwidgetError(
-            Message("{name} returned a `{kind}`, not a model and a batch", name=name, kind=type(made).__name__), instead=EXAMPLE
-        )
+        raise DevwidgetError(f"{name} returned a `{type(made).__name__}`, not a model and a batch", instead=EXAMPLE)
     return {"model": made[0], "batch": made[1]}
-
-
-def _refuse_unknown(given: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
-    parameters = inspect.signature(call).parameters
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())  # then it refuses what it does not know
-    for name in () if takes_any else sorted(given.keys() - parameters.keys()):
-        raise DevwidgetError(
-            Message("`{kind}` has no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
-            instead=EXAMPLE,
-        )
-    for name in {"model", "batch"} - given.keys():
-        raise DevwidgetError(Message("the function returned no `{name}`", name=name), instead=EXAMPLE)
-    return given
 
 
 FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
-    "save": Message("save the trace for `show`, `html` and `compare`"),
-    "html": Message("write the report as one HTML page"),
+    "save": "save the trace for `show`, `html` and `compare`",
+    "html": "write the report as one HTML page",
     **{name: find_writer(name).purpose for name in list_formats()},
 }
 """Options that write a file, with their help."""
@@ -121,7 +104,7 @@ def run_program(options: Namespace) -> int | BaseException:
         return options.otherwise(options)  # type: ignore[no-any-return]
     if options.target in LAUNCHERS:
         return _run_launcher(options)
-    if _is_one_of_many() and not _asks_for_a_trace(options):
+    if any(_rank_line()) and not _asks_for_a_trace(options):  # the reports of many ranks would mix in one terminal
         return _serve_rank(options)
     from devwidget import api
 
@@ -157,11 +140,7 @@ def _run_launcher(options: Namespace) -> int:
         if getattr(options, name):
             option = f"--{name.replace('_', '-')}"
             raise DevwidgetError(
-                Message(
-                    "{launcher} only starts other processes and has no tensors, so {option} does not apply",
-                    launcher=options.target,
-                    option=option,
-                ),
+                f"{options.target} only starts other processes and has no tensors, so {option} does not apply",
                 instead=f"{options.target} [...] -m devwidget run {option} [...] train.py",
             )
     main = load_program(options)
@@ -216,28 +195,18 @@ def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
     if not any(finding.fixes[0].edits for finding in _choose_findings(trace.findings, None)):
         return
     if options.save is not None:
-        yield say("to write its fixes, run: {command}", command=f"python -m devwidget fix apply {options.save}")
+        yield f"to write its fixes, run: python -m devwidget fix apply {options.save}"
     else:
-        yield say("to write its fixes, run with {option}, then: {command}", option="--save trace.json",
-                  command="python -m devwidget fix apply trace.json")  # fmt: skip
-
-
-def _is_one_of_many() -> bool:
-    """Return whether a launcher such as torchrun started several ranks, whose reports would mix in one terminal."""
-    from devwidget.capture.process_rank import rank_of_environment
-
-    found = rank_of_environment()
-    return found is not None and found[1] > 1
+        yield "to write its fixes, run with --save trace.json, then: python -m devwidget fix apply trace.json"
 
 
 def _rank_line() -> Iterator[str]:
-    """Return the line that names the rank of a report."""
+    """Yield the line that names the rank of a report, if a launcher such as torchrun started several ranks."""
     from devwidget.capture.process_rank import rank_of_environment
-    from devwidget.language.speaking import say
 
     found = rank_of_environment()
     if found is not None and found[1] > 1:
-        yield say("rank {rank} of {world_size}", rank=found[0], world_size=found[1])
+        yield f"rank {found[0]} of {found[1]}"
 
 
 def _asks_for_a_trace(options: Namespace) -> bool:
@@ -276,7 +245,7 @@ def check_step(options: Namespace) -> int:
     status, trace = FINE, None
     try:
         with virtual_gpus(options):
-            trace = run_subject(options.subject, api.check, check_made)
+            trace = run_subject(options.subject, check_made)
     except PlacementError as error:
         status, trace = FOUND, error.trace
     if trace is None:
@@ -304,7 +273,7 @@ def write_page(options: Namespace) -> int:
             load_record(options.file).to_html(options.out)
     except NotImplementedError as error:
         raise DevwidgetError(
-            Message("{name}: {error}", name=options.file.name, error=error),
+            f"{options.file.name}: {error}",
             instead=f"python -m devwidget show {options.file.name}",
         ) from None
     return FINE
@@ -343,7 +312,7 @@ def _list_corrupting() -> Iterator[tuple[str, str]]:
 
     gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     if len(gpus) < 2:
-        raise DevwidgetError(Message("there are no two GPUs to copy between"))
+        raise DevwidgetError("there are no two GPUs to copy between")
     random = torch.randint(256, (_COPIED_BYTES,), dtype=torch.uint8)
     for source, target in itertools.permutations(gpus, 2):
         arrived = random.to(source).to(target)
@@ -362,22 +331,17 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
     try:
         record = open_file(file)
     except UnreadableError as error:
-        what = Message("{name} cannot be read: {error}", name=file.name, error=error.what)
+        what = f"{file.name} cannot be read: {error.what}"
         raise DevwidgetError(what, why=error.why, instead=error.instead) from None
     except (OSError, ValueError) as error:
-        raise DevwidgetError(Message("{name} cannot be read: {error}", name=file.name, error=error)) from None
+        raise DevwidgetError(f"{file.name} cannot be read: {error}") from None
     if not isinstance(record, kind):
-        raise DevwidgetError(
-            Message(
-                "{name} contains a {kind}, not a {wanted}", name=file.name, kind=type(record).__name__, wanted=kind.__name__
-            )
-        )
+        raise DevwidgetError(f"{file.name} contains a {type(record).__name__}, not a {kind.__name__}")
     return record
 
 
 def run_subject(
     name: str,
-    call: Callable[..., Any],
     run: Callable[[dict[str, Any]], Any],
     instead: contextlib.AbstractContextManager[object] | None = None,
 ) -> Any:
@@ -385,20 +349,19 @@ def run_subject(
 
     Args:
         name: Name of the function, with its module.
-        call: Function of devwidget that takes the result.
         run: Calls it.
         instead: Virtual GPUs on which to retry if the function needs GPUs and the machine has none.
     """
     from devwidget import api
 
     try:
-        return run(make_arguments(name, call))
+        return run(make_arguments(name))
     except DevwidgetError:
         raise
     except Exception as error:
         if instead is not None and api.is_about_placement(error):
             with instead:
-                return run_subject(name, call, run)
+                return run_subject(name, run)
         traceback.print_exception(error)
         if api.is_about_placement(error):
             print(f"\n{api.explain(error)}", file=sys.stderr)
@@ -410,9 +373,7 @@ def virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object
     from devwidget import api, gpus
 
     if not options.gpus and (options.memory or options.card):
-        raise DevwidgetError(
-            Message("--memory and --card need --gpus"), instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB"
-        )
+        raise DevwidgetError("--memory and --card need --gpus", instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB")
     if options.gpus:
         return api.simulate(options.gpus, options.memory, card=options.card)
     return gpus.inherited() or contextlib.nullcontext()
@@ -433,7 +394,7 @@ def refuse_unwritable() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DevwidgetError(Message("{name} cannot be written: {error}", name=error.filename, error=error.strerror)) from None
+        raise DevwidgetError(f"{error.filename} cannot be written: {error.strerror}") from None
 
 
 @refuse_unwritable()
@@ -466,17 +427,17 @@ def apply_fixes(options: Namespace) -> int:
 
     edits = api.edits_by_file(_choose_findings(load_record(options.file, Trace).findings, options.kind))
     if not edits:
-        print(say("no finding in {name} has a fix to write", name=options.file.name))
+        print(f"no finding in {options.file.name} has a fix to write")
         return FINE
     _refuse_cells(edits)
     api.refuse_edits(edits)
     for changes in edits.values():
         print("\n".join(edit.diff() for edit in changes))
     if not options.yes and not _is_agreed(edits):
-        print(say("nothing was written"))
+        print("nothing was written")
         return FOUND
     for file, changes in edits.items():
-        print(say("{file} was written; the original is in {backup}", file=file, backup=api.write_edits(file, changes)))
+        print(f"{file} was written; the original is in {api.write_edits(file, changes)}")
     return FINE
 
 
@@ -492,12 +453,12 @@ def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Find
 def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:
     cell = next(filter(None, map(cell_label, edits)), None)
     if cell:
-        raise DevwidgetError(Message("{cell} is a notebook cell, not a file", cell=cell), instead="%devwidget fix apply")
+        raise DevwidgetError(f"{cell} is a notebook cell, not a file", instead="%devwidget fix apply")
 
 
 def _is_agreed(edits: Mapping[str, list[Edit]]) -> bool:
     """Return whether the user agrees on the input stream; without input they do not."""
-    print(say("write these changes to {files}? [y/N] ", files=", ".join(edits)), end="", flush=True)
+    print(f"write these changes to {', '.join(edits)}? [y/N] ", end="", flush=True)
     answer = sys.stdin.readline().strip().lower()
     if not answer:
         print()

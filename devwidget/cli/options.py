@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from devwidget.cli import commands
-from devwidget.language.speaking import said, say
 from devwidget.records.finding import SEVERITIES
 
 
@@ -40,9 +39,9 @@ def file_to_write(text: str) -> pathlib.Path:
     """
     path = absolute_path(text)
     if path.is_dir():
-        raise argparse.ArgumentTypeError(say("{path} is a folder, not a file", path=path))
+        raise argparse.ArgumentTypeError(f"{path} is a folder, not a file")
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(say("there is no folder {folder} to write a file in", folder=path.parent))
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent} to write a file in")
     return path
 
 
@@ -54,7 +53,7 @@ def file_to_read(text: str) -> pathlib.Path:
     """
     path = absolute_path(text)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(say("there is no file {path}", path=path))
+        raise argparse.ArgumentTypeError(f"there is no file {path}")
     return path
 
 
@@ -65,36 +64,32 @@ def number_of_gpus(text: str) -> int:
         ArgumentTypeError: If it is not one.
     """
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(say("{given} is not a number of GPUs; use 1 or more", given=repr(text)))
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs; use 1 or more")
     return int(text)
 
 
 def add_subject(parser: argparse.ArgumentParser, others: str = "") -> None:
     """Add the argument that names the function with model and batch, and `others` that a command takes."""
-    words = (
-        say("a function that returns (model, batch) or a dict of arguments of devwidget.trace; or file.py:function") + others
-    )
+    words = "a function that returns (model, batch) or a dict of arguments of devwidget.trace; or file.py:function" + others
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 
 def add_gpus(parser: argparse.ArgumentParser, default: int = 0) -> None:
     """Add the options for virtual GPUs."""
-    parser.add_argument("--gpus", metavar="N", type=number_of_gpus, default=default, help=say("number of virtual GPUs"))
+    parser.add_argument("--gpus", metavar="N", type=number_of_gpus, default=default, help="number of virtual GPUs")
     of_each = parser.add_mutually_exclusive_group()
-    of_each.add_argument("--memory", metavar="SIZE", help=say("memory of each GPU, such as 16GiB"))
-    of_each.add_argument("--card", metavar="NAME", help=say("type of each GPU, such as A100-80GB"))
+    of_each.add_argument("--memory", metavar="SIZE", help="memory of each GPU, such as 16GiB")
+    of_each.add_argument("--card", metavar="NAME", help="type of each GPU, such as A100-80GB")
 
 
 def add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
     """Add the options for intended transfers, failing severities and files to write."""
-    parser.add_argument(
-        "--allow", metavar="HOP", action="append", default=[], help=say('an intended transfer: "cuda:0 -> cpu"')
-    )
-    least = say("return exit status 1 for findings of at least this severity")
+    parser.add_argument("--allow", metavar="HOP", action="append", default=[], help='an intended transfer: "cuda:0 -> cpu"')
+    least = "return exit status 1 for findings of at least this severity"
     if fail_on:
-        least = say("{option} (default: {value})", option=least, value=fail_on)
+        least = f"{least} (default: {fail_on})"
     parser.add_argument("--fail-on", choices=SEVERITIES, default=fail_on, help=least)
-    portable = say("also report the lines that are written for CUDA; a script is run again with their edits")
+    portable = "also report the lines that are written for CUDA; a script is run again with their edits"
     parser.add_argument("--portable", action="store_true", help=portable)
     for name, words in commands.FILES.items():
-        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=file_to_write, help=said(words))
+        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=file_to_write, help=words)

@@ -18,7 +18,6 @@ from types import CodeType, TracebackType
 from typing import TypeGuard
 
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.schema.message import Message
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "capture", "gpus"))
@@ -111,9 +110,7 @@ def load_script(file: str, args: Sequence[str]) -> Program:
             sys.path[0] = path
         return _load_spec(spec, spec.loader, [file, *args])
     if not os.path.isfile(path):
-        raise DevwidgetError(
-            Message("there is no script {file}", file=file), instead="python -m devwidget run train.py [arguments]"
-        )
+        raise DevwidgetError(f"there is no script {file}", instead="python -m devwidget run train.py [arguments]")
     loader = SourceFileLoader("__main__", path)
     main = _become_main(path, [file, *args], __loader__=loader)
     if not sys.flags.safe_path:
@@ -139,9 +136,7 @@ def load_module(name: str, args: Sequence[str]) -> Program:
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _find_spec(f"{name}.__main__")
     if spec is None or spec.origin is None or not _has_code(spec.loader):
-        raise DevwidgetError(
-            Message("there is no module {name} that can be run", name=name), instead="python -m devwidget run -m package.train"
-        )
+        raise DevwidgetError(f"there is no module {name} that can be run", instead="python -m devwidget run -m package.train")
     return _load_spec(spec, spec.loader, [spec.origin, *args])
 
 

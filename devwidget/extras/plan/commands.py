@@ -54,7 +54,7 @@ def plan_step(options: Namespace) -> int:
     asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement", "loop", "accumulate")}
     virtual = api.simulate(options.gpus, UNLIMITED)
     try:
-        found = run_subject(options.subject, plan, lambda step: plan(**{**asked, **step}), instead=virtual)
+        found = run_subject(options.subject, lambda step: plan(**{**asked, **step}), instead=virtual)
     finally:
         virtual.stop()  # of use only to a subject that asks for GPUs as it is made
     if found is None:
