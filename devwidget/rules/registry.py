@@ -63,11 +63,11 @@ _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules) or "forward" in trace.phases),
     "backward": (Message("no backward pass"), _has_phase("backward")),
     "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
-    "loaders": (Message("no loop over a loader"), lambda trace: bool(trace.loaders)),
+    "loaders": ("", lambda trace: bool(trace.loaders)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
-    "DTensor": (Message("no DTensor"), lambda trace: any(fault.what == "dtensor" for fault in trace.faults)),
+    "DTensor": ("", lambda trace: any(fault.what == "dtensor" for fault in trace.faults)),
 }
-"""Need -> its name in messages, and a check whether a trace has it."""
+"""Need -> its name in messages, "" for what few programs have, and a check whether a trace has it."""
 
 
 def find_unmet_needs(trace: Trace) -> frozenset[Need]:
@@ -87,15 +87,12 @@ class Rule:
         check: Yields the findings for a trace.
         needs: What must have run before no findings means no problem.
         loses_to: Kinds that explain the same fault better.
-        on_request: Whether to skip the rule silently without its input, which few programs have or request, as by
-            `loaders`.
     """
 
     kind: str
     check: Callable[[Trace], Iterator[Finding]]
     needs: tuple[Need, ...]
     loses_to: tuple[str, ...] = ()
-    on_request: bool = False
 
 
 _rules: dict[str, Rule] = {}
@@ -109,7 +106,6 @@ def rule(
     needs: tuple[Need, ...],
     why: str = "",
     loses_to: tuple[str, ...] = (),
-    on_request: bool = False,
 ) -> Callable[[Check], Check]:
     """Register a check under the name of its kind.
 
@@ -119,7 +115,6 @@ def rule(
         needs: As in `Rule`; every rule needs something, at least that an operation ran.
         why: The rule of PyTorch behind it, unless `Found.why` is set.
         loses_to: As in `Rule`.
-        on_request: As in `Rule`.
     """
     from devwidget.rules.found import make_finding  # not loaded by `import devwidget`
 
@@ -128,7 +123,7 @@ def rule(
         def find(trace: Trace) -> Iterator[Finding]:
             return (make_finding(kind, severity, why, found) for found in check(trace))
 
-        _rules[kind] = Rule(kind, find, needs, loses_to, on_request)
+        _rules[kind] = Rule(kind, find, needs, loses_to)
         return check
 
     return keep
@@ -162,7 +157,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(crash)
         elif findings or missing is None:  # findings are an answer even if something is missing
             checked.append(each.kind)
-        elif not each.on_request:
+        elif missing:
             not_checked.append(missing)
     return dataclasses.replace(trace, findings=_ordered(found, chosen), checked=tuple(checked), not_checked=tuple(not_checked))
 
@@ -176,11 +171,13 @@ def _ordered(found: list[Finding], rules: tuple[Rule, ...]) -> tuple[Finding, ..
 
 
 @functools.cache
-def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
-    """Why a rule cannot decide; None if it can. Cached, because many traces lack the same."""
+def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> str | None:
+    """Why a rule cannot decide; "" for what few programs have, None if it can. Cached, because many traces lack the same."""
     names = [_MET[need][0] for need in needs if need in unmet_needs]
     if not names:
         return None
+    if "" in names:
+        return ""
     reason = Message("{missing} in this trace", missing=listed(names))
     return Message("{kind}: {reason}", kind=kind, reason=reason)
 

@@ -25,8 +25,22 @@ def full(phase="forward", *, asked=4, samples=10, others=0, **parts):
     return Trace(error="OutOfMemoryError: CUDA out of memory.", failure=failure, memory=(curve,), samples=samples)
 
 
+SUBJECTS = {
+    "of gradients from": "gradients",
+    "requested": "batch",
+    "of activations were kept": "activations",
+    "were allocated before": "foreign",
+    "of parameters, buffers": "devices",
+}
+"""Words of an advice -> what it changes."""
+
+
+def subject_of(advice):
+    return next(subject for words, subject in SUBJECTS.items() if words in advice.text)
+
+
 def about(trace):
-    return {advice.about: f"{advice.text} {advice.code}".strip() for advice in memory_advice(trace)}
+    return {subject_of(advice): f"{advice.text} {advice.code}".strip() for advice in memory_advice(trace)}
 
 
 def test_a_smaller_batch_is_named_in_samples_or_else_as_a_share():
@@ -35,7 +49,7 @@ def test_a_smaller_batch_is_named_in_samples_or_else_as_a_share():
     assert "8 of the 10 samples get past this line" in told
     assert told.endswith('devwidget.plan(model, batch, loss_fn=loss_fn, gpus=1, memory="16.0MiB").largest_batch())')
     mine = StepNames("net", "images", "", "labels")
-    (code, *_) = [each.code for each in memory_advice(full(parameters=4, activations=10), mine) if each.about == "batch"]
+    (code, *_) = [each.code for each in memory_advice(full(parameters=4, activations=10), mine) if subject_of(each) == "batch"]
     assert code == 'print(devwidget.plan(net, images, target=labels, gpus=1, memory="16.0MiB").largest_batch())'
     assert "85 % get past this line" in about(full(parameters=4, activations=10, samples=0))["batch"]
 
@@ -108,7 +122,7 @@ def test_without_a_block_there_is_no_line_to_checkpoint_it():
     (advice,) = [
         each
         for each in memory_advice(replace(trace, memory=(replace(curve, refused=(alone,)),)))
-        if each.about == "activations"
+        if subject_of(each) == "activations"
     ]
     assert advice.code == ""
 

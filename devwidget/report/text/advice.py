@@ -18,13 +18,11 @@ class Advice:
     """One advice.
 
     Attributes:
-        about: What it changes.
         text: What to do, and what that gives.
         code: Can be pasted; "" where there is no single line to write.
         samples: How many of the batch the panel offers to trace; 0 for no offer.
     """
 
-    about: str
     text: str
     code: str = ""
     samples: int = 0
@@ -55,7 +53,7 @@ def idle_advice(call: ParallelCall) -> Iterator[Advice]:
     if call.idle and even:
         part = say("{samples} for each of the {count} GPUs", samples=count_words(even // count, "sample"), count=count)
         text = say("A batch of {samples} is split evenly: {part}.", samples=count_words(even, "sample"), part=part)
-        yield Advice("idle", text, samples=even)
+        yield Advice(text, samples=even)
 
 
 _NAMES = StepNames()
@@ -142,7 +140,7 @@ def _left_gradients(full: _Full) -> Iterator[Advice]:
             " before the next forward:",
             size=format_bytes(left),
         )
-        yield Advice("gradients", text, f"{full.names.model}.zero_grad(set_to_none=True)")
+        yield Advice(text, f"{full.names.model}.zero_grad(set_to_none=True)")
 
 
 def _smaller_batch(full: _Full) -> Iterator[Advice]:
@@ -156,7 +154,7 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     samples = full.trace.samples
     if (full.fitting_samples if samples else full.fitting) <= 0:
         none = say("No batch is small enough: {size} do not depend on the batch size.", size=format_bytes(full.fixed))
-        yield Advice("batch", say("{first} {second}", first=takes, second=none))
+        yield Advice(say("{first} {second}", first=takes, second=none))
         return
     most = f"{100 * full.fitting:.0f} %"
     if samples:
@@ -169,7 +167,7 @@ def _smaller_batch(full: _Full) -> Iterator[Advice]:
     text = say("{first} {second}", first=takes, second=smaller)
     card = format_bytes(full.curve.total).replace(" ", "")
     code = f"print({full.names.plan_call(len(full.trace.memory), card)}.largest_batch())"
-    yield Advice("batch", text, code, full.fitting_samples)
+    yield Advice(text, code, full.fitting_samples)
 
 
 def _use_checkpoints(full: _Full) -> Iterator[Advice]:
@@ -180,7 +178,7 @@ def _use_checkpoints(full: _Full) -> Iterator[Advice]:
             " and runs again in backward. Without a backward, use `with torch.no_grad():`, which keeps none.",
             size=format_bytes(kept),
         )
-        yield Advice("activations", text, _checkpoint_line(full))
+        yield Advice(text, _checkpoint_line(full))
 
 
 def _checkpoint_line(full: _Full) -> str:
@@ -218,7 +216,7 @@ def _other_tensors(full: _Full) -> Iterator[Advice]:
             size=format_bytes(foreign),
             device=full.curve.device,
         )
-        yield Advice("foreign", text)
+        yield Advice(text)
 
 
 def _more_devices(full: _Full) -> Iterator[Advice]:
@@ -230,7 +228,7 @@ def _more_devices(full: _Full) -> Iterator[Advice]:
         " the step fits on larger or more GPUs:",
         size=format_bytes(alone),
     )
-    yield Advice("devices", text, f"print({full.names.plan_call(2, '16GiB')})")
+    yield Advice(text, f"print({full.names.plan_call(2, '16GiB')})")
 
 
 _FULL_LOOKS: tuple[Callable[[_Full], Iterator[Advice]], ...] = (

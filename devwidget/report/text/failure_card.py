@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -37,9 +38,7 @@ def failure_card(trace: Trace, names: StepNames = _NAMES) -> Card | None:
         "line": 0,
         "source": "",
         "notes": list(_failure_notes(trace, failure)),
-        "cures": [
-            {"text": each.text, "code": each.code, "samples": each.samples} for each in _find_fixes(trace, failure, names)
-        ],
+        "cures": list(map(asdict, _find_fixes(trace, failure, names))),
         "frames": list(failure.frames),
     }
     if failure.out_of_memory:
@@ -117,6 +116,6 @@ def _find_fixes(trace: Trace, failure: Failure, names: StepNames) -> Iterator[Ad
     """What to do: the fix of the finding on whose line the step ended; without room, advice on memory."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
-            yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)
+            yield Advice(finding.fixes[0].summary, finding.fixes[0].code)
     if failure.out_of_memory:
         yield from memory_advice(trace, names)

@@ -18,6 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.call_edits import replace_only_literal, set_device_ids
 from devwidget.rules.edits.draft import Draft, mended, read_to
 from devwidget.rules.edits.moves_on_entry import move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
@@ -138,8 +139,9 @@ def _list_fixes(fault: Fault, *, is_portable: bool) -> Iterator[Fix | None]:
         code = f"torch.load(..., map_location={right!r})"
         yield mended(fault.site, Message("load it onto an available device"), read_to, repr(right), instead=code)
     elif fault.call == "DataParallel":
-        code = f"device_ids=list(range(torch.{kind}.device_count()))"
-        yield mended(fault.site, Message("use the available GPUs"), _those_there, kind, instead=code)
+        count = f"torch.{kind}.device_count()"
+        code = f"device_ids=list(range({count}))"
+        yield mended(fault.site, Message("use the available GPUs"), set_device_ids, count, instead=code)
     elif is_portable:
         yield from _list_choices(fault)
     else:
@@ -154,7 +156,8 @@ def _list_choices(fault: Fault) -> Iterator[Fix | None]:
     edits = [mended(site, _IF_THERE, _take_if_there, fault, kind) for site in (fault.birth, fault.site)]
     yield from edits
     if not any(edits):
-        yield mended(fault.site, _IF_THERE, _choose_at_only_literal, fault, instead=f"device = {_choice_of(kind, fault)}")
+        choice, code = _choice_of(fault.requested, fault), f"device = {_choice_of(kind, fault)}"
+        yield mended(fault.site, _IF_THERE, replace_only_literal, fault.requested, choice, instead=code)
 
 
 def _list_names(fault: Fault, right: str, kind: str) -> Iterator[Fix | None]:
@@ -180,14 +183,6 @@ def _is_there(kind: str) -> str:
     if kind == "mps":  # there is no `torch.mps.is_available`
         return "torch.backends.mps.is_available()"
     return f"torch.{kind}.is_available()"
-
-
-def _choose_at_only_literal(draft: Draft, _: ast.stmt, fault: Fault) -> None:
-    """The one literal of the file with this device, such as the default of an argument, becomes a choice."""
-    nodes = ast.walk(draft.code.tree)
-    literals = [node for node in nodes if isinstance(node, ast.Constant) and node.value == fault.requested]
-    if len(literals) == 1 and has_torch(draft.code):
-        draft.replace(literals[0], _choice_of(fault.requested, fault))
 
 
 def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -> None:
@@ -235,13 +230,6 @@ def _ask_for_device(draft: Draft, node: ast.AST) -> None:
             draft.replace(node, f"{draft.code.text(owner)}.to(device)")
         case ast.Constant():
             draft.replace(node, "device")
-
-
-def _those_there(draft: Draft, statement: ast.stmt, kind: str) -> None:
-    """`DataParallel(model, device_ids=gpus)` uses all available GPUs."""
-    for call in draft.code.calls(statement):
-        if name_of_called(call).endswith("DataParallel") and len(call.args) < 2:
-            draft.keyword(call, "device_ids", f"list(range(torch.{kind}.device_count()))")
 
 
 def _renamed(draft: Draft, statement: ast.stmt, fault: Fault, right: str) -> None:

@@ -8,14 +8,14 @@ Source: https://docs.pytorch.org/docs/stable/meta.html
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.call_edits import replace_only_literal
+from devwidget.rules.edits.draft import mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import kept_name_of, strays_in
@@ -49,7 +49,7 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
     device = str(fault.target) if known else CUDA.type
     for site in (stray.birth, fault.site):
-        yield mended(site, Message("build it on a device with memory"), _not_on_meta, device)
+        yield mended(site, Message("build it on a device with memory"), replace_only_literal, "meta", repr(device))
     yield Fix(
         Message("allocate memory with to_empty, then call load_state_dict or initialise the weights"),
         f"{model}.to_empty(device={device!r})\n{model}.load_state_dict(checkpoint)",
@@ -58,10 +58,3 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
     yield Fix(Message("load with assign=True, which replaces the meta tensors with those in the checkpoint"), taken, "choice")
     yield Fix(Message("build the module without torch.device('meta')"), confidence="choice")
-
-
-def _not_on_meta(draft: Draft, _: ast.stmt, device: str) -> None:
-    """Replace 'meta' by a device with memory, if the file contains it once."""
-    found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == "meta"]
-    if len(found) == 1:
-        draft.replace(found[0], repr(device))

@@ -27,7 +27,6 @@ from devwidget.rules.wording import name_of, strays_in
     "mixed-dtensor",
     "error",
     needs=("DTensor",),
-    on_request=True,
     why=Message("an op on a DTensor needs all its tensors as DTensors; PyTorch does not convert them"),
 )
 def check(trace: Trace) -> Iterator[Found]:

@@ -20,6 +20,7 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
+from devwidget.rules.call_edits import set_device_ids
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found, SiteInModule
@@ -179,14 +180,8 @@ def _joinable(detail: NotJoined) -> Iterator[Fix]:
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
-    yield mended(fault.birth, Message("use no more GPUs than there are samples"), _fewer, samples)
+    yield mended(fault.birth, Message("use no more GPUs than there are samples"), set_device_ids, samples)
     yield Fix(Message("use a batch size of at least the number of GPUs, or drop_last=True in the loader"))
-
-
-def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and name_of_called(node).endswith("DataParallel"):
-            draft.keyword(node, "device_ids", f"list(range({samples}))")
 
 
 def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:

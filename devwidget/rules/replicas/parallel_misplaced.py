@@ -15,8 +15,9 @@ from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import calls_named, name_of_called, targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.copies import copy_moved, is_moved_away
 from devwidget.rules.edits.draft import Draft, mended
@@ -82,7 +83,14 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
         if wrapped.split == "map":
             return
     elif len(found) > 1:
-        yield mended(fault.birth, Message("create it on the device of the rest of the model"), _place_where_made, target)
+        yield mended(
+            fault.birth,
+            Message("create it on the device of the rest of the model"),
+            add_keyword,
+            FACTORIES,
+            "device",
+            repr(target),
+        )
     move = f"{model}.to({target!r})"
     if found == (CPU,):
         words = Message("remove the wrapper, to run the model on the CPU")
@@ -99,12 +107,6 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
         ids = ",".join(map(str, wrapped.device_ids))
         words = Message("hide the other GPUs: CUDA_VISIBLE_DEVICES={ids} renumbers these to 0, 1, ...", ids=ids)
         yield Fix(words, confidence="choice")
-
-
-def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:
-    """Create the one tensor that was added later on the device of the model."""
-    for node in calls_named(draft.code.parts(statement), *FACTORIES):
-        draft.keyword(node, "device", repr(target))
 
 
 def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:

@@ -156,8 +156,6 @@ def _model_line(fault: Fault) -> Site | None:
 
 def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     words = Message("move the state to its parameters")
-    if optimizer not in _EAGER:
-        yield mended(fault.birth, words, _restored_there)
     yield mended(fault.birth, words, _state_there, fault)
     if optimizer in _LAZY:
         yield mended(fault.birth, words, _along_with_the_model, optimizer)
@@ -236,21 +234,8 @@ def _is_optimizers(statement: ast.stmt) -> bool:
     return isinstance(value, ast.Call) and name_of_called(value)[:1].isupper()
 
 
-_EAGER = frozenset({"Adagrad", "ASGD"})
-"""Optimizers of torch that allocate their state when they are built."""
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
 """Optimizers of torch that allocate their state at their first step, on the device of the parameters."""
-
-
-def _restored_there(draft: Draft, statement: ast.stmt) -> None:
-    """`opt.state[p] = state` moves the tensors of a restored state to their parameter."""
-    text = draft.code.text
-    for node in ast.walk(draft.code.tree):
-        match node:
-            case ast.Assign(targets=[ast.Subscript(value=states, slice=parameter)], value=state):
-                if ast.unparse(states).endswith(".state"):
-                    moved = f"value.to({text(parameter)}.device) if torch.is_tensor(value) and key != 'step' else value"
-                    draft.replace(state, f"{{key: {moved} for key, value in {text(state)}.items()}}")
 
 
 def _before_the_step(draft: Draft, statement: ast.stmt) -> None:

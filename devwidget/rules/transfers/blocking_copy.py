@@ -18,6 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Trace, UserMove
+from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -86,7 +87,7 @@ def _unblocked(copies: list[UserMove]) -> Fix | None:
         if each.loading is not None and not each.loading.is_asynchronous:
             waiting[each.site] = None
     fixes = [mended(site, "", _pin) for site in unpinned]
-    fixes += [mended(site, "", _copy_asynchronously) for site in waiting]
+    fixes += [mended(site, "", add_keyword, PLACING_METHODS - {"cpu"}, "non_blocking", "True") for site in waiting]
     both = merged(each.edits for each in fixes if each is not None)
     if not both or None in fixes:
         return None
@@ -101,8 +102,3 @@ def _pin(draft: Draft, statement: ast.stmt) -> None:
 
 def _sets_pinning(call: ast.Call) -> bool:
     return any(keyword.arg in ("pin_memory", None) for keyword in call.keywords)
-
-
-def _copy_asynchronously(draft: Draft, statement: ast.stmt) -> None:
-    for call in calls_named(draft.code.parts(statement), *PLACING_METHODS - {"cpu"}):
-        draft.keyword(call, "non_blocking", "True")

@@ -8,14 +8,13 @@ Source: https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loadin
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import calls_named
 from devwidget.records.trace import LoaderTime, Trace
-from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.call_edits import add_keyword
+from devwidget.rules.edits.draft import mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
@@ -35,7 +34,6 @@ _WORKERS = 4
     "slow-loader",
     "warning",
     needs=("loaders",),
-    on_request=True,
     why=Message("the model gets no work while the program waits for a batch"),
 )
 def check(trace: Trace) -> Iterator[Found]:
@@ -91,10 +89,6 @@ def _list_fixes(time: LoaderTime) -> Iterator[Fix | None]:
         yield Fix(Message("use more workers than {count}, or do less for each sample", count=time.workers))
     elif not time.uses_gpu:  # a process that is forked cannot use the GPU of its parent
         words = Message("make the batches in worker processes, while the model computes")
-        yield mended(time.loader, words, _add_workers, instead=f"DataLoader(..., num_workers={_WORKERS})")
+        code = f"DataLoader(..., num_workers={_WORKERS})"
+        yield mended(time.loader, words, add_keyword, ["DataLoader"], "num_workers", str(_WORKERS), instead=code)
     yield Fix(Message("compute once, before training, what is the same for a sample in every epoch"), confidence="choice")
-
-
-def _add_workers(draft: Draft, statement: ast.stmt) -> None:
-    for call in calls_named(draft.code.parts(statement), "DataLoader"):
-        draft.keyword(call, "num_workers", str(_WORKERS))

@@ -1,0 +1,31 @@
+"""Edits of calls and literals that several rules write."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from devwidget.records.syntax import calls_named, name_of_called
+from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.source_file import has_torch
+
+
+def add_keyword(draft: Draft, statement: ast.stmt, functions: Collection[str], keyword: str, text: str) -> None:
+    """Pass an argument to the calls of some functions on a line."""
+    for call in calls_named(draft.code.parts(statement), *functions):
+        draft.keyword(call, keyword, text)
+
+
+def set_device_ids(draft: Draft, statement: ast.stmt, count: object) -> None:
+    """`DataParallel(model)` uses the first `count` GPUs."""
+    for call in draft.code.calls(statement):
+        if name_of_called(call).endswith("DataParallel") and len(call.args) < 2:
+            draft.keyword(call, "device_ids", f"list(range({count}))")
+
+
+def replace_only_literal(draft: Draft, _: ast.stmt, value: str, text: str) -> None:
+    """Replace the one literal of the file with this value, such as the default of an argument."""
+    found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == value]
+    needs_torch = "torch." in text
+    if len(found) == 1 and (has_torch(draft.code) or not needs_torch):
+        draft.replace(found[0], text)
