@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnknownNameError, nearest, require_package
@@ -22,23 +22,32 @@ from devwidget.views.usage import KEPT, LineUsage, ModuleUsage, list_lines, list
 if TYPE_CHECKING:
     import pandas as pd
 
+T = TypeVar("T")
 Columns = dict[str, list[Any]]
 
 
 def make_frame(record: Any, part: object = "") -> pd.DataFrame:
     """One table of a record, its first one by default."""
     tables = next(_tables[kind] for kind in type(record).__mro__ if kind in _tables)
-    part = part or next(iter(tables))
-    if not isinstance(part, str) or part not in tables:
-        known = ", ".join(map(repr, tables))
-        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), tables)}
-        raise UnknownNameError(
-            Message("{kind} has no table {part}{hint}", **facts), instead=Message("one of {known}", known=known)
-        )
+    list_columns = choose_part(tables, record, part, Message("table"))
     require_package("pandas", Message("a data frame"))
     import pandas
 
-    return pandas.DataFrame(tables[part](record))
+    return pandas.DataFrame(list_columns(record))
+
+
+def choose_part(parts: Mapping[str, T], record: object, part: object, what: str) -> T:
+    """The part of a record with a name, the first one by default.
+
+    Raises:
+        UnknownNameError: if there is none of this name.
+    """
+    part = part or next(iter(parts))
+    if isinstance(part, str) and part in parts:
+        return parts[part]
+    facts = {"kind": type(record).__name__, "what": what, "part": repr(part), "hint": nearest(str(part), parts)}
+    known = Message("one of {known}", known=", ".join(map(repr, parts)))
+    raise UnknownNameError(Message("{kind} has no {what} {part}{hint}", **facts), instead=known)
 
 
 def _tensor_columns(snapshot: Snapshot) -> Columns:

@@ -385,7 +385,7 @@ def test_no_tooltip_has_a_backtick(bare):
 def test_a_peak_that_was_passed_is_no_longer_said(bare):
     used = next(memory for memory in split_model().memory if memory.total)
     content = memory_content([used], one_step())
-    assert "peak of the last trace 8.00 MiB" in content["meters"][0]["words"]
+    assert "peak 8.00 MiB" in content["meters"][0]["words"]
     more = memory_content([replace(used, activations=5 * MIB, free=0)], one_step())
     bare.update("panel", "memory", more)
     expect(bare.page.get_by_role("button", name="cuda:0")).not_to_contain_text("peak")

@@ -146,8 +146,10 @@ def _untranslatable() -> dict[str, list[str]]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
         texts = {
             "messages": [*_unseen(tree)] if file in _translated() else [],
-            "errors": [text for text in _texts_of_errors(tree) if _plain(text)],
+            "errors": [],
         }
+        if translate.PACKAGE / "cli" not in file.parents:  # commands are English
+            texts["errors"] = [text for text in _texts_of_errors(tree) if _plain(text)]
         if translate.PACKAGE / "rules" in file.parents:
             texts["rules"] = [text for text in _texts_of_findings(tree) if _plain(text)]
         for kind, those in texts.items():

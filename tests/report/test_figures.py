@@ -49,9 +49,9 @@ def test_a_figure_that_a_trace_does_not_have_is_named_with_those_that_it_has():
 def test_a_meter_names_the_peak_of_the_last_trace_until_more_is_in_use():
     below, above = (MemoryBar(GPU0, (("parameters", used * MIB),), 8 * MIB, True, 2 * MIB) for used in (1, 3))
     (card,) = meter_cards([below])
-    assert card["words"] == "1.00 MiB of 8.00 MiB in use, peak of the last trace 2.00 MiB"
+    assert card["words"] == "1.00 MiB in use of 8.00 MiB, peak 2.00 MiB"
     (card,) = meter_cards([above])
-    assert (card["words"], card["short"], card["peak"]) == ("3.00 MiB of 8.00 MiB in use", "3.00 MiB", 0)
+    assert (card["words"], card["short"], card["peak"]) == ("3.00 MiB in use of 8.00 MiB", "3.00 MiB", 0)
 
 
 @pytest.mark.parametrize("name", FIGURES)

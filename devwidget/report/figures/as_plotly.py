@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records.errors import ArgumentError, UnknownNameError, nearest, require_package
+from devwidget.records.errors import ArgumentError, require_package
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.data_frames import choose_part
 from devwidget.report.figures.frame import Figure
 from devwidget.report.figures.memory import memory_figure, memory_steps_figure
 from devwidget.report.style.palette import schemes_of
@@ -30,14 +31,7 @@ _LEGEND = 60
 
 def make_plotly(record: Snapshot | Trace, part: str = "") -> go.Figure:
     """One figure of a record, in colours for light pages."""
-    figures = _FIGURES[type(record)]
-    part = part or next(iter(figures))
-    if part not in figures:
-        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), figures)}
-        known = ", ".join(map(repr, figures))
-        what = Message("{kind} has no figure {part}{hint}", **facts)
-        raise UnknownNameError(what, instead=Message("one of {known}", known=known))
-    drawn = figures[part](record)
+    drawn = choose_part(_FIGURES[type(record)], record, part, Message("figure"))(record)
     if drawn is None:
         raise ArgumentError(Message("this trace recorded no memory of a GPU"), instead=Message("trace a step on a GPU"))
     require_package("plotly", Message("a plotly figure"))

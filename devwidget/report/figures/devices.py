@@ -13,7 +13,6 @@ from typing import Any
 
 from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.message import Message
 from devwidget.report.figures.ribbons import (
     PORT,
     PORT_SHARE,
@@ -33,6 +32,7 @@ from devwidget.report.style.safe_text import Markup, columns_of
 from devwidget.report.style.units import format_bytes, some_bytes
 from devwidget.report.style.words import code_word, cut_line, part_name, row_words
 from devwidget.report.text.device_words import (
+    KINDS,
     block_kind,
     block_name,
     block_title,
@@ -54,12 +54,6 @@ _WIDEST = 400.0
 _THIN, _THICK = 1.5, 4.5
 _SEEN = 0.005
 """Share of a wall below which a part of it is invisible."""
-_KEY: dict[Kind, Message] = {
-    "copy": Message("copies; the thicker, the more bytes"),
-    "gradient": Message("gradients, sent back"),
-    "healed": Message("misplaced: moved by the trace so that the step could continue"),
-    "stopped": Message("the step stopped here"),
-}
 
 
 _BOLD = 7.9
@@ -140,7 +134,7 @@ class _Drawing:
             parts.update(part for part, size in column.parts if size >= _SEEN * column.capacity)
         ribbons: list[Laid] = []
         walls: list[Laid] = []
-        for kind, message in _KEY.items():
+        for kind, message in KINDS.items():
             if kind in kinds:
                 ribbons.append({"words": said(message), "kind": kind, "start": 30.0})
         for part, hue in CATEGORY_HUES.items():

@@ -247,7 +247,6 @@ def _marks(y: float, symbol: str, hue: str, size: int, **more: Any) -> Figure:
 def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
     """A stem as wide as its bytes, a ring where it leaves, a head; a healed one is dotted and ends in its fault."""
     largest = max((arrow.bytes for arrow in arrows), default=0)
-    classes = {box.path: box.class_name for box in lanes.boxes}
 
     def way_of(arrow: Arrow) -> tuple[float, float, bool, bool]:
         ends = floor.middle(arrow.source), floor.middle(arrow.target, arrow.module)
@@ -266,7 +265,7 @@ def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_
             head["marker"]["symbol"] = "triangle-down"
         ring = _marks(start, "circle-open", hue, 6, line={"width": 1.5, "color": hue})
         wide = [2 + 4.5 * math.sqrt(arrow.bytes / max(largest, 1)) for arrow in own]
-        facts = [[_hop_words(lanes, arrow, classes), _find_target(lanes, arrow)] for arrow in own]
+        facts = [[_hop_words(lanes, arrow), _find_target(lanes, arrow)] for arrow in own]
         places = [(arrow.at, arrow.at) for arrow in own]
         yield _Row([stem, ring, head, _stems(hue)], _NEAR, places, facts, wide=wide)
 
@@ -283,7 +282,6 @@ def _stems(hue: str) -> Figure:
 
 def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
     """Crosses of faults without an arrow, and squares for what did not fit."""
-    classes = {box.path: box.class_name for box in lanes.boxes}
     joined = values_once(arrows, "cross")
     alone = [cross for at, cross in enumerate(lanes.crosses) if at not in joined]
     for y, own in group_by(alone, lambda cross: floor.middle(cross.lane, cross.module)).items():
@@ -293,11 +291,11 @@ def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator
             if cross.finding >= 0:
                 target = {"finding": cross.finding}
             row.places.append((cross.at, cross.at))
-            row.facts.append([_mark_words(said(cross.headline), cross.module, classes), target])
+            row.facts.append([_mark_words(said(cross.headline), cross.module), target])
         yield row
     for mark in lanes.refusals:
         module, y = mark.refusal.module, floor.middle(mark.curve.device, mark.refusal.module)
-        words = _mark_words(refusal_words(mark.curve, mark.refusal), module, classes)
+        words = _mark_words(refusal_words(mark.curve, mark.refusal), module)
         square = _marks(y, "square", WRONG, 10)
         yield _Row([square, _stems(WRONG)], _NEAR, [(mark.at, mark.at)], [[words, {"path": module}]])
 
@@ -316,14 +314,12 @@ def _plain(words: str) -> str:
     return plotly_text(words.replace("`", ""))
 
 
-def _named_module(path: str | None, classes: dict[str, str]) -> str:
-    if path is None:
-        return ""
-    return plotly_text(f"{module_words(path)} {classes.get(path, '')}")
+def _module_line(path: str | None) -> str:
+    return "" if path is None else plotly_text(module_words(path))
 
 
-def _mark_words(words: str, module: str | None, classes: dict[str, str]) -> str:
-    return _join_lines(f"<b>{_plain(words)}</b>", _named_module(module, classes))
+def _mark_words(words: str, module: str | None) -> str:
+    return _join_lines(f"<b>{_plain(words)}</b>", _module_line(module))
 
 
 def _box_words(box: Box) -> str:
@@ -342,7 +338,7 @@ def _box_words(box: Box) -> str:
     return _join_lines(name, plotly_text(row_words(facts)))
 
 
-def _hop_words(lanes: Timeline, arrow: Arrow, classes: dict[str, str]) -> str:
+def _hop_words(lanes: Timeline, arrow: Arrow) -> str:
     site, fault = arrow.moves[0].site, ""
     about = [format_bytes(arrow.bytes)]
     if arrow.count > 1:
@@ -353,7 +349,7 @@ def _hop_words(lanes: Timeline, arrow: Arrow, classes: dict[str, str]) -> str:
         fault = _plain(said(lanes.crosses[arrow.cross].headline))
     way = plotly_text(f"{arrow.source} → {arrow.target}")
     line = plotly_text(f"{site_words(site)}  {first_line(site)}".strip())
-    return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _named_module(arrow.module, classes), line)
+    return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _module_line(arrow.module), line)
 
 
 def _find_target(lanes: Timeline, arrow: Arrow) -> dict[str, Any]:

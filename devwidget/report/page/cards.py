@@ -18,12 +18,13 @@ from devwidget.report.style.words import (
     first_line,
     module_words,
     modules_words,
+    row_words,
     site_words,
     tensor_words,
     translate_finding,
 )
 from devwidget.report.text.finding_text import birth_words, confidence_words, finding_text, further_places, where_words
-from devwidget.report.text.snapshot_text import bytes_by_device
+from devwidget.report.text.snapshot_text import bar_words, bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, group_waits
 from devwidget.views.memory import MemoryBar
@@ -106,13 +107,10 @@ def meter_cards(bars: Iterable[MemoryBar]) -> list[Card]:
 
 
 def _meter_card(bar: MemoryBar) -> Card:
-    used, total, peak = format_bytes(bar.in_use), format_bytes(bar.total), 0
-    words = [say("{used} of {total} in use", used=used, total=total)]
-    short = used
-    if bar.peak > bar.in_use:  # else more is in use now than in the whole trace
+    short, peak, words = format_bytes(bar.in_use), 0, [bar_words(bar)]
+    if bar.peak > bar.in_use:
         peak = bar.peak
         short = say("peak {size}", size=format_bytes(peak))
-        words.append(say("peak of the last trace {size}", size=format_bytes(peak)))
     if bar.refused:
         words.append(say("more was refused"))
     return {
@@ -121,8 +119,8 @@ def _meter_card(bar: MemoryBar) -> Card:
         "peak": peak / max(bar.total, 1),
         "refused": bool(bar.refused),
         "short": short,
-        "total": say("of {total}", total=total),
-        "words": ", ".join(words),
+        "total": say("of {total}", total=format_bytes(bar.total)),
+        "words": row_words(words),
     }
 
 

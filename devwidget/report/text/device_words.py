@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move
 from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes
 from devwidget.report.style.words import code_word, module_words, parts_words, place_words, row_words, tensor_words
 from devwidget.views.blocks import Block
-from devwidget.views.devices import DeviceColumn, Picture, Way
+from devwidget.views.devices import DeviceColumn, Kind, Picture, Way
 from devwidget.views.sums import items_once, total
 
 _MOST_EXAMPLES = 3
+KINDS: dict[Kind, Message] = {
+    "copy": Message("copies; the thicker, the more bytes"),
+    "gradient": Message("gradients, sent back"),
+    "healed": Message("misplaced: moved by the trace so that the step could continue"),
+    "stopped": Message("the step stopped here"),
+}
+"""What lines of a kind are."""
 
 
 def block_name(block: Block) -> str:
@@ -123,11 +131,9 @@ def _reason_lines(way: Way) -> list[str]:
         return [place_words(way.call.call.site)]
     if way.fault is not None:
         return [say("the step stopped here: {error}", error=way.fault.error.splitlines()[0]), place_words(way.fault.site)]
-    if way.kind == "healed":
-        return [say("misplaced: moved by the trace so that the step could continue")]
-    if way.kind == "gradient":
-        return [say("gradients, sent back")]
-    return []
+    if way.kind == "copy":
+        return []
+    return [said(KINDS[way.kind])]
 
 
 def _example_lines(moves: Collection[Move]) -> list[str]:

@@ -86,7 +86,7 @@ def bar_words(bar: MemoryBar) -> str:
         words = say("{used}, {capacity}", used=used, capacity=capacity)
     elif capacity:
         words = say("{used} {capacity}", used=used, capacity=capacity)
-    if bar.peak:
+    if bar.peak > bar.in_use:  # else more is in use now than in the whole trace
         return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak))
     return words
 
