@@ -106,7 +106,7 @@ def test_what_is_saved_shows_the_devices_and_the_findings():
     ((devices, columns),) = saved_images(split_model(), one_step())
     assert "decoder.head" in texts(devices)
     assert columns.startswith("cpu: ")
-    assert "`addmm` got tensors on cuda:0 and cuda:1" in panel_html(split_model(), one_step())
+    assert "<code>addmm</code> got tensors on cuda:0 and cuda:1" in panel_html(split_model(), one_step())
 
 
 def test_a_device_that_had_no_room_never_seems_to_hold_what_it_refused():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -31,76 +31,54 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
+from devwidget.report.page.draw_page import draw_body
 from devwidget.report.page.templates import render
-from devwidget.report.report_parts import GAP
-from devwidget.report.style.safe_text import Markup, text_of
-from devwidget.report.style.units import count_words
+from devwidget.report.report_parts import GAP, Part, Sentence
+from devwidget.report.style.safe_text import Markup, escape_html, join_html, text_of
 from devwidget.report.text.draw_text import draw_lines
-from devwidget.report.text.snapshot_text import (
-    bar_rows,
-    placement_cells,
-    shown_rows,
-    snapshot_headline,
-    snapshot_parts,
-    tree_heads,
-)
+from devwidget.report.text.snapshot_text import snapshot_parts
 from devwidget.report.text.trace_text import trace_parts
 from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
 from devwidget.views.overlay import make_overlay
-from devwidget.views.placement import PlacementTable, tabulate_snapshot
+from devwidget.views.placement import tabulate_snapshot
 
-_MOST_ROWS = 50
 GONE = Message("devwidget: the model was deleted before it was read")
 
 
+def panel_parts(snapshot: Snapshot | None, trace: Trace | None) -> Iterator[Part]:
+    """The report of a panel: where everything is, then the last trace."""
+    if snapshot is None:
+        yield Sentence(said(GONE))
+        return
+    yield from snapshot_parts(snapshot, trace)
+    if trace is not None:
+        yield GAP
+        yield from trace_parts(trace)
+
+
 def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """The text report of a panel: where everything is, then the last trace."""
+    """The report as text."""
+    return text_of(draw_lines(panel_parts(snapshot, trace)))
+
+
+def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> Markup:
+    """The picture of devices and the report, for viewers that keep no script and may drop the style."""
+    report = draw_body(panel_parts(snapshot, trace))
     if snapshot is None:
-        return said(GONE)
-    parts = [*snapshot_parts(snapshot, trace)]
-    if trace is not None:
-        parts += [GAP, *trace_parts(trace)]
-    return text_of(draw_lines(parts))
+        return report
+    return join_html(_draw_image(snapshot, trace), report)
 
 
-def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = True) -> Markup:
-    """Plain HTML without style or script, which every viewer keeps: the picture of devices, bars, the last step, a table.
-
-    Args:
-        drawn: with the picture; a page that draws it itself needs the words alone.
-    """
-    if snapshot is None:
-        return render("gone.html", words=said(GONE))
-    table = tabulate_snapshot(snapshot)
-    rows = shown_rows(table, _MOST_ROWS)
-    image, report, more = None, "", ""
-    if drawn:
-        image = _draw_image(snapshot, table, trace)
-    if trace is not None:
-        report = text_of(draw_lines(trace_parts(trace), "page"))
-    if len(rows) < len(table):
-        more = say("… and {rows} more", rows=count_words(len(table) - len(rows), "row"))
-    return render(
-        "panel.html",
-        headline=snapshot_headline(snapshot, table),
-        image=image,
-        bars=bar_rows(snapshot, trace),
-        report=report,
-        heads=tree_heads(),
-        rows=[(table.depths[row], table.names[row], (table.classes[row], *placement_cells(table, row))) for row in rows],
-        more=more,
-    )
-
-
-def _draw_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> tuple[str, str] | None:
+def _draw_image(snapshot: Snapshot, trace: Trace | None) -> Markup:
     """The picture of devices as an image, and its words: viewers that drop `<svg>` would keep its texts in a heap."""
     if trace is not None:
         trace = with_real_times(trace)
-    picture = make_picture(snapshot, table, trace)
-    if picture.columns:
-        return "data:image/svg+xml," + quote(draw_devices(picture), safe=" '/:=;,()!*"), picture_words(picture)
-    return None
+    picture = make_picture(snapshot, tabulate_snapshot(snapshot), trace)
+    if not picture.columns:
+        return Markup()
+    source = "data:image/svg+xml," + quote(draw_devices(picture), safe=" '/:=;,()!*")
+    return Markup(f'<p><img src="{escape_html(source)}" alt="{escape_html(picture_words(picture))}"></p>')
 
 
 def as_saved(html: str, *, is_panel: bool = True) -> str:
@@ -146,13 +124,13 @@ def trace_page(trace: Trace) -> str:
 
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
-    title, plain = "trace", render("plain.html", text=str(trace or Trace()))
+    title, plain = "trace", trace_parts(trace or Trace())
     if snapshot.modules:
-        title, plain = snapshot.modules[0].class_name, panel_html(snapshot, trace, drawn=False)
+        title, plain = snapshot.modules[0].class_name, panel_parts(snapshot, trace)
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["status"] = {"kind": "error" if trace.error else "done", "text": facts["traced"]["summary"]}
-    return standalone_page(title, plain, PANEL, PANEL_STYLES, facts, packed_plotly())
+    return standalone_page(title, draw_body(plain), PANEL, PANEL_STYLES, facts, packed_plotly())
 
 
 def standalone_page(

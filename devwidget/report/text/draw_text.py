@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import say
-from devwidget.report.report_parts import Code, Fold, Heading, Part, Screen, Sentence, Table
+from devwidget.report.report_parts import Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.words import align_columns, label_line
 
 MOST_COLUMNS = 120
@@ -19,18 +19,15 @@ def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]
     return Table(rows[:most], right, title, has_heading=False, widest=MOST_COLUMNS)
 
 
-def draw_lines(parts: Iterable[Part], screen: Screen = "text") -> Iterator[str]:
-    """Yield the lines, with an empty line before each block. A page of text alone has the titles of folds."""
+def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
+    """Yield the lines, with an empty line before each block."""
     is_first = True
     for part in parts:
-        if part.on not in ("", screen):
+        if part.on == "page":
             continue
         if isinstance(part, Heading | Fold) and not is_first:
             yield ""
-        if isinstance(part, Fold) and screen == "page":
-            yield part.title
-        else:
-            yield from _draw_part(part)
+        yield from _draw_part(part)
         is_first = False
 
 

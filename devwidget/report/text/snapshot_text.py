@@ -26,19 +26,15 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
     """The model, its devices, and its tree, cut below the depth that fits."""
     table = tabulate_snapshot(snapshot)
     yield Sentence(snapshot_headline(snapshot, table), "verdict")
-    bars = bar_rows(snapshot, trace)
+    bars = [(str(bar.device), _unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)]
     if bars:
         yield Table(bars, has_heading=False)
     yield GAP
-    rows = shown_rows(table, _MOST_ROWS)
-    yield Table([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
+    rows = _shown_rows(table, _MOST_ROWS)
+    heads = (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
+    yield Table([heads, *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
     if len(rows) < len(table):
         yield Sentence(say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
-
-
-def bar_rows(snapshot: Snapshot, trace: Trace | None) -> list[tuple[str, str, str]]:
-    """Each device, how full it is as a bar, and in words."""
-    return [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in memory_bars(snapshot.memory, trace)]
 
 
 def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
@@ -70,7 +66,7 @@ def bytes_by_device(snapshot: Snapshot) -> dict[DeviceId, int]:
     return {device: sizes[device] for device in sorted(sizes, key=device_order)}
 
 
-def unicode_bar(bar: MemoryBar) -> str:
+def _unicode_bar(bar: MemoryBar) -> str:
     """Full and light blocks; a device in use never looks empty."""
     full = min(round(_BAR_CELLS * bar.used / max(bar.total, 1)), _BAR_CELLS)
     if bar.used:
@@ -106,7 +102,7 @@ def reserved_words(bar: MemoryBar) -> str:
     return say("of {total}", total=total)
 
 
-def shown_rows(table: PlacementTable, most: int) -> list[int]:
+def _shown_rows(table: PlacementTable, most: int) -> list[int]:
     """Rows down to the deepest level that fits `most`; of a level that alone is too large, its first rows."""
     counts = Counter(table.depths)
     deepest, size = 0, counts[0]
@@ -117,23 +113,16 @@ def shown_rows(table: PlacementTable, most: int) -> list[int]:
     return [row for row, depth in enumerate(table.depths) if depth <= deepest][:most]
 
 
-def tree_heads() -> tuple[str, ...]:
-    """The heads of the module tree as a plain table."""
-    return (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
-
-
 def _tree_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
+    """Name, class, devices, dtypes, parameters and bytes of a row, and what a reader should know of it."""
+    name, class_name = "  " * table.depths[row] + table.names[row], table.classes[row]
     if not row:
-        return (table.classes[0], "", *placement_cells(table, row))
-    return ("  " * table.depths[row] + table.names[row], table.classes[row], *placement_cells(table, row))
-
-
-def placement_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
-    """Devices, dtypes, parameters and bytes of a row, and what a reader should know of it."""
+        class_name = ""
     note, parameters = table.notes[row], ""
     if table.tensors[row] is not None:
         note = in_row((Message("plain attribute"), note), "; ")
     if table.parameters[row]:
         parameters = format_count(table.parameters[row])
     dtypes = ", ".join(map(dtype_words, table.dtypes_of(row)))
-    return device_list(table.devices_of(row)), dtypes, parameters, some_bytes(table.bytes[row]), said(note)
+    devices = device_list(table.devices_of(row))
+    return name, class_name, devices, dtypes, parameters, some_bytes(table.bytes[row]), said(note)

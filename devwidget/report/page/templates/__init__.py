@@ -39,7 +39,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    made.filters.update(attributes=_write_attributes, prose=draw_prose)
+    made.filters.update(attributes=_write_attributes, prose=draw_prose, spaced=_keep_spaces)
     made.globals.update(say=say, kind_of=lambda part: type(part).__name__)
     return made
 
@@ -52,3 +52,8 @@ def _make_safe(value: Any) -> Any:
 
 def _write_attributes(attributes: dict[str, str]) -> Markup:
     return Markup("".join(f' {name}="{escape_html(value)}"' for name, value in attributes.items() if value))
+
+
+def _keep_spaces(text: str) -> Markup:
+    """A text whose indent shows."""
+    return Markup(escape_html(text).replace("  ", "&nbsp;&nbsp;"))
