@@ -87,10 +87,6 @@ def _module_columns(snapshot: Snapshot) -> Columns:
     }
 
 
-def _device_columns(snapshot: Snapshot) -> Columns:
-    return attribute_columns(snapshot.memory, "device", "name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak")
-
-
 _BYTE_COLUMNS = {
     "parameters": "parameter_bytes",
     "buffers": "buffer_bytes",
@@ -234,7 +230,7 @@ frame(
     {
         "tensors": _tensor_columns,
         "modules": _module_columns,
-        "memory": _device_columns,
+        "memory": columns_of_each("memory", "device", "name", "card", "uuid", "virtual", "total", *CATEGORIES, "peak"),
     },
 )
 frame(

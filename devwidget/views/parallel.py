@@ -77,11 +77,6 @@ class ParallelCall:
         return sum(replica.output_bytes for replica in self.replicas if replica.device != self.gather_point)
 
     @property
-    def copied_bytes(self) -> int:
-        """Bytes of parameters and buffers copied to the other devices."""
-        return total(self.replicas, "parameter_bytes")
-
-    @property
     def reduced_bytes(self) -> int:
         """Bytes of gradients that came back in backward."""
         return total(self.replicas, "gradient_bytes")

@@ -62,8 +62,8 @@ class Arrow:
         at: place in the trace of the first.
         moves: all of them, the largest first.
         count, bytes: crossings, and bytes of all of them.
-        hop: place of its line among the hops of `group_hops`, -1 for none.
-        cross: of a healed one, place among the crosses of the fault that it healed; -1.
+        hop: place of its line among the hops of `group_hops`.
+        cross: of a healed one, the fault that it healed.
     """
 
     source: DeviceId
@@ -74,8 +74,8 @@ class Arrow:
     moves: tuple[Move, ...]
     count: int
     bytes: int
-    hop: int = -1
-    cross: int = -1
+    hop: int
+    cross: Cross | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +303,8 @@ def _join_cross(arrow: Arrow, crosses: tuple[Cross, ...]) -> Arrow:
     """A healed move with its fault: the nearest one of its module that wanted a tensor there."""
     if arrow.cause != "healed":
         return arrow
-    own = [at for at, cross in enumerate(crosses) if (cross.module, cross.lane) == (arrow.module, arrow.target)]
-    return replace(arrow, cross=min(own, key=lambda at: abs(crosses[at].at - arrow.at), default=-1))
+    own = [cross for cross in crosses if (cross.module, cross.lane) == (arrow.module, arrow.target)]
+    return replace(arrow, cross=min(own, key=lambda cross: abs(cross.at - arrow.at), default=None))
 
 
 def _find_crosses(trace: Trace) -> Iterator[Cross]:

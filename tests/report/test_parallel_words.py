@@ -36,4 +36,4 @@ def test_cards_have_the_number_of_the_machine():
 def test_one_gpu_is_said_to_cut_nothing():
     (call,) = parallel_calls(replace(data_parallel(1), replicas=()))
     assert parallel_summary(call).startswith("device_ids has one GPU, cuda:0: the module is called directly")
-    assert parallel_words(call) == []
+    assert list(parallel_words(call)) == []

@@ -134,10 +134,10 @@ export function callSection(call, panel) {
   `;
 }
 
-function advised({ about, text, code, samples }, panel) {
+function advised({ text, samples }, panel) {
   return html`
-    <div class="dw-advice" data-about=${about}>
-      <span class="dw-tag">${say("advice")}</span> ${prose(text)} ${traceFewer(samples, panel, "dw-button")}${code && codeToCopy(code, say("Copy the code"))}
+    <div class="dw-advice">
+      <span class="dw-tag">${say("advice")}</span> ${prose(text)} ${traceFewer(samples, panel, "dw-button")}
     </div>
   `;
 }

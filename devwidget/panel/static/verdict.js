@@ -171,7 +171,7 @@ export class Verdict extends Callable {
   // For a GPU that got no sample, or had no room.
   fewer({ kind, fixes }) {
     const { panel, traced } = this.props;
-    const idle = traced.parallel.flatMap(({ advice }) => advice).find(({ about }) => about === "idle");
+    const [idle] = traced.parallel.flatMap(({ advice }) => advice);
     const { samples } = fixes.find((each) => each.samples) ?? (kind === "parallel-io" && idle) ?? {};
     return traceFewer(samples, panel, "dw-primary dw-apply");
   }

@@ -67,7 +67,7 @@ def timeline_figure(lanes: Timeline, clock: Clock | None = None) -> Figure:
     """
     floor = _lay_floor(lanes)
     arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
-    rows = [*_box_rows(lanes, floor), *_hop_rows(lanes, arrows, floor), *_fault_rows(lanes, arrows, floor)]
+    rows = [*_box_rows(lanes, floor), *_hop_rows(arrows, floor), *_fault_rows(lanes, arrows, floor)]
     last = max([*(stop for row in rows for _, stop in row.places), *(band.stop for band in lanes.bands)])
     places: dict[str, Callable[[float], float]] = {"order": float}
     if clock is not None:
@@ -244,13 +244,13 @@ def _marks(y: float, symbol: str, hue: str, size: int, **more: Any) -> Figure:
     return {"type": "scatter", "mode": "markers", "y": y, "marker": marker, "cliponaxis": False} | _HOVER
 
 
-def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
+def _hop_rows(arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
     """A stem as wide as its bytes, a ring where it leaves, a head; a healed one is dotted and ends in its fault."""
     largest = max((arrow.bytes for arrow in arrows), default=0)
 
     def way_of(arrow: Arrow) -> tuple[float, float, bool, bool]:
         ends = floor.middle(arrow.source), floor.middle(arrow.target, arrow.module)
-        return (*ends, arrow.cause == "healed", arrow.cross >= 0)
+        return (*ends, arrow.cause == "healed", arrow.cross is not None)
 
     for (start, stop, healed, has_cross), own in group_by(sorted(arrows, key=lambda arrow: arrow.at), way_of).items():
         hue = WRONG if healed else HOP_HUE
@@ -265,7 +265,7 @@ def _hop_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_
             head["marker"]["symbol"] = "triangle-down"
         ring = _marks(start, "circle-open", hue, 6, line={"width": 1.5, "color": hue})
         wide = [2 + 4.5 * math.sqrt(arrow.bytes / max(largest, 1)) for arrow in own]
-        facts = [[_hop_words(lanes, arrow), _find_target(lanes, arrow)] for arrow in own]
+        facts = [[_hop_words(arrow), _find_target(arrow)] for arrow in own]
         places = [(arrow.at, arrow.at) for arrow in own]
         yield _Row([stem, ring, head, _stems(hue)], _NEAR, places, facts, wide=wide)
 
@@ -283,7 +283,7 @@ def _stems(hue: str) -> Figure:
 def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
     """Crosses of faults without an arrow, and squares for what did not fit."""
     joined = values_once(arrows, "cross")
-    alone = [cross for at, cross in enumerate(lanes.crosses) if at not in joined]
+    alone = [cross for cross in lanes.crosses if cross not in joined]
     for y, own in group_by(alone, lambda cross: floor.middle(cross.lane, cross.module)).items():
         row = _Row([_fault_marks(y), _stems(WRONG)], _NEAR, [], [])
         for cross in own:
@@ -338,22 +338,22 @@ def _box_words(box: Box) -> str:
     return _join_lines(name, plotly_text(row_words(facts)))
 
 
-def _hop_words(lanes: Timeline, arrow: Arrow) -> str:
+def _hop_words(arrow: Arrow) -> str:
     site, fault = arrow.moves[0].site, ""
     about = [format_bytes(arrow.bytes)]
     if arrow.count > 1:
         about.append(count_words(arrow.count, "hop"))
     if arrow.cause == "healed":
         about.append(say("moved by devwidget"))
-    if arrow.cross >= 0:
-        fault = _plain(said(lanes.crosses[arrow.cross].headline))
+    if arrow.cross is not None:
+        fault = _plain(said(arrow.cross.headline))
     way = plotly_text(f"{arrow.source} → {arrow.target}")
     line = plotly_text(f"{site_words(site)}  {first_line(site)}".strip())
     return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _module_line(arrow.module), line)
 
 
-def _find_target(lanes: Timeline, arrow: Arrow) -> dict[str, Any]:
+def _find_target(arrow: Arrow) -> dict[str, Any]:
     """What a click on an arrow leads to."""
-    if arrow.cross >= 0 and lanes.crosses[arrow.cross].finding >= 0:
-        return {"finding": lanes.crosses[arrow.cross].finding}
-    return {"hop": arrow.hop} if arrow.hop >= 0 else {"path": arrow.module}
+    if arrow.cross is not None and arrow.cross.finding >= 0:
+        return {"finding": arrow.cross.finding}
+    return {"hop": arrow.hop}

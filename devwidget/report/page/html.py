@@ -110,18 +110,6 @@ _UNPACK = """
 """
 
 
-@presents("html", Snapshot)
-def snapshot_page(snapshot: Snapshot) -> str:
-    """The page of a snapshot without a trace."""
-    return panel_page(snapshot, None)
-
-
-@presents("html", Trace)
-def trace_page(trace: Trace) -> str:
-    """The page of a trace; the module tree is not in it, so it has the other tabs only."""
-    return panel_page(Snapshot(()), trace)
-
-
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
     title, plain = "trace", trace_parts(trace or Trace())
@@ -131,6 +119,10 @@ def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     if trace is not None:
         facts["status"] = {"kind": "error" if trace.error else "done", "text": facts["traced"]["summary"]}
     return standalone_page(title, draw_body(plain), PANEL, PANEL_STYLES, facts, packed_plotly())
+
+
+presents("html", Snapshot)(lambda snapshot: panel_page(snapshot, None))
+presents("html", Trace)(lambda trace: panel_page(Snapshot(()), trace))  # without the module tree, which is not in it
 
 
 def standalone_page(

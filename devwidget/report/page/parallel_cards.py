@@ -34,7 +34,7 @@ def parallel_card(call: ParallelCall) -> Card:
         "summary": parallel_summary(call),
         "replicas": [_replica_card(call, replica) for replica in call.replicas],
         "idle": list(map(str, call.idle)),
-        "words": parallel_words(call),
+        "words": list(parallel_words(call)),
         "advice": list(map(dataclasses.asdict, idle_advice(call))),
     }
 

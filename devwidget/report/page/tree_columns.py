@@ -134,8 +134,7 @@ def pack_numbers(kind: str, values: Iterable[float]) -> bytes:
 def _code_ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
     """Distinct values from small to large in words, and the codes."""
     distinct = sorted(set(values))
-    codes = {value: code for code, value in enumerate(distinct)}
-    return list(map(shown, distinct)), pack_numbers("I", map(codes.__getitem__, values))
+    return list(map(shown, distinct)), _pack_codes(distinct, values)
 
 
 def _code_values(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tuple[list[Any], bytes]:
@@ -143,9 +142,13 @@ def _code_values(values: Sequence[K], shown: Callable[[int], Any] | None = None)
     first_rows: dict[K, int] = {}
     for row, value in enumerate(values):
         first_rows.setdefault(value, row)
-    codes = {value: code for code, value in enumerate(first_rows)}
-    texts = list(codes) if shown is None else list(map(shown, first_rows.values()))
-    return texts, pack_numbers("I", map(codes.__getitem__, values))
+    texts = list(first_rows) if shown is None else list(map(shown, first_rows.values()))
+    return texts, _pack_codes(first_rows, values)
+
+
+def _pack_codes(distinct: Iterable[K], values: Sequence[K]) -> bytes:
+    codes = {value: code for code, value in enumerate(distinct)}
+    return pack_numbers("I", map(codes.__getitem__, values))
 
 
 def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tuple[tuple[str, ...], ...]:

@@ -14,6 +14,7 @@ from devwidget.report.page.edit_rows import edit_rows
 from devwidget.report.report_parts import GAP, Code, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
+    and_more,
     code_word,
     first_line,
     mentions_place,
@@ -79,11 +80,8 @@ def further_places(finding: Finding) -> tuple[str, ...]:
     """Where else the same cause strikes; () for a cause that strikes once."""
     if not finding.also:
         return ()
-    more = len(finding.also) - _MOST_PATHS
     paths = row_words(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
-    if more > 0:
-        return (say("the same in {paths} and {count} more", paths=paths, count=more),)
-    return (say("the same in {paths}", paths=paths),)
+    return (say("the same in {paths}", paths=and_more(paths, len(finding.also[_MOST_PATHS:]))),)
 
 
 @writes(Finding)

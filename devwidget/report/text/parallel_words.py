@@ -38,15 +38,10 @@ def parallel_summary(call: ParallelCall) -> str:
     return " · ".join(parts)
 
 
-def parallel_words(call: ParallelCall) -> list[str]:
+def parallel_words(call: ParallelCall) -> Iterator[str]:
     """What the flow costs, one sentence each."""
-    words: list[str] = []
-    for look in _LOOKS if call.replicas else ():
-        words += look(call)
-    return words
-
-
-def _order_words(call: ParallelCall) -> Iterator[str]:
+    if not call.replicas:
+        return
     indices = [device.index or 0 for device in call.call.device_ids]
     if indices != sorted(indices):
         yield say("`device_ids` begins with {source}: the model is there, and gradients are summed there.", source=call.source)
@@ -56,21 +51,15 @@ def _order_words(call: ParallelCall) -> Iterator[str]:
             output_device=call.call.output_device,
             source=call.source,
         )
-
-
-def _copy_words(call: ParallelCall) -> Iterator[str]:
-    sizes = list(filter(None, map(attrgetter("parameter_bytes"), call.replicas)))
-    if sizes:
+    copies = list(filter(None, map(attrgetter("parameter_bytes"), call.replicas)))
+    if copies:
         yield say(
             "Every forward copies {one} of parameters and buffers from {source} to {copies}: {size}.",
-            one=format_bytes(max(sizes)),
+            one=format_bytes(max(copies)),
             source=call.source,
-            copies=count_words(len(sizes), "replica"),
-            size=format_bytes(call.copied_bytes),
+            copies=count_words(len(copies), "replica"),
+            size=format_bytes(sum(copies)),
         )
-
-
-def _gather_words(call: ParallelCall) -> Iterator[str]:
     if call.gather_point is not None:
         yield say(
             "DataParallel gathers the outputs on {point}: {all}, {crossed} of it from other GPUs.",
@@ -78,18 +67,12 @@ def _gather_words(call: ParallelCall) -> Iterator[str]:
             all=format_bytes(call.gathered_bytes),
             crossed=format_bytes(call.crossed_bytes),
         )
-
-
-def _gradient_words(call: ParallelCall) -> Iterator[str]:
     if call.reduced_bytes:
         yield say(
             "In backward, {size} of gradients are copied to {source} and summed there.",
             size=format_bytes(call.reduced_bytes),
             source=call.source,
         )
-
-
-_LOOKS = (_order_words, _copy_words, _gather_words, _gradient_words)
 
 
 def card_words(call: ParallelCall, device: DeviceId) -> str:

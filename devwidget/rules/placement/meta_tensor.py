@@ -30,18 +30,14 @@ from devwidget.rules.wording import kept_name_of, strays_in
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each use of a tensor without data."""
     for fault, stray in strays_in(trace, "meta"):
-        yield _make_finding(fault, stray)
-
-
-def _make_finding(fault: Fault, stray: Operand) -> Found:
-    facts = {"name": kept_name_of(fault, stray), "call": fault.call}
-    return Found(
-        fault,
-        Message("{name} is on the meta device and has no data for `{call}`", **facts),
-        birth=stray.birth,
-        fixes=_list_fixes(fault, stray),
-        operands=(o for o in fault.operands if o.stray),
-    )
+        facts = {"name": kept_name_of(fault, stray), "call": fault.call}
+        yield Found(
+            fault,
+            Message("{name} is on the meta device and has no data for `{call}`", **facts),
+            birth=stray.birth,
+            fixes=_list_fixes(fault, stray),
+            operands=(operand for operand in fault.operands if operand.stray),
+        )
 
 
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:

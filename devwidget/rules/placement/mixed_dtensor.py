@@ -32,17 +32,13 @@ from devwidget.rules.wording import name_of, strays_in
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each call that mixes them."""
     for fault, stray in strays_in(trace, "dtensor"):
-        yield _make_finding(fault, stray)
-
-
-def _make_finding(fault: Fault, stray: Operand) -> Found:
-    return Found(
-        fault,
-        Message("`{call}` got a torch.Tensor and a DTensor", call=fault.call),
-        birth=stray.birth,
-        fixes=_list_fixes(fault, stray),
-        notes=_list_notes(fault),
-    )
+        yield Found(
+            fault,
+            Message("`{call}` got a torch.Tensor and a DTensor", call=fault.call),
+            birth=stray.birth,
+            fixes=_list_fixes(fault, stray),
+            notes=_list_notes(fault),
+        )
 
 
 def _list_distributed(fault: Fault) -> list[Operand]:

@@ -50,19 +50,15 @@ from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_targ
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault of operands; the registry merges equal causes."""
     for fault, stray in strays_in(trace, "operands"):
-        yield _make_finding(trace, fault, stray, literal=one_target(trace, fault, stray))
-
-
-def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Found:
-    return Found(
-        fault,
-        _headline(fault, stray),
-        why=_why(fault),
-        birth=_birth(stray),
-        fixes=_list_fixes(Case(fault, stray, literal, trace)),
-        notes=_notes(fault, stray),
-        cause=_cause(fault, stray),
-    )
+        yield Found(
+            fault,
+            _headline(fault, stray),
+            why=_why(fault),
+            birth=_birth(stray),
+            fixes=_list_fixes(Case(fault, stray, one_target(trace, fault, stray), trace)),
+            notes=_notes(fault, stray),
+            cause=_cause(fault, stray),
+        )
 
 
 def _notes(fault: Fault, stray: Operand) -> Iterator[Message]:

@@ -29,22 +29,20 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each non-leaf tensor that was passed to an optimizer, or whose `.grad` the code reads."""
     for fault in trace.faults:
         for operand in fault.operands if fault.what == "leaf" else ():
-            yield _make_finding(fault, operand)
+            yield Found(
+                fault.site,
+                _headline(fault, operand),
+                birth=operand.birth,
+                fixes=_list_fixes(operand),
+                operands=[operand],
+                explains=(fault.number,),
+            )
 
 
-def _make_finding(fault: Fault, operand: Operand) -> Found:
+def _headline(fault: Fault, operand: Operand) -> Message:
     if fault.call == "grad":
-        headline = Message("`{expression}` has no `.grad`: it is not a leaf", expression=operand.expression)
-    else:
-        headline = Message("`{expression}` was passed to an optimizer but is not a leaf", expression=operand.expression)
-    return Found(
-        fault.site,
-        headline,
-        birth=operand.birth,
-        fixes=_list_fixes(operand),
-        operands=[operand],
-        explains=(fault.number,),
-    )
+        return Message("`{expression}` has no `.grad`: it is not a leaf", expression=operand.expression)
+    return Message("`{expression}` was passed to an optimizer but is not a leaf", expression=operand.expression)
 
 
 def _list_fixes(operand: Operand) -> Iterator[Fix | None]:

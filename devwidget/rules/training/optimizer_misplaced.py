@@ -105,8 +105,8 @@ def _stray_state(fault: Fault, state: StrayState, kernels: list[int]) -> Found:
 
 
 def _missing(fault: Fault, missing: MissingParameters) -> Found:
-    made = _model_line(fault)
-    notes = []
+    held, notes = fault.operands[0].held, []
+    made = held.built if held is not None else None
     if missing.reason == "another model" and made is not None:
         notes.append(Message("the model was created at {place}: {text}", place=made, text=made.text))
     return Found(
@@ -114,7 +114,7 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
         _lacks(fault, missing),
         why=_OTHERS if missing.reason == "another model" else _BUILT_WITH,
         birth=fault.birth,
-        fixes=_list_fixes(fault, missing.reason),
+        fixes=_list_fixes(fault, missing.reason, made),
         operands=fault.operands[:4],
         notes=notes,
         explains=(fault.number,),
@@ -146,14 +146,6 @@ def _lacks(fault: Fault, missing: MissingParameters) -> Message:
     )
 
 
-def _model_line(fault: Fault) -> Site | None:
-    """The line that created the model whose parameters the optimizer does not have."""
-    held = fault.operands[0].held
-    if held is not None:
-        return held.built
-    return None
-
-
 def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     words = Message("move the state to its parameters")
     yield mended(fault.birth, words, _state_there, fault)
@@ -166,9 +158,9 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     yield mended(fault.site, _AFTER_MOVING, _where_built, fault, optimizer, instead=move)
 
 
-def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, reason: MissingReason, made: Site | None) -> Iterator[Fix | None]:
     if reason == "another model":
-        yield from _built_after_the_model(fault)
+        yield from _built_after_the_model(fault, made)
         return
     if reason == "loss":
         words = Message("pass it the parameters of the loss too")
@@ -180,11 +172,11 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
     yield Fix(Message("add a parameter group"), added, "choice")
 
 
-def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
+def _built_after_the_model(fault: Fault, made: Site | None) -> Iterator[Fix | None]:
     """Move the optimizer's line below the model's line, or run its cell again."""
     built = fault.birth
     words = _AFTER_MODEL
-    yield mended(built, words, _move_below, built, _model_line(fault))
+    yield mended(built, words, _move_below, built, made)
     if built is not None and cell_label(built.file):
         words = Message("run the optimizer's cell again after the model's cell")
     yield Fix(words, built.text if built is not None else "")
@@ -192,21 +184,14 @@ def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
     """`SGD(model.parameters())` becomes `SGD([*model.parameters(), *head.parameters()])`, if `head` exists by then."""
-    owner = _name_of_built(draft.code.scope(statement), missing.partition(".")[0])
+    built = _assignments_of(draft.code.scope(statement), missing.partition(".")[0])
+    owner = ast.unparse(built[0].targets[0]) if built else ""
     if owner not in draft.code.bound(statement):
         return
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".parameters"):
             draft.replace(node, f"[*{draft.code.text(node)}, *{owner}.parameters()]")
             return
-
-
-def _name_of_built(scope: ast.AST, kind: str) -> str:
-    """`head` of `head = ArcFace(8, 2).to(device)`; "" if no line builds one."""
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and any(calls_named(ast.walk(node.value), kind)):
-            return ast.unparse(node.targets[0])
-    return ""
 
 
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
@@ -226,7 +211,9 @@ def _where_built(draft: Draft, _: ast.stmt, fault: Fault, kind: str) -> None:
 
 
 def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
-    return [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and any(calls_named([node.value], kind))]
+    """`head = ArcFace(8, 2).to(device)` for a class."""
+    nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Assign)]
+    return [node for node in nodes if any(calls_named(ast.walk(node.value), kind))]
 
 
 def _is_optimizers(statement: ast.stmt) -> bool:

@@ -9,6 +9,7 @@ Source: torch.nn.modules.utils.consume_prefix_in_state_dict_if_present.
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.fault_details import WrongPrefix
@@ -33,24 +34,16 @@ def check(trace: Trace) -> Iterator[Found]:
     """One finding for each checkpoint whose keys differ from the module's by a prefix."""
     for fault in trace.faults:
         if isinstance(fault.detail, WrongPrefix):
-            yield _make_finding(fault, fault.detail)
-
-
-def _make_finding(fault: Fault, wrong: WrongPrefix) -> Found:
-    return Found(
-        fault,
-        Message(
-            "{count} of {total} checkpoint keys have the wrong prefix for `{owner}`: `{key}` should be `{right}`",
-            owner=wrong.owner,
-            right=wrong.right,
-            key=wrong.key,
-            count=wrong.count,
-            total=wrong.total,
-        ),
-        birth=fault.birth,
-        fixes=_list_fixes(fault, wrong),
-        operands=(),
-    )
+            yield Found(
+                fault,
+                Message(
+                    "{count} of {total} checkpoint keys have the wrong prefix for `{owner}`: `{key}` should be `{right}`",
+                    **dataclasses.asdict(fault.detail),
+                ),
+                birth=fault.birth,
+                fixes=_list_fixes(fault, fault.detail),
+                operands=(),
+            )
 
 
 def _list_fixes(fault: Fault, wrong: WrongPrefix) -> Iterator[Fix | None]:
