@@ -8,103 +8,53 @@ from devwidget import extras
 from devwidget._version import __version__ as __version__
 from devwidget.records.schema.record import presented_by
 
-_NAMES = [
-    "BatchError",
-    "RankRole",
-    "Comparison",
-    "DataParallelCall",
-    "DeviceId",
-    "DeviceMemory",
-    "DeviceWidget",
-    "DevwidgetError",
-    "Edit",
-    "Explanation",
-    "Fault",
-    "Finding",
-    "Fix",
-    "HeldMemory",
-    "Inputs",
-    "LibraryLine",
-    "ModuleEvent",
-    "ModuleFacts",
-    "Move",
-    "OpEvent",
-    "Operand",
-    "PlacementError",
-    "Record",
-    "Recording",
-    "Simulation",
-    "SimulationError",
-    "Site",
-    "Snapshot",
-    "TensorFacts",
-    "Trace",
-    "UnreadableError",
-    "Wait",
-    "__version__",
-    "allow",
-    "check",
-    "compare",
-    "explain",
-    "load",
-    "memory_holders",
-    "open",
-    "record",
-    "set_language",
-    "show",
-    "simulate",
-    "snapshot",
-    "trace",
-]
-"""Public names of the core; extras have more."""
 _HOMES = {
-    **dict.fromkeys(("BatchError", "DevwidgetError", "PlacementError", "SimulationError"), "devwidget.records.errors"),
-    **dict.fromkeys(("load", "open"), "devwidget.saved_files"),
-    "set_language": "devwidget.language.speaking",
-    "Simulation": "devwidget.gpus",
-    "RankRole": "devwidget.records.finding",
-    "Comparison": "devwidget.records.comparison",
-    "DataParallelCall": "devwidget.records.parallel",
-    "DeviceId": "devwidget.records.device",
-    "DeviceMemory": "devwidget.records.memory",
-    "DeviceWidget": "devwidget.panel.panel",
-    "Edit": "devwidget.records.finding",
-    "Explanation": "devwidget.records.explanation",
-    "Fault": "devwidget.records.trace",
-    "Finding": "devwidget.records.finding",
-    "Fix": "devwidget.records.finding",
-    "HeldMemory": "devwidget.records.held_memory",
-    "LibraryLine": "devwidget.records.site",
-    "ModuleEvent": "devwidget.records.trace",
-    "ModuleFacts": "devwidget.records.snapshot",
-    "Move": "devwidget.records.trace",
-    "OpEvent": "devwidget.records.trace",
-    "Operand": "devwidget.records.trace",
-    "Record": "devwidget.records.schema.record",
-    "Site": "devwidget.records.site",
-    "Snapshot": "devwidget.records.snapshot",
-    "TensorFacts": "devwidget.records.snapshot",
-    "Trace": "devwidget.records.trace",
-    "UnreadableError": "devwidget.records.errors",
-    "Wait": "devwidget.records.trace",
+    "devwidget.api": (
+        "Inputs",
+        "Recording",
+        "allow",
+        "check",
+        "compare",
+        "explain",
+        "memory_holders",
+        "record",
+        "show",
+        "simulate",
+        "snapshot",
+        "trace",
+    ),
+    "devwidget.gpus": ("Simulation",),
+    "devwidget.language.speaking": ("set_language",),
+    "devwidget.panel.panel": ("DeviceWidget",),
+    "devwidget.records.comparison": ("Comparison",),
+    "devwidget.records.device": ("DeviceId",),
+    "devwidget.records.errors": ("BatchError", "DevwidgetError", "PlacementError", "SimulationError", "UnreadableError"),
+    "devwidget.records.explanation": ("Explanation",),
+    "devwidget.records.finding": ("RankRole", "Edit", "Finding", "Fix"),
+    "devwidget.records.held_memory": ("HeldMemory",),
+    "devwidget.records.memory": ("DeviceMemory",),
+    "devwidget.records.parallel": ("DataParallelCall",),
+    "devwidget.records.schema.record": ("Record",),
+    "devwidget.records.site": ("LibraryLine", "Site"),
+    "devwidget.records.snapshot": ("ModuleFacts", "Snapshot", "TensorFacts"),
+    "devwidget.records.trace": ("Fault", "ModuleEvent", "Move", "OpEvent", "Operand", "Trace", "Wait"),
+    "devwidget.saved_files": ("load", "open"),
 }
-"""Modules of names outside of `api`. Records and what opens them do not load torch; panels load when you name them."""
-
-_FOLDERS = ("integrations",)
-"""Names that are packages of their own, loaded on first use."""
+"""Public names of the core by their modules; extras have more. Records and what opens them do not load torch."""
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
     """Load the package at the first use of one of its names, so that importing it is fast."""
     if name == "__all__":
         return _list_names()
-    if name in _FOLDERS:
+    if name == "integrations":
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _list_names():
         from devwidget.records.errors import nearest
 
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, _list_names())}")
-    home = extras.find_home("names", name) or importlib.import_module(_HOMES.get(name, "devwidget.api"))
+    home = extras.find_home("names", name) or importlib.import_module(_HOME_OF[name])
     value = globals()[name] = getattr(home, name)
     return value
 
@@ -114,7 +64,7 @@ def __dir__() -> list[str]:
 
 
 def _list_names() -> list[str]:
-    return sorted({*_NAMES, *extras.offered("names")})
+    return sorted({*_HOME_OF, "__version__", *extras.offered("names")})
 
 
 @presented_by
