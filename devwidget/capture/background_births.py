@@ -5,7 +5,6 @@ By default the mode watches the first calls of each cell, until something is com
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable
 from enum import Enum
@@ -20,7 +19,7 @@ from devwidget.capture.patches.arrivals import watch_swaps
 from devwidget.capture.patches.compiled import force_eager
 from devwidget.capture.patches.unnoticed import stay_unnoticed
 from devwidget.capture.patches.worker_errors import keep_worker_errors
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import everywhere, listen
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite
@@ -87,7 +86,7 @@ def begin_cell() -> None:
         try:
             state = _begin_state()
             _install_patches(state, _undo_cell)
-            _undo_cell.enter_context(make_patch(*_compiling_function(), _stop_before))
+            listen(everywhere, *_compiling_function(), _stop_before, _undo_cell)
             _enter_mode(_FirstCalls(state))
         except BaseException as error:
             pause_watching()
@@ -108,17 +107,13 @@ def _compiling_function() -> tuple[Any, str]:
     return torch, "compile"
 
 
-def _stop_before(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        global _watching
-        is_compiled = not args or args[0] not in (None, False)  # so torch calls code that is not to be compiled
-        if is_compiled and _watching is Watching.FIRST:
-            pause_watching()
-            _watching = Watching.COMPILED
-        return original(*args, **kwargs)
-
-    return compile
+def _stop_before(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    global _watching
+    is_compiled = not args or args[0] not in (None, False)  # so torch calls code that is not to be compiled
+    if is_compiled and _watching is Watching.FIRST:
+        pause_watching()
+        _watching = Watching.COMPILED
+    return original(*args, **kwargs)
 
 
 def _begin_state() -> RecordingState:

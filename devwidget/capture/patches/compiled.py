@@ -15,7 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import FunctionMode, dispatch_modes, restack_functions, without_dispatch_modes
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import everywhere, listen, make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
@@ -49,18 +49,16 @@ def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
     if torch_internals.DYNAMO in sys.modules:
         _run_eagerly(say, undo)
     else:
-        undo.enter_context(make_patch(torch, "compile", functools.partial(_load_before_compiling, undo, say)))
+        listen(everywhere, torch, "compile", functools.partial(_load_before_compiling, undo, say), undo)
 
 
-def _load_before_compiling(undo: Undo, say: Callable[[Message], None], original: Callable[..., Any]) -> Callable[..., Any]:
-    """Make `torch.compile` load the compiler first. Loading it in every recording would cost a second."""
-
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        if torch_internals.DYNAMO not in sys.modules:
-            _run_eagerly(say, undo)
-        return original(*args, **kwargs)
-
-    return compile
+def _load_before_compiling(
+    undo: Undo, say: Callable[[Message], None], original: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Load the compiler before `torch.compile` does. Loading it in every recording would cost a second."""
+    if torch_internals.DYNAMO not in sys.modules:
+        _run_eagerly(say, undo)
+    return original(*args, **kwargs)
 
 
 def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
@@ -87,18 +85,18 @@ def force_eager(undo: Undo) -> None:
 
 def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
     """Run the eager original wherever torch asks for the compiler, whatever stance the user sets meanwhile."""
+    listen(everywhere, *torch_internals.find_target("callback_from_stance"), functools.partial(_no_callback, say), undo)
 
-    def _callback_from_stance(callback: Any) -> Any:
-        if callback in (None, False):
-            return callback
-        if getattr(getattr(callback, "_torchdynamo_orig_backend", None), "_export", False):
-            return callback  # `torch.export` runs nothing, it only reads the code
-        # Past dynamo's own function, which asks for the callback: above it is who called the compiled one.
-        if not _is_library(sys._getframe(2)):
-            say(NOTE)
-        return None
 
-    undo.enter_context(make_patch(*torch_internals.find_target("callback_from_stance"), lambda original: _callback_from_stance))
+def _no_callback(say: Callable[[Message], None], original: Callable[..., Any], callback: Any) -> Any:
+    if callback in (None, False):
+        return callback
+    if getattr(getattr(callback, "_torchdynamo_orig_backend", None), "_export", False):
+        return callback  # `torch.export` runs nothing, it only reads the code
+    # Past the hub, and past dynamo's own function, which asks for the callback: above it is who called the compiled one.
+    if not _is_library(sys._getframe(3)):
+        say(NOTE)
+    return None
 
 
 def _is_library(frame: FrameType) -> bool:

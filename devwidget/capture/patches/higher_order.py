@@ -15,7 +15,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching import operator_key
 from devwidget.capture.patching.mode_stack import dispatch_modes, without_dispatch_modes
-from devwidget.capture.patching.registry import listen, make_patch
+from devwidget.capture.patching.registry import everywhere, listen
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
@@ -37,7 +37,7 @@ def higher_order(state: RecordingState | None, undo: Undo) -> None:
     is_here: Callable[[], object] = dispatch_modes if state is None else state.is_here
     operator = torch_internals.HigherOrderOperator
     listen(is_here, operator, "__call__", functools.partial(_call_in_sight, state), undo)
-    undo.enter_context(make_patch(operator, "dispatch", _to_modes))
+    listen(everywhere, operator, "dispatch", _dispatch_in_python, undo)
 
 
 def _call_in_sight(
@@ -61,19 +61,17 @@ def _call_in_sight(
     return out
 
 
-def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
+def _dispatch_in_python(
+    original: Callable[..., Any], self: torch_internals.HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Run an operator without a kernel for our modes' key as Python, whose operators pass through the modes."""
-
-    def dispatch(self: torch_internals.HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any) -> Any:
-        if dispatch_key != operator_key.KEY:
-            return original(self, dispatch_key, *args, **kwargs)
-        kernel = _find_kernel(self)
-        if kernel is not None:
-            return kernel(*args, **kwargs)
-        with without_dispatch_modes(lambda mode: True):
-            return self(*args, **kwargs)
-
-    return dispatch
+    if dispatch_key != operator_key.KEY:
+        return original(self, dispatch_key, *args, **kwargs)
+    kernel = _find_kernel(self)
+    if kernel is not None:
+        return kernel(*args, **kwargs)
+    with without_dispatch_modes(lambda mode: True):
+        return self(*args, **kwargs)
 
 
 def _is_function(leaf: Any) -> bool:

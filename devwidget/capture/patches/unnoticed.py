@@ -12,12 +12,11 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import everywhere, listen
 from devwidget.capture.source_code.stack import caller_of_function, is_own
 from devwidget.capture.undo import Undo
 
 _PLAIN = (torch.Tensor, nn.Parameter)
-_Show = Callable[[warnings.WarningMessage], None]
 
 
 def stay_unnoticed(undo: Undo) -> None:
@@ -31,18 +30,15 @@ def fast_paths(undo: Undo) -> None:
 
     Both choose by calling `torch.overrides.has_torch_function` under that name. Other kernels differ in the last bits.
     """
-    undo.enter_context(make_patch(torch.overrides, "has_torch_function", _wrap_question))
+    listen(everywhere, torch.overrides, "has_torch_function", _has_torch_function, undo)
 
 
-def _wrap_question(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
-    def has_torch_function(relevant_args: Iterable[Any]) -> bool:
-        modes = torch_internals.function_modes()
-        args = tuple(relevant_args)
-        if not modes or any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
-            return bool(original(args))  # also in threads that are not watched
-        return any(_overrides_function(type(arg)) for arg in args)
-
-    return has_torch_function
+def _has_torch_function(original: Callable[[Iterable[Any]], bool], relevant_args: Iterable[Any]) -> bool:
+    modes = torch_internals.function_modes()
+    args = tuple(relevant_args)
+    if not modes or any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
+        return bool(original(args))  # also in threads that are not watched
+    return any(_overrides_function(type(arg)) for arg in args)
 
 
 def _overrides_function(kind: type) -> bool:
@@ -52,36 +48,33 @@ def _overrides_function(kind: type) -> bool:
 
 def show_lines_of_callers(undo: Undo) -> None:
     """Issue each warning that Python places in devwidget again, at the line where it would be without devwidget."""
-    undo.enter_context(make_patch(warnings, "_showwarnmsg", _wrap_showing))
+    listen(everywhere, warnings, "_showwarnmsg", _show_warning, undo)
 
 
-def _wrap_showing(original: _Show) -> _Show:
-    def show(warning: warnings.WarningMessage) -> None:
-        passing = _find_passing_frame(warning)
-        frame = caller_of_function(passing)
-        if passing is None or frame is None:
-            original(warning)
-            return
-        # Python counts what it has shown per line. Our line stands for many, so nothing is counted there.
-        passing.f_globals["__warningregistry__"] = None
-        vars(warnings)["onceregistry"].pop((str(warning.message), warning.category), None)
-        warnings.warn_explicit(
-            warning.message,
-            warning.category,
-            frame.f_code.co_filename,
-            frame.f_lineno,
-            module=frame.f_globals.get("__name__"),
-            registry=frame.f_globals.setdefault("__warningregistry__", {}),
-            source=warning.source,
-        )
-
-    return show
+def _show_warning(original: Callable[[warnings.WarningMessage], None], warning: warnings.WarningMessage) -> None:
+    passing = _find_passing_frame(warning)
+    frame = caller_of_function(passing)
+    if passing is None or frame is None:
+        original(warning)
+        return
+    # Python counts what it has shown per line. Our line stands for many, so nothing is counted there.
+    passing.f_globals["__warningregistry__"] = None
+    vars(warnings)["onceregistry"].pop((str(warning.message), warning.category), None)
+    warnings.warn_explicit(
+        warning.message,
+        warning.category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__"),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+        source=warning.source,
+    )
 
 
 def _find_passing_frame(warning: warnings.WarningMessage) -> FrameType | None:
     if not is_own(warning.filename):
         return None
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(3)
     while frame is not None and (frame.f_code.co_filename, frame.f_lineno) != (warning.filename, warning.lineno):
         frame = frame.f_back
     return frame

@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import everywhere, listen
 from devwidget.capture.undo import Undo
 
 _KEPT = "_devwidget_worker_error"
@@ -18,8 +18,8 @@ _KEPT = "_devwidget_worker_error"
 
 def keep_worker_errors(undo: Undo) -> None:
     """Attach the worker's exception to the exception that its caller gets."""
-    undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "__init__", _wrap_making))
-    undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "reraise", _wrap_raising))
+    listen(everywhere, torch_internals.ExceptionWrapper, "__init__", _keep_error, undo)
+    listen(everywhere, torch_internals.ExceptionWrapper, "reraise", _attach_error, undo)
 
 
 def worker_error(error: BaseException) -> BaseException | None:
@@ -30,25 +30,19 @@ def worker_error(error: BaseException) -> BaseException | None:
     return None
 
 
-def _wrap_making(original: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Any, exc_info: Any = None, where: str = "in background") -> None:
-        error = sys.exception()
-        original(self, exc_info, where)
-        # The wrapper of a process is pickled; frames of a failed allocation would keep what filled the device.
-        if where.startswith("in replica") and not isinstance(error, torch.OutOfMemoryError):
-            vars(self)[_KEPT] = error
-
-    return init
+def _keep_error(original: Callable[..., None], self: Any, exc_info: Any = None, where: str = "in background") -> None:
+    error = sys.exception()
+    original(self, exc_info, where)
+    # The wrapper of a process is pickled; frames of a failed allocation would keep what filled the device.
+    if where.startswith("in replica") and not isinstance(error, torch.OutOfMemoryError):
+        vars(self)[_KEPT] = error
 
 
-def _wrap_raising(original: Callable[..., None]) -> Callable[..., None]:
-    def reraise(self: Any) -> None:
-        kept = vars(self).pop(_KEPT, None)
-        try:
-            original(self)
-        except BaseException as error:
-            if kept is not None:
-                error.__dict__[_KEPT] = kept
-            raise
-
-    return reraise
+def _attach_error(original: Callable[..., None], self: Any) -> None:
+    kept = vars(self).pop(_KEPT, None)
+    try:
+        original(self)
+    except BaseException as error:
+        if kept is not None:
+            error.__dict__[_KEPT] = kept
+        raise

@@ -75,12 +75,6 @@ class PatchedFunction(functools.partial[Any]):
             return pkgutil.resolve_name, (f"{owner.__name__}:{name}",)
         return pkgutil.resolve_name, (f"{owner.__module__}:{owner.__qualname__}.{name}",)
 
-    def __copy__(self) -> PatchedFunction:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> PatchedFunction:
-        return self
-
     def __repr__(self) -> str:
         return repr(self.__wrapped__)
 
@@ -229,10 +223,10 @@ def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False)
 
 
 def listen(is_here: Callable[[], object], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
-    """Call `around(original, *args, **kwargs)` in place of a function, in the threads of one recording.
+    """Call `around(original, *args, **kwargs)` in place of a function, in some threads.
 
     Args:
-        is_here: returns whether the calling thread is one of them.
+        is_here: returns whether the calling thread is one of them, such as `everywhere`.
     """
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -245,6 +239,11 @@ def listen(is_here: Callable[[], object], owner: Any, name: str, around: Callabl
         return hear
 
     undo.enter_context(make_patch(owner, name, wrap))
+
+
+def everywhere() -> bool:
+    """Return True, for `listen`."""
+    return True
 
 
 @_lock

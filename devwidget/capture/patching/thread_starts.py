@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any
 
-from devwidget.capture.patching.registry import Wrapper, make_patch
+from devwidget.capture.patching.registry import Wrapper, everywhere, listen, make_patch
 from devwidget.capture.undo import Undo
 
 Inside = Callable[[], contextlib.AbstractContextManager[object]]
@@ -24,7 +24,7 @@ _OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor"
 
 def thread_starts(choice: Choice, undo: Undo) -> None:
     """Run new threads inside the chosen context until it is undone."""
-    undo.enter_context(make_patch(threading.Thread, "start", functools.partial(_wrap_start, choice)))
+    listen(everywhere, threading.Thread, "start", functools.partial(_start_thread, choice), undo)
 
 
 def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: submit) -> None:
@@ -55,27 +55,25 @@ def _run_inside(inside: Inside, task: Callable[..., Any], /, *args: Any, **kwarg
         return task(*args, **kwargs)
 
 
-def _wrap_start(choice: Choice, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
-    def start(self: threading.Thread) -> None:
-        inside = choice()
-        if inside is None:
-            return original(self)
-        run, own = self.run, vars(self).get("run")  # one that the user has set, in place of the method of the class
+def _start_thread(choice: Choice, original: Callable[[threading.Thread], None], thread: threading.Thread) -> None:
+    inside = choice()
+    if inside is None:
+        return original(thread)
+    names = vars(thread)
+    run, own = thread.run, names.get("run")  # one that the user has set, in place of the method of the class
 
-        def put_back() -> None:
-            vars(self).pop("run", None)
-            if own is not None:
-                vars(self)["run"] = own
+    def put_back() -> None:
+        names.pop("run", None)
+        if own is not None:
+            names["run"] = own
 
-        def run_inside() -> None:
-            put_back()  # here and not after `start`, which may return before the new thread has looked for `run`
-            _run_inside(inside, run)
+    def run_inside() -> None:
+        put_back()  # here and not after `start`, which may return before the new thread has looked for `run`
+        _run_inside(inside, run)
 
-        vars(self)["run"] = run_inside
-        try:
-            original(self)
-        except BaseException:
-            put_back()
-            raise
-
-    return start
+    names["run"] = run_inside
+    try:
+        original(thread)
+    except BaseException:
+        put_back()
+        raise
