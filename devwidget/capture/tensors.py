@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,18 @@ def read_attribute(tensor: torch.Tensor, name: str) -> Any:
 
 node_of: Callable[[torch.Tensor], Any] = torch_internals.TensorBase.grad_fn.__get__
 """Returns the autograd node behind a tensor. Virtual GPUs have their own `grad_fn`, which prepares each node for hooks."""
+
+
+def nodes_behind(nodes: Iterable[Any], known: Iterable[Any] = ()) -> Iterator[Any]:
+    """Yield some nodes of autograd's graph and the nodes behind them, each once, except at and behind known ones."""
+    seen = {None, *known}  # holds the nodes, whose ids would be used again
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting += [before for before, _ in node.next_functions]
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:

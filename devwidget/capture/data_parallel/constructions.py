@@ -17,8 +17,7 @@ from devwidget.capture.faults.owners import find_built
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import user_frames
@@ -49,8 +48,8 @@ def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> N
     absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= devices.count_of(kind)), None)
     if absent is not None and devices.count_of(kind):
         error, wanted = "AssertionError: Invalid device id", f"{kind}:{absent}"
-        state.log.log_fault(fault_at(state.tracker, "device", "DataParallel", raw_site(frame), error=error,
-                                 requested=wanted, available=devices.list_devices()))  # fmt: skip
+        available = devices.list_devices()
+        state.report_fault("device", "DataParallel", raw_site(frame), error=error, requested=wanted, available=available)
 
 
 def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None) -> Site | None:
@@ -98,8 +97,7 @@ def report_misplaced(
         f"RuntimeError: module must have its parameters and buffers on device {wanted} (device_ids[0]) "
         f"but found one of them on device: {tensor.device}"
     )
-    fault = fault_at(
-        state.tracker,
+    state.report_fault(
         "parallel",
         "DataParallel.forward",
         raw_site(caller),
@@ -109,7 +107,5 @@ def report_misplaced(
         target=device_id(wanted),
         healed=state.heal,
         birth=birth or built_at(wrapper, state, caller),
-        model_name=state.tracker.model_name,
         detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), _how_split(wrapper.module)),
     )
-    state.log.log_fault(fault)

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -30,17 +30,15 @@ from devwidget.capture.object_fields import (
     key_text,
     parts_of,
 )
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype
+from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype, operand_of
 from devwidget.capture.recording.parallel_calls import CALL, NUMBER
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes
-from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.source_code.call_sites import innermost_site, to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.source_code.source_files import read_file
-from devwidget.capture.source_code.stack import innermost_step, user_frames
-from devwidget.capture.source_code.statements import site_at
+from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import (
@@ -160,7 +158,7 @@ class CallFaults:
         if isinstance(failed, Fault):
             detail = replace(detail, explains=(failed.number,))
         path = self.state.tracker.path_of(stored.part)
-        write_fault(self.state, "replica", path, failed.site, failed.error, detail, birth=find_assignment(stored))
+        write_fault(self.state, "replica", path, failed.site, detail, error=failed.error, birth=find_assignment(stored))
         return True
 
     def blame_split(self, failed: FailedReplica) -> None:
@@ -170,7 +168,8 @@ class CallFaults:
         if "missing" in failed.error and 0 < batch <= failed.number * math.ceil(batch / replicas):
             path, operands = self.state.tracker.path_of(self.wrapper), self._describe_inputs(whole[:1])
             birth = built_at(self.wrapper, self.state, self.caller)
-            write_fault(self.state, "io", path, None, failed.error, TooFewSamples(batch, replicas), operands, birth)
+            too_few = TooFewSamples(batch, replicas)
+            write_fault(self.state, "io", path, None, too_few, error=failed.error, operands=operands, birth=birth)
             return
         is_of_devices = "same device" in failed.error
         words = _WORDS.findall(failed.site.text) if failed.site is not None else ()
@@ -181,7 +180,7 @@ class CallFaults:
         if is_of_devices or self._blame_kept(failed, batch) or not odd:
             return
         detail, operands = WrongAxis(batch, self.wrapper.dim), self._describe_inputs(odd)
-        write_fault(self.state, "io", failed.module, failed.site, failed.error, detail, operands)
+        write_fault(self.state, "io", failed.module, failed.site, detail, error=failed.error, operands=operands)
 
     def _blame_kept(self, failed: FailedReplica, batch: int) -> bool:
         """Report an attribute that the failing function reads and that has the length of the whole batch, as the error
@@ -203,7 +202,8 @@ class CallFaults:
                     detail = KeptWhole(name, batch, replicas, self._first_tensor_argument())
                     operands = tuple(operand_of(tensor, f"self.{name}", f"self.{name}", stray=True) for tensor in tensors)
                     birth = classes.find_filling(type(part), name)
-                    write_fault(self.state, "io", failed.module, failed.site, failed.error, detail, operands, birth)
+                    fields = {"error": failed.error, "operands": operands, "birth": birth}
+                    write_fault(self.state, "io", failed.module, failed.site, detail, **fields)
                     return True
         return False
 
@@ -217,14 +217,14 @@ class CallFaults:
         detail = describe_unjoined(outputs, self.wrapper.dim, type(module), self._first_tensor_argument())
         if detail is not None:
             site = classes.return_of(type(module), "forward")
-            write_fault(self.state, "io", self.state.tracker.path_of(module), site, "", detail)
+            write_fault(self.state, "io", self.state.tracker.path_of(module), site, detail)
 
     def check_split(self, whole: Named, lost: int, site: Site | None) -> None:
         """Report inputs that are shorter than the batch. torch splits all as often as the shortest one, and drops the rest."""
         odd, batch = _odd_lengths(list(whole.values()), self.wrapper.dim)
         if lost > 0 and odd and find_class_attribute(type(self.wrapper), "scatter") is nn.DataParallel.scatter:
             path, detail = self.state.tracker.path_of(self.wrapper.module), WrongAxis(batch, self.wrapper.dim, lost)
-            write_fault(self.state, "io", path, site, "", detail, self._describe_inputs(odd))
+            write_fault(self.state, "io", path, site, detail, operands=self._describe_inputs(odd))
 
     def report_uncut(
         self, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int,
@@ -235,7 +235,7 @@ class CallFaults:
         for field, tensor in tensors_of_object(value):
             operands.append(operand_of(tensor, f"{name}.{field}", f"{name}.{field}", stray=True))
         detail = NotCut(class_name(type(value)), name, samples, len(self.wrapper.device_ids), explains)
-        write_fault(self.state, "io", path, site, error, detail, tuple(operands))
+        write_fault(self.state, "io", path, site, detail, error=error, operands=tuple(operands))
 
     def _describe_inputs(self, tensors: list[torch.Tensor]) -> tuple[Operand, ...]:
         """Describe inputs that were split wrongly."""
@@ -295,7 +295,7 @@ def report_lost_writes(state: RecordingState, before: list[tuple[nn.Module, dict
                 continue
             site = classes.relied_on_write(type(part), name, by_others=old is None and is_tensor(value))
             if site is not None:
-                write_fault(state, "replica", state.tracker.path_of(part), site, "", LostWrite(name))
+                write_fault(state, "replica", state.tracker.path_of(part), site, LostWrite(name))
 
 
 _MISSING = object()
@@ -303,11 +303,12 @@ _MISSING = object()
 
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
     """Handle `next(self.parameters())` in a replica, which has no parameters: add some, so that forward can run again."""
-    site = innermost_site(error.__traceback__)
+    site = innermost_site(error)
     parts = modules_in(replica)
     if not any(own_tensors(part) and not registered_entries(part, "_parameters") for part in parts):
         return False
-    write_fault(state, "replica", state.tracker.failed, site, "StopIteration", NoParameters(tensor_in(replica, site)))
+    detail = NoParameters(tensor_in(replica, site))
+    write_fault(state, "replica", state.tracker.failed, site, detail, error="StopIteration")
     if state.heal:
         for part in parts:
             own(part)["parameters"] = functools.partial(_former_parameters, part)
@@ -342,15 +343,6 @@ def has_line(code: CodeType, file: str, function: str, line: int) -> bool:
     """Return whether a line of a traceback is in a function."""
     last = max(line or 0 for _, _, line in code.co_lines())
     return (code.co_filename, code.co_name) == (file, function) and code.co_firstlineno <= line <= last
-
-
-def innermost_site(trace: TracebackType | None) -> Site | None:
-    """Return the user's line nearest to where an exception was raised."""
-    step = innermost_step(trace)
-    if step is None:
-        return None
-    code = step.tb_frame.f_code
-    return site_at(code.co_filename, step.tb_lineno, code.co_name)
 
 
 # Losses that each replica returns.
@@ -390,32 +382,13 @@ def _is_of_numbers(loss: torch.Tensor) -> bool:
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
     """Report that each replica returned a number, and that a line called backward on the gathered vector."""
     site = classes.return_of(kind, "forward")
-    write_fault(state, "io", path, site, "", ScalarOutputs(class_name(kind), replicas, backward))
+    write_fault(state, "io", path, site, ScalarOutputs(class_name(kind), replicas, backward))
 
 
 def write_fault(
-    state: RecordingState,
-    what: Any,
-    path: str | None,
-    site: Site | None,
-    error: str,
-    detail: FaultDetail,
-    operands: tuple[Operand, ...] = (),
-    birth: Site | None = None,
+    state: RecordingState, what: Any, path: str | None, site: Site | None, detail: FaultDetail, **fields: Any
 ) -> None:
     """Record a fault of a replica."""
-    fault = fault_at(
-        state.tracker,
-        what,
-        "DataParallel.forward",
-        site,
-        module=path,
-        phase="forward",
-        error=error,
-        operands=operands,
-        healed=state.heal and not isinstance(detail, WrongAxis | KeptWhole | NotJoined),
-        birth=birth,
-        model_name=state.tracker.model_name,
-        detail=detail,
-    )
-    state.log.log_fault(fault)
+    is_healed = state.heal and not isinstance(detail, WrongAxis | KeptWhole | NotJoined)
+    fields |= {"module": path, "phase": "forward", "healed": is_healed, "detail": detail}
+    state.report_fault(what, "DataParallel.forward", site, **fields)

@@ -23,7 +23,6 @@ from devwidget.capture.data_parallel.faults import (
     arguments_by_name,
     by_name,
     copy_attributes,
-    innermost_site,
     named_arguments,
     report_lost_writes,
     tensors_of_object,
@@ -38,7 +37,7 @@ from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.call_sites import innermost_site, raw_site, to_site
 from devwidget.capture.source_code.stack import stack
 from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -84,7 +83,7 @@ class Worker:
             return self._run(*args, **kwargs)
         except Exception as error:
             if "device" not in message(error).lower():
-                site = innermost_site(error.__traceback__)
+                site = innermost_site(error)
                 self._faults.blame_split(FailedReplica(self._number, state.tracker.failed, site, error_text(error)))
             raise
 

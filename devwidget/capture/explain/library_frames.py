@@ -22,15 +22,14 @@ from devwidget.capture.modules import is_module, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.untrained import UntrainedParameters
-from devwidget.capture.recording.descriptions import fault_at, lost_operand
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.tensors import is_tensor, node_of, tensors_in
+from devwidget.capture.tensors import is_tensor, node_of, nodes_behind, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.site import Site
@@ -72,13 +71,11 @@ def idle_optimizer(context: ErrorContext) -> None:
 
 def lost_leaf(context: ErrorContext) -> None:
     """Report that an optimizer got a non-leaf tensor."""
-    if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in context.message:
+    frame = context.in_call(torch.optim.Optimizer.add_param_group)
+    if frame is None or context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in context.message:
         return
-    for frame in context.below:
-        if frame.f_code.co_name == "add_param_group":
-            lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
-            optimizers.not_a_leaf(context.state, context.error, context.user, lost)
-            return
+    lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
+    optimizers.not_a_leaf(context.state, context.error, context.user, lost)
 
 
 def uncalled_move(context: ErrorContext) -> None:
@@ -109,7 +106,7 @@ def attribute_error(context: ErrorContext) -> None:
             written = classes.first_write(type(owner), name)
             if written is not None:
                 path = context.state.tracker.path_of(owner)
-                faults.write_fault(context.state, "replica", path, written, context.error_text, LostWrite(name))
+                faults.write_fault(context.state, "replica", path, written, LostWrite(name), error=context.error_text)
 
 
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
@@ -163,8 +160,7 @@ def plain_tensor(context: ErrorContext) -> None:
         return
     owner = _self(frame)
     current = own_parameters(owner).get(found[1])
-    fault = fault_at(
-        context.state.tracker,
+    context.state.report_fault(
         "parameter",
         found[1],
         site_of(context.user),
@@ -173,7 +169,6 @@ def plain_tensor(context: ErrorContext) -> None:
         expression=class_name(type(owner)),
         target=device_id(current.device) if current is not None else None,
     )
-    context.state.log.log_fault(fault)
 
 
 def vector_of_losses(context: ErrorContext) -> None:
@@ -200,8 +195,7 @@ def wrong_gradient(context: ErrorContext) -> None:
         call, op = statements.assigned_call(birth.text)
         partner = statements.first_parameter(birth.file, birth.line)
         operand = Origin(birth, (), call, op, direct=True, partners=(partner,)).add_to(operand)
-    fault = fault_at(
-        context.state.tracker,
+    context.state.report_fault(
         "operands",
         f"{class_name(kind)}.backward",
         site_of(context.user),
@@ -211,7 +205,6 @@ def wrong_gradient(context: ErrorContext) -> None:
         operands=(operand,),
         target=device_id(torch.device(found[2])),
     )
-    context.state.log.log_fault(fault)
 
 
 def _line_of_gradient(kind: Any) -> Site | None:
@@ -227,19 +220,13 @@ def _line_of_gradient(kind: Any) -> Site | None:
 
 def _find_function(context: ErrorContext, name: str) -> Any:
     """Return the `autograd.Function` of a name, in the graphs of the tensors in the frames."""
-    seen: set[Any] = {None}
     nodes: list[Any] = []
     for frame in context.frames:
         nodes += map(node_of, filter(is_tensor, locals_of(frame).values()))
-    while nodes:
-        node = nodes.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    for node in nodes_behind(nodes):
         kind = getattr(node, "_forward_cls", None)
         if kind is not None and class_name(kind) == name:
             return kind
-        nodes += [following for following, _ in node.next_functions]
     return None
 
 
@@ -293,7 +280,8 @@ def _report_replica(context: ErrorContext, call: faults.CallFaults, kind: str, n
     owners = faults.owners_at(module, site)
     path = context.state.tracker.path_of(owners[0] if len(owners) == 1 else module)
     if kind == "StopIteration":
-        faults.write_fault(context.state, "replica", path, site, kind, NoParameters(faults.tensor_in(module, site)))
+        detail = NoParameters(faults.tensor_in(module, site))
+        faults.write_fault(context.state, "replica", path, site, detail, error=kind)
         return
     places = [(file, name, int(line)) for file, line, name in FRAME_IN_TEXT.findall(text)]
 

@@ -22,7 +22,6 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_before
-from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
@@ -99,8 +98,7 @@ def _meet_worker(state: RecordingState, error: Exception, loop: FrameType) -> No
     site = site_in_worker(words) if IN_LOADER.search(words) and _FORKED in words else None
     if site is None:
         return
-    fault = fault_at(
-        state.tracker,
+    state.report_fault(
         "device",
         site.function,
         site,
@@ -109,7 +107,6 @@ def _meet_worker(state: RecordingState, error: Exception, loop: FrameType) -> No
         available=list_devices(),
         detail=InWorker(to_site(raw_site(loop))),
     )
-    state.log.log_fault(fault)
 
 
 def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:

@@ -34,8 +34,7 @@ from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.precision.dtypes import lacking_dtype
-from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
-from devwidget.capture.recording.event_log import device_id, format_dtype
+from devwidget.capture.recording.event_log import device_id, format_dtype, lost_operand, operand_of
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import (
     UNKNOWN,
@@ -332,8 +331,7 @@ def _write_fault(
     detail: FaultDetail | None = None,
 ) -> None:
     call, site = failing_call(frame), raw_site(frame)
-    fault = fault_at(
-        context.state.tracker,
+    context.state.report_fault(
         what,
         getattr(getattr(call, "func", None), "__name__", "operation"),
         site,
@@ -343,7 +341,6 @@ def _write_fault(
         expression=call_text(site),
         detail=detail,
     )
-    context.state.log.log_fault(fault)
 
 
 def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.device | None]:

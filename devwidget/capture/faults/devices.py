@@ -12,7 +12,6 @@ from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import format_value, is_a
-from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor
@@ -50,8 +49,7 @@ def handle_absent_device(call: FailedCall) -> Any:
 def report_absent(state: RecordingState, call: str, site: RawSite | None, requested: str, error: str, **fields: Any) -> None:
     """Record that a call requested a missing device, or one that this build of torch does not support."""
     kind = requested.partition(":")[0]
-    fault = fault_at(
-        state.tracker,
+    state.report_fault(
         "device",
         call,
         site,
@@ -61,7 +59,6 @@ def report_absent(state: RecordingState, call: str, site: RawSite | None, reques
         detail=_why_absent(kind),
         **fields,
     )
-    state.log.log_fault(fault)
 
 
 def _why_absent(kind: str) -> NotBuilt | NotVisible | None:

@@ -16,8 +16,7 @@ from devwidget.capture.faults.call_arguments import arguments, computed, handed_
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_among
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.arguments import where_library_decides
 from devwidget.capture.source_code.call_sites import call_text, locals_of, raw_site
@@ -127,8 +126,7 @@ class FailedCall:
             alike=() if self.state.heal else names.others_of_module(operands),  # healed, each of them has its own fault
             library=where_library_decides(self.frame, target),
         )
-        fault = fault_at(
-            self.state.tracker,
+        fault = self.state.report_fault(
             what,
             self.name,
             site,
@@ -142,10 +140,9 @@ class FailedCall:
             detail=detail,
             nearby=nearby,
         )
-        logged = self.state.log.log_fault(fault)
         explain_fault = self.state.tracker.here.explain_fault
         if explain_fault is not None and what == "operands":
-            explain_fault(self.frame, logged)
+            explain_fault(self.frame, fault)
 
     def _list_operands(
         self, names: operand_names.Names, strays: Sequence[torch.Tensor], target: torch.device, *, of_dtype: bool

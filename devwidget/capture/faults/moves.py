@@ -11,8 +11,7 @@ import torch
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import own_tensors
 from devwidget.capture.object_fields import class_name, is_exactly
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
@@ -32,7 +31,7 @@ def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameT
     names = operand_names.Names(state, frame)
     operand = operand_of(tensor, "grad", names.expression(tensor) or "tensor", stray=True)
     operand = names.with_birth(operand, tensor, tensor.device)
-    state.log.log_fault(fault_at(state.tracker, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
+    state.report_fault("leaf", "grad", site, operands=(operand,), model_name=names.model_name())
 
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -65,8 +64,7 @@ def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, me
     named = statements.named_move(site.code.co_filename, method)
     if named is None or not state.log.is_new_fault(("uncalled", site, method)):
         return
-    fault = fault_at(
-        state.tracker,
+    state.report_fault(
         "operands",
         class_name(type(running.module)),
         site,
@@ -76,4 +74,3 @@ def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, me
         operands=(operand_of(tensor, "input", "", stray=True, ineffective=named),),
         target=device_id(home),
     )
-    state.log.log_fault(fault)

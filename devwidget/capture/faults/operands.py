@@ -17,8 +17,7 @@ from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import is_module, tensors_below
 from devwidget.capture.object_fields import dict_of, is_a, is_among, is_exactly
-from devwidget.capture.recording.descriptions import lost_operand
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.snapshot.odd_tensors import is_distributed
 from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, find_wrapping, group_of, hooks_of
 from devwidget.capture.source_code.call_sites import call_text, first_argument, line_of, raw_site

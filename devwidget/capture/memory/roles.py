@@ -20,7 +20,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import is_own
-from devwidget.capture.tensors import gradient_of, is_tensor, node_of, tensors_in
+from devwidget.capture.tensors import gradient_of, is_tensor, node_of, nodes_behind, tensors_in
 
 
 class MemoryBlock:
@@ -59,15 +59,8 @@ def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()
     Reads `SavedTensor.data`: this runs no hook (a checkpoint would compute its forward again) and skips the check whether the
     tensor was modified.
     """
-    todo = [node for tensor in tensors if (node := node_of(tensor)) is not None]
-    seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
-    while todo:
-        node = todo.pop()
-        if node in seen:
-            continue
-        seen.add(node)
+    for node in nodes_behind(map(node_of, tensors), known):
         yield from saved_by(node)
-        todo += [before for before, _ in node.next_functions if before is not None]
 
 
 def saved_by(node: Any) -> Iterator[torch.Tensor]:

@@ -16,8 +16,7 @@ from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
 from devwidget.capture.precision import dtypes
 from devwidget.capture.recording.births import Birth, TensorRef
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id, format_dtype
+from devwidget.capture.recording.event_log import device_id, format_dtype, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
 from devwidget.capture.recording.waits import LISTS
@@ -45,18 +44,15 @@ def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tenso
         return
     names = operand_names.Names(state, frame)
     stray = names.with_birth(_describe_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
-    state.log.log_fault(
-        fault_at(
-            state.tracker,
-            "promotion",
-            call.name,
-            site,
-            operands=(_describe_operand(names, narrow[0], stray=False), stray),
-            target=device_id(result.device),
-            expression=call_text(site),
-            model_name=names.model_name(),
-            detail=WrongDtype(format_dtype(narrow[0].dtype)),
-        )
+    state.report_fault(
+        "promotion",
+        call.name,
+        site,
+        operands=(_describe_operand(names, narrow[0], stray=False), stray),
+        target=device_id(result.device),
+        expression=call_text(site),
+        model_name=names.model_name(),
+        detail=WrongDtype(format_dtype(narrow[0].dtype)),
     )
 
 

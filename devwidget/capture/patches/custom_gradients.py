@@ -18,8 +18,7 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.registry import PatchedFunction, listen
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.source_code.stack import is_users_function
@@ -147,20 +146,17 @@ def _check_gradients(
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
     error = f"RuntimeError: invalid gradient: expected device {device} but got {result.device}"
-    state.log.log_fault(
-        fault_at(
-            state.tracker,
-            "operands",
-            function.__qualname__,
-            forward.site,
-            module=forward.module,
-            phase="backward",
-            error=error,
-            operands=(operand,),
-            target=device_id(device),
-            healed=state.heal,
-            model_name=names.model_name(),
-        )
+    state.report_fault(
+        "operands",
+        function.__qualname__,
+        forward.site,
+        module=forward.module,
+        phase="backward",
+        error=error,
+        operands=(operand,),
+        target=device_id(device),
+        healed=state.heal,
+        model_name=names.model_name(),
     )
     if state.heal:
         return result.to(device)

@@ -217,7 +217,7 @@ class _OptimizerWatch:
             detail = MissingParameters(class_name(type(optimizer)), "" if late else "loss")
             missing = [*late, *of_loss]
             operands = tuple(describe_operand(name, parameter) for name, parameter in missing)
-            fault = make_fault(state, frame, "optimizer", "", operands, detail, site)
+            fault = make_fault(state, frame, "optimizer", operands, detail=detail, birth=site)
             self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in missing)
 
 
@@ -225,7 +225,7 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
     """Report that the optimizer got a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
     operands = tuple(names.with_birth(describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
-    state.log.log_fault(make_fault(state, frame, "leaf", error_text(error), operands, None))
+    state.log.log_fault(make_fault(state, frame, "leaf", operands, error=error_text(error)))
 
 
 def check_state(
@@ -251,7 +251,8 @@ def check_state(
         detail = StrayState(class_name(type(optimizer)), key)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-        fault = make_fault(state, frame, "optimizer", error, (operand,), detail, known, device_id(parameter.device))
+        target = device_id(parameter.device)
+        fault = make_fault(state, frame, "optimizer", (operand,), error=error, detail=detail, birth=known, target=target)
         state.log.log_fault(fault)
         if state.heal:
             with state.tracker.set_cause("healed"):

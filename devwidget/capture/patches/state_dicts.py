@@ -12,7 +12,6 @@ from torch import nn
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, items_of
-from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.undo import Undo
@@ -64,18 +63,13 @@ def report_misnamed(state: RecordingState, module: nn.Module, given: Any, names:
     expression, birth = found.argument_of(given)
     birth = birth or (to_site(state.saved[given]) if given in state.saved else None)
     key, right = next(iter(names.items()))
-    state.log.log_fault(
-        fault_at(
-            state.tracker,
-            "checkpoint",
-            "load_state_dict",
-            raw_site(frame),
-            healed=state.heal,
-            expression=expression,
-            birth=birth,
-            model_name=found.model_name(),
-            detail=WrongPrefix(
-                owner=class_name(type(module)), key=key, right=right, count=len(names), total=len(items_of(given) or ())
-            ),
-        )
+    state.report_fault(
+        "checkpoint",
+        "load_state_dict",
+        raw_site(frame),
+        healed=state.heal,
+        expression=expression,
+        birth=birth,
+        model_name=found.model_name(),
+        detail=WrongPrefix(class_name(type(module)), key, right, len(names), len(items_of(given) or ())),
     )

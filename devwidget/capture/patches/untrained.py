@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, MutableMapping
 from types import FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,7 +20,7 @@ from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, is_a
-from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
 from devwidget.capture.source_code import classes
@@ -28,8 +29,7 @@ from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import gradient_of, is_leaf, is_parameter
-from devwidget.records.device import DeviceId
-from devwidget.records.fault_details import FaultDetail, MissingParameters
+from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
 from devwidget.records.trace import Family, Fault, Held, Operand
 
@@ -39,14 +39,11 @@ def describe_operand(name: str, tensor: torch.Tensor) -> Operand:
     return operand_of(tensor, name, name, stray=True)
 
 
-def make_fault(
-    state: RecordingState, frame: FrameType, what: Family, error: str, operands: tuple[Operand, ...],
-    detail: FaultDetail | None, birth: Site | None = None, target: DeviceId | None = None,
-) -> Fault:  # fmt: skip
+def make_fault(state: RecordingState, frame: FrameType, what: Family, operands: tuple[Operand, ...], **fields: Any) -> Fault:
     """Return a fault of the step or the construction of an optimizer."""
     call = "step" if what == "optimizer" else "add_param_group"
-    return fault_at(state.tracker, what, call, raw_site(frame), module=None, error=error, operands=operands, target=target,
-                    healed=state.heal, birth=birth, model_name=Names(state, frame).model_name(), detail=detail)  # fmt: skip
+    fields |= {"module": None, "operands": operands, "healed": state.heal, "model_name": Names(state, frame).model_name()}
+    return state.tracker.describe_fault(what, call, raw_site(frame), **fields)
 
 
 class UntrainedParameters:
@@ -115,8 +112,7 @@ class UntrainedParameters:
                 birth = site or held.assigned
             name = f"self.{held.name}"
             operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
-            fault = fault_at(state.tracker, what, "step", site, module=path, phase="optimizer", operands=(operand,),
-                             model_name=state.tracker.model_name)  # fmt: skip
+            fault = state.tracker.describe_fault(what, "step", site, module=path, phase="optimizer", operands=(operand,))
             self.faults["untrained", id(leaf)] = fault, (id(leaf),)
 
     def leave_out(self, optimizer: torch.optim.Optimizer) -> None:
@@ -156,7 +152,7 @@ class UntrainedParameters:
             held = Held("", name, "parameter", class_name(type(root)), built=model_line)
             operands.append(operand_of(tensor, name, name, stray=True, held=held))
         detail = MissingParameters(class_name(type(optimizer)), "another model")
-        fault = make_fault(self._state, frame, "optimizer", "", tuple(operands), detail, built)
+        fault = make_fault(self._state, frame, "optimizer", tuple(operands), detail=detail, birth=built)
         self.faults[key] = fault, tuple(id(each) for _, each in lacking)
 
     def _list_waiting_roots(self) -> list[nn.Module]:

@@ -17,8 +17,7 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modules import is_module, modules_in, own_parameters
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_around, region_before
-from devwidget.capture.recording.descriptions import operand_of
-from devwidget.capture.recording.event_log import format_dtype
+from devwidget.capture.recording.event_log import format_dtype, operand_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.source_code.statements import definition_site

@@ -21,7 +21,7 @@ from devwidget.capture.tensors import shape_of
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import error_text
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Operand, OpEvent, Phase
 
 Devices = tuple[torch.device, ...] | torch.device | None
 Op = tuple[str, str | None, Phase, int, Devices, torch.device | None]
@@ -238,3 +238,15 @@ def bytes_of(tensor: torch.Tensor) -> int:
     if tensor.layout is torch.sparse_coo:
         return tensor._values().numel() * tensor.element_size()
     return 0
+
+
+def operand_of(tensor: torch.Tensor, argument: str, expression: str, **fields: Any) -> Operand:
+    """Describe a tensor argument in its current state; `fields` are further fields of `Operand`."""
+    shape, dtype, device = tuple(tensor.shape), format_dtype(tensor.dtype), device_id(tensor.device)
+    fields.setdefault("requires_grad", tensor.requires_grad)
+    return Operand(argument, expression, shape, dtype, device, bytes_of(tensor), **fields)
+
+
+def lost_operand(device: DeviceId, argument: str, expression: str, dtype: str = "", **fields: Any) -> Operand:
+    """Describe a tensor that no longer exists, or a non-tensor: only its device is known, from a message or the source."""
+    return Operand(argument, expression, (), dtype, device, 0, **fields)

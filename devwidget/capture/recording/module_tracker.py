@@ -21,10 +21,11 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.forward_nodes import ForwardNodes, NumberedNodes
-from devwidget.capture.source_code.call_sites import RawSite, site_of, through
+from devwidget.capture.source_code.call_sites import RawSite, site_of, through, to_site
 from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
 from devwidget.capture.tensors import is_parameter
-from devwidget.records.trace import Cause, Fault, Phase
+from devwidget.records.site import Site
+from devwidget.records.trace import Cause, Family, Fault, Phase
 
 
 @dataclass(slots=True)
@@ -321,6 +322,11 @@ class ModuleTracker:
         if self.here.stack:
             return self.here.stack[-1].module
         return None
+
+    def describe_fault(self, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
+        """Describe a call that failed at `site`, in the running module and phase unless `fields` of `Fault` say otherwise."""
+        known = {"module": self.module, "phase": self.phase, "error": "", "model_name": self.model_name, **fields}
+        return Fault(number=0, what=what, call=call, site=site if isinstance(site, Site) else to_site(site), **known)
 
     # -- the phase
 

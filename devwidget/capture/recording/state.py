@@ -24,7 +24,10 @@ from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Transfers
 from devwidget.capture.recording.waits import Waits
+from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.capture.undo import Undo
+from devwidget.records.site import Site
+from devwidget.records.trace import Family, Fault
 
 
 class _RecordedThread(threading.local):
@@ -96,6 +99,10 @@ class RecordingState:
         `backward`."""
         modes = [*dispatch_modes(), *torch_internals.function_modes()]
         return any(getattr(mode, "_state", None) is self for mode in modes)
+
+    def report_fault(self, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
+        """Log a fault and return it; the arguments are those of `ModuleTracker.describe_fault`."""
+        return self.log.log_fault(self.tracker.describe_fault(what, call, site, **fields))
 
     def let_go(self) -> None:
         """End the recording and release everything that its records do not need.

@@ -15,8 +15,7 @@ from devwidget.capture.modules import ModuleSet, registered_entries, walk_module
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.mode_stack import reading_values
 from devwidget.capture.recording.births import Births, TensorRef
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import Log, device_id
+from devwidget.capture.recording.event_log import Log, device_id, operand_of
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.records.trace import Fault, Held
@@ -66,8 +65,10 @@ class Ties:
         module, _, name = copy.path.rpartition(".")
         held = Held(module, name, "parameter", class_name(type(copy.owner)), shared=(first.path,))
         stray = operand_of(copy.tensor, copy.path, copy.path, stray=True, birth=site, held=held)
-        return fault_at(self._tracker, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
-                        target=device_id(first.tensor.device), model_name=self._tracker.model_name)  # fmt: skip
+        target = device_id(first.tensor.device)
+        return self._tracker.describe_fault(
+            "tie", "Parameter", site, module=module, phase="build", operands=(stray,), target=target
+        )
 
 
 class _Named(NamedTuple):

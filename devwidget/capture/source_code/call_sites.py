@@ -12,7 +12,16 @@ from typing import Any
 
 from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.stack import LIBRARY, STEP, USER, frames_at_work, is_library, owners
+from devwidget.capture.source_code.stack import (
+    LIBRARY,
+    STEP,
+    USER,
+    frames_at_work,
+    is_library,
+    is_users_code,
+    owners,
+    steps_down,
+)
 from devwidget.records.site import LibraryLine, Site
 
 
@@ -119,6 +128,15 @@ def to_site(raw: RawSite | None) -> Site | None:
             return Site(filename, line, library.text, raw.library.code.co_name, library)
     line, filename = line_of(raw), raw.code.co_filename
     return Site(filename, line, statements.statement_text(filename, line), raw.code.co_name, library)
+
+
+def innermost_site(error: BaseException) -> Site | None:
+    """Return the user's line nearest to where an exception was raised."""
+    site = None
+    for step in steps_down(error.__traceback__):
+        if is_users_code(step.tb_frame.f_code):
+            site = RawSite(step.tb_frame.f_code, step.tb_lasti)
+    return to_site(site)
 
 
 def call_text(raw: RawSite | None) -> str:

@@ -155,14 +155,6 @@ def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def innermost_step(trace: TracebackType | None) -> TracebackType | None:
-    """Return the step of a traceback at the user's line nearest to where the exception was raised."""
-    users = [step for step in steps_down(trace) if is_users_code(step.tb_frame.f_code)]
-    if users:
-        return users[-1]
-    return None
-
-
 _HOOKS = ("accelerate.hooks", "diffusers.hooks.")
 """Names of modules whose functions move the weights and inputs of a model."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from devwidget.capture.patching.registry import listen
 from devwidget.capture.restore import SavedState
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import is_tensor, read_attribute, replace_tensors, tensors_in
+from devwidget.capture.tensors import is_tensor, nodes_behind, read_attribute, replace_tensors, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -97,17 +97,17 @@ def keep_graphs(kept: SavedState, note: Callable[[str], object], undo: Undo) -> 
         note: called if the step's own graph had to be kept too.
         undo: ends it.
     """
-    nodes, thread = _nodes_behind(kept.list_histories()), threading.get_ident()
-    leaves = {key: node for key, node in nodes.items() if node._sequence_nr() >= _LEAVES_BEGIN}
-    kept.add_roots(gradients=[node.variable for node in leaves.values()])
-    older = nodes.keys() - leaves.keys()
+    nodes, thread = set(nodes_behind(kept.list_histories())), threading.get_ident()
+    leaves = {node for node in nodes if node._sequence_nr() >= _LEAVES_BEGIN}
+    kept.add_roots(gradients=[node.variable for node in leaves])
+    older = nodes - leaves
     if not older:
         return
 
     def run_backward(
         original: Callable[..., Any], roots: Sequence[Any], grads: Any, keep_graph: bool, *rest: Any, **more: Any
     ) -> Any:
-        if not keep_graph and not older.isdisjoint(_nodes_behind(map(_node_of, roots))):
+        if not keep_graph and not older.isdisjoint(nodes_behind(map(_node_of, roots))):
             keep_graph = True
             note(KEPT)
         return original(roots, grads, keep_graph, *rest, **more)
@@ -119,15 +119,3 @@ def _node_of(root: Any) -> Any:
     if is_tensor(root):
         return read_attribute(root, "grad_fn")
     return root.node
-
-
-def _nodes_behind(nodes: Iterable[Any]) -> dict[int, Any]:
-    """Return some nodes, and all nodes that backward may run from there, by id."""
-    found: dict[int, Any] = {}
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node is not None and id(node) not in found:
-            found[id(node)] = node
-            waiting += [each for each, _ in node.next_functions]
-    return found
