@@ -16,7 +16,7 @@ from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.data_parallel.steps import watch_wrappers
-from devwidget.capture.explain.traceback_frames import failure_of
+from devwidget.capture.explain.traceback_frames import failure_of, traceback_frames
 from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
@@ -267,12 +267,11 @@ class Recorder:
         self._state.watching = contextlib.nullcontext  # a method would be a cycle, and its neighbours hold the whole model
 
     def _meet_last(self, error: BaseException) -> None:
-        from devwidget.capture.explain.raised_errors import meet_error  # with the first exception, not with the import
+        from devwidget.capture.explain import error_context, raised_errors  # with the first exception, not with the import
 
-        try:
-            meet_error(self._state, error)
-        except Exception as trouble:  # a bug of ours must not take the place of the user's exception
-            self._state.log.log_trouble(trouble)
+        frames = traceback_frames(error.__traceback__)
+        context = error_context.ErrorContext(error, error, tuple(frames), self._state)
+        error_context.run_readers(context, raised_errors.READERS)
 
     @contextlib.contextmanager
     def _make_modes(self) -> Iterator[None]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import handle_torch_function
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
+from devwidget.capture.faults.failed_call import FailedCall
 from devwidget.capture.modules import is_module, modules_in, named_tensors, walk_modules
 from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
+from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
 
@@ -146,3 +150,44 @@ def _phase(frames: list[FrameType]) -> Phase:
         if is_a(locals_of(frame).get("self"), torch.optim.Optimizer):
             return "optimizer"
     return "other"
+
+
+def run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
+    """Run readers until one recognises the fault. An error in one must not hide the results of the others."""
+    log = context.state.log
+    before = len(log.faults)
+    for reader in readers:
+        try:
+            if len(log.faults) == before:
+                reader(context)
+        except Exception as trouble:
+            log.log_trouble(trouble)
+
+
+def failed_calls(context: ErrorContext) -> Iterator[FailedCall]:
+    """Yield the calls that the user's line and the library below it were making, innermost first."""
+    if is_a(context.error, Exception):
+        for frame in context.below:
+            call = _call_of(frame)
+            if call.func is torch_internals.run_backward:  # whose caller has names for what it is given
+                continue
+            yield FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
+
+
+def _call_of(frame: FrameType) -> Call:
+    """Return the call that a frame was making; without source, a call of its function with what its code names."""
+    if frame.f_code is handle_torch_function.__code__:
+        variables = locals_of(frame)
+        return Call(variables["public_api"], tuple(variables["args"]), dict(variables["kwargs"]))
+    call = failing_call(frame)
+    if call is not None:
+        return call
+    code, tensors = frame.f_code, dict[str, torch.Tensor]()
+    names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    for name, value in locals_of(frame).items():
+        if name in names and is_tensor(value):  # other names are of other cells of a notebook
+            tensors[name] = value
+    name = code.co_name
+    is_of_library = name.startswith("<") or (name.startswith("_") and not is_users_code(code))
+    function = SimpleNamespace(__name__="operation" if is_of_library else name)
+    return Call(function, (), tensors)

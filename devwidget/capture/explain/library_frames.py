@@ -14,8 +14,8 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import constructions, faults
+from devwidget.capture.explain import raised_errors
 from devwidget.capture.explain.error_context import ErrorContext
-from devwidget.capture.explain.raised_errors import meet_error
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
 from devwidget.capture.modules import is_module, own, own_parameters
@@ -71,11 +71,13 @@ def idle_optimizer(context: ErrorContext) -> None:
 
 def lost_leaf(context: ErrorContext) -> None:
     """Report that an optimizer got a non-leaf tensor."""
-    frame = context.in_call(torch.optim.Optimizer.add_param_group)
-    if frame is None or context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in context.message:
+    if context.user is None or not isinstance(context.error, ValueError) or "non-leaf" not in context.message:
         return
-    lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
-    optimizers.not_a_leaf(context.state, context.error, context.user, lost)
+    for frame in context.below:
+        if frame.f_code.co_name == "add_param_group":
+            lost = [tensor for tensor in tensors_in(locals_of(frame).get("param_group")) if not tensor.is_leaf]
+            optimizers.not_a_leaf(context.state, context.error, context.user, lost)
+            return
 
 
 def uncalled_move(context: ErrorContext) -> None:
@@ -230,11 +232,6 @@ def _find_function(context: ErrorContext, name: str) -> Any:
     return None
 
 
-def raised_error(context: ErrorContext) -> None:
-    """Report what a recording reads from its last exception, too."""
-    meet_error(context.state, context.error, context.frames)
-
-
 def _self(frame: FrameType) -> Any:
     return locals_of(frame).get("self")
 
@@ -306,5 +303,5 @@ ALL = (
     vector_of_losses,
     wrong_gradient,
     wrapper_call,
-    raised_error,  # after it: the wrapper compares devices itself
+    *raised_errors.READERS,  # after it: the wrapper compares devices itself
 )

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 
 from devwidget.capture.devices import list_devices
-from devwidget.capture.explain.traceback_frames import IN_LOADER, innermost_user, site_in_worker, traceback_frames
+from devwidget.capture.explain.error_context import ErrorContext, failed_calls
+from devwidget.capture.explain.traceback_frames import IN_LOADER, site_in_worker
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
@@ -30,7 +31,6 @@ from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CUDA, CURRENT_SETTERS
-from devwidget.records.errors import error_text, message
 from devwidget.records.fault_details import Compared, HalfGradients, InWorker
 from devwidget.records.site import cells
 from devwidget.records.syntax import arguments_in, name_of_called, parsed_statement
@@ -41,39 +41,21 @@ _SCALER = SimpleNamespace(__name__="unscale_")
 _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
-def meet_error(state: RecordingState, error: BaseException, frames: Sequence[FrameType] = ()) -> None:
-    """Record the fault that raised an exception, if it is one of these.
-
-    Args:
-        state: state of the recording.
-        error: the exception.
-        frames: frames of its traceback, outermost first, if they are known.
-    """
-    frames = frames or traceback_frames(error.__traceback__)
-    user = innermost_user(frames)
-    if user is None or not isinstance(error, Exception):
-        return
-    _meet_unwatched(state, error, frames, user)
-    _meet_worker(state, error, user)
-    if message(error).startswith("RNG state must be"):
-        _meet_state_on_gpu(state, error, frames[frames.index(user) :])
-    if "unscale FP16 gradients" in message(error):
-        _meet_half_gradients(state, error, frames, user)
-    _meet_own_check(state, error, frames[-1])
-
-
 # Calls that function modes do not see.
 
 
-def _meet_unwatched(state: RecordingState, error: Exception, frames: Sequence[FrameType], user: FrameType) -> None:
+def unwatched_device(context: ErrorContext) -> None:
     """Report a device that is missing. Only errors raised by the call itself count: the innermost line of the user requested
     it, directly or with a `with`.
     """
-    found = _READ.match(message(error))
+    state, user, error = context.state, context.user, context.error
+    if user is None or not isinstance(error, Exception):
+        return
+    found = _READ.match(context.message)
     if found is not None:
         requested = ":".join(filter(None, found.groups())).lower()
-        devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
-    func, args = _find_request(user, frames[-1])
+        devices.report_absent(state, "load", raw_site(user), requested, context.error_text)
+    func, args = _find_request(user, context.frames[-1])
     if func is not None:
         devices.handle_absent_device(FailedCall(state, func, args, {}, error, user))
 
@@ -92,34 +74,28 @@ def _find_request(user: FrameType, innermost: FrameType) -> tuple[Any, tuple[Any
     return call.func, (*call.args, *call.kwargs.values())
 
 
-def _meet_worker(state: RecordingState, error: Exception, loop: FrameType) -> None:
+def forked_worker(context: ErrorContext) -> None:
     """Report a forked worker of a `DataLoader` that uses CUDA. Its variables are lost, but not the text of its traceback."""
-    words = message(error)
+    words = context.message
     site = site_in_worker(words) if IN_LOADER.search(words) and _FORKED in words else None
     if site is None:
         return
-    state.report_fault(
+    context.state.report_fault(
         "device",
         site.function,
         site,
         requested=CUDA.type,
-        error=error_text(error),
+        error=context.error_text,
         available=list_devices(),
-        detail=InWorker(to_site(raw_site(loop))),
+        detail=InWorker(to_site(raw_site(context.user))),
     )
 
 
-def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence[FrameType]) -> None:
-    """Report a random generator's state, which must be on the CPU, that was loaded to a GPU with the rest of a checkpoint.
-
-    Args:
-        frames: frames from the user's line on. The outermost one with the tensor has the user's name for it.
-    """
-    for frame in frames:
-        call = failing_call(frame)
-        if call is None:
-            continue
-        failed = FailedCall(state, call.func, call.args, call.kwargs, error, frame)
+def state_on_gpu(context: ErrorContext) -> None:
+    """Report a random generator's state, which must be on the CPU, that was loaded to a GPU with the rest of a checkpoint."""
+    if not context.message.startswith("RNG state must be"):
+        return
+    for failed in reversed([*failed_calls(context)]):  # the outermost one with the tensor has the user's name for it
         strays = [tensor for tensor in failed.tensors() if tensor.device.type != "cpu"]
         if strays:
             failed.report("operands", strays, torch.device("cpu"), NOT_OURS)
@@ -129,11 +105,12 @@ def _meet_state_on_gpu(state: RecordingState, error: Exception, frames: Sequence
 # A GradScaler that got float16 gradients.
 
 
-def _meet_half_gradients(state: RecordingState, error: Exception, frames: Sequence[FrameType], user: FrameType) -> None:
+def half_gradients(context: ErrorContext) -> None:
     """Report whose gradients they are, and which line created their optimizer."""
-    named = (locals_of(frame).get("optimizer") for frame in frames)
+    state, user, error = context.state, context.user, context.error
+    named = (locals_of(frame).get("optimizer") for frame in context.frames)
     optimizer = next((each for each in named if is_a(each, torch.optim.Optimizer)), None)
-    if optimizer is None:
+    if optimizer is None or user is None or "unscale FP16 gradients" not in context.message:
         return
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     halves = [each for each in parameters if each.grad is not None and each.grad.dtype == torch.float16]
@@ -180,13 +157,16 @@ def _casts(statement: ast.AST | None) -> bool:
 # Programs that compare devices themselves: `assert x.device == self.mask.device`. The tensors are in the frame.
 
 
-def _meet_own_check(state: RecordingState, error: Exception, frame: FrameType) -> None:
+def own_check(context: ErrorContext) -> None:
     """Report that the program found two devices where it requires one.
 
     Only the line that raised counts. What an exception handler or a caller raises says nothing about tensors.
     """
-    if any(fault.error == error_text(error) for fault in state.log.faults):
+    state, error = context.state, context.error
+    is_known = any(fault.error == context.error_text for fault in state.log.faults)
+    if is_known or context.user is None or not isinstance(error, Exception):
         return
+    frame = context.frames[-1]
     scope, name = Scope(frame), frame.f_code.co_name
     check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
     for sides in _compared(frame):
@@ -238,3 +218,7 @@ def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def _is_at(node: ast.stmt, line: int) -> bool:
     return node.lineno <= line <= (node.end_lineno or node.lineno)
+
+
+READERS = (unwatched_device, forked_worker, state_on_gpu, half_gradients, own_check)
+"""What reads an exception for an explanation, and at the end of a recording."""

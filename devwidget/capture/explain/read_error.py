@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import FrameType, SimpleNamespace, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import handle_torch_function
 
 from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
-from devwidget.capture.explain.error_context import ErrorContext, context_of
+from devwidget.capture.explain.error_context import ErrorContext, context_of, failed_calls, run_readers
 from devwidget.capture.explain.traceback_frames import (
     CAUGHT,
     IN_LOADER,
@@ -26,19 +25,18 @@ from devwidget.capture.explain.traceback_frames import (
 )
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
-from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import is_a, is_among, is_exactly
+from devwidget.capture.object_fields import is_among, is_exactly
 from devwidget.capture.precision.dtypes import lacking_dtype
 from devwidget.capture.recording.event_log import device_id, format_dtype, lost_operand, operand_of
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import (
     UNKNOWN,
-    Call,
     Scope,
     device_requested,
     factory_of,
@@ -128,9 +126,7 @@ def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
     in_worker = CAUGHT.search(message(error)) is not None
     is_text_alone = in_worker and error is context.error
     try:
-        _run_readers(context, library_frames.ALL)
-        if not is_text_alone:
-            _run_readers(context, (_failed_call, _missing_build, _by_its_words, made_there, lost_dtype, unmoved_object))
+        run_readers(context, library_frames.ALL if is_text_alone else (*library_frames.ALL, *_OF_LINES))
         faults = tuple(replace(fault, in_replica=in_worker) for fault in context.state.log.faults)
         values = tuple(_values(context, faults))
         site = site_in_worker(message(error)) if in_worker or IN_LOADER.search(message(error)) else None
@@ -150,32 +146,12 @@ def _refuse_to_read(context: ErrorContext, user: FrameType) -> Reading:
     return Reading(context.error_text, site, None, (), (), (), from_worker=False, outdated=file_label(file))
 
 
-def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
-    """Run readers until one recognises the fault. An error in one must not hide the results of the others."""
-    for reader in readers:
-        try:
-            if not context.state.log.faults:
-                reader(context)
-        except Exception as trouble:
-            context.state.log.log_trouble(trouble)
-
-
 def _failed_call(context: ErrorContext) -> None:
     """Record the innermost call whose arguments explain the exception, checked as in a recording."""
-    for failed in _failed_calls(context):
+    for failed in failed_calls(context):
         for handle in FAMILIES:
             if handle(failed) is not NOT_OURS or context.state.log.faults:
                 return
-
-
-def _failed_calls(context: ErrorContext) -> Iterator[FailedCall]:
-    """Yield the calls that the user's line and the library below it were making, innermost first."""
-    if is_a(context.error, Exception):
-        for frame in context.below:
-            call = _call_of(frame)
-            if call.func is torch_internals.run_backward:  # whose caller has names for what it is given
-                continue
-            yield FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
 
 
 _NOT_LINKED = re.compile(r"not linked with support for (\w+) devices")
@@ -203,30 +179,11 @@ def _by_its_words(context: ErrorContext) -> None:
     named, target = devices_named(context)
     if target is None or len(named) < 2:
         return
-    for failed in _failed_calls(context):
+    for failed in failed_calls(context):
         strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
         if strays:
             failed.report("operands", strays, target, NOT_OURS)
             return
-
-
-def _call_of(frame: FrameType) -> Call:
-    """Return the call that a frame was making; without source, a call of its function with what its code names."""
-    if frame.f_code is handle_torch_function.__code__:
-        variables = locals_of(frame)
-        return Call(variables["public_api"], tuple(variables["args"]), dict(variables["kwargs"]))
-    call = failing_call(frame)
-    if call is not None:
-        return call
-    code, tensors = frame.f_code, dict[str, torch.Tensor]()
-    names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
-    for name, value in locals_of(frame).items():
-        if name in names and is_tensor(value):  # other names are of other cells of a notebook
-            tensors[name] = value
-    name = code.co_name
-    is_of_library = name.startswith("<") or (name.startswith("_") and not is_users_code(code))
-    function = SimpleNamespace(__name__="operation" if is_of_library else name)
-    return Call(function, (), tensors)
 
 
 def _values(context: ErrorContext, faults: tuple[Fault, ...]) -> Iterator[Operand]:
@@ -427,3 +384,7 @@ class _FailingLine:
 def _stray(node: ast.expr, device: torch.device) -> Operand:
     text = ast.unparse(node)
     return lost_operand(device_id(device), text, "", stray=True, source=text)
+
+
+_OF_LINES = (_failed_call, _missing_build, _by_its_words, made_there, lost_dtype, unmoved_object)
+"""What needs the frames of the call that failed."""

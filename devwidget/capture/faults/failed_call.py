@@ -44,7 +44,7 @@ class FailedCall:
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    error: Exception
+    error: BaseException
     frame: FrameType
 
     @property
