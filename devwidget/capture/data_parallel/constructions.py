@@ -17,7 +17,7 @@ from devwidget.capture.faults.owners import find_built
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
-from devwidget.capture.recording.event_log import device_id, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import user_frames
@@ -88,7 +88,7 @@ def report_misplaced(
     name, tensor = misplaced
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, caller)
-    operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
+    operand = names.describe_stray(tensor, name, "", wanted)
     found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
     root, birth = state.births.find_root(tensor), None
     if root is not None and len(found) > 1:  # only this tensor arrived later

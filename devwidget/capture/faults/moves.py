@@ -29,8 +29,7 @@ def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameT
     if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
         return
     names = operand_names.Names(state, frame)
-    operand = operand_of(tensor, "grad", names.expression(tensor) or "tensor", stray=True)
-    operand = names.with_birth(operand, tensor, tensor.device)
+    operand = names.describe_stray(tensor, "grad", names.expression(tensor) or "tensor", tensor.device)
     state.report_fault("leaf", "grad", site, operands=(operand,), model_name=names.model_name())
 
 

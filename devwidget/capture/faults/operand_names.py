@@ -16,7 +16,7 @@ from devwidget.capture.faults.owners import holder, in_module_beside, module_at,
 from devwidget.capture.modules import is_module, own, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, format_value, is_among
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.event_log import device_id, format_dtype
+from devwidget.capture.recording.event_log import device_id, format_dtype, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import variables_taken, where_given
@@ -306,6 +306,13 @@ class Names:
                 if is_of_user and value is not None and is_among(value, roots):
                     return str(name)
         return ""
+
+    def describe_stray(
+        self, tensor: torch.Tensor, argument: str, expression: str, target: torch.device, *, of_dtype: bool = False
+    ) -> Operand:
+        """Describe a misplaced tensor, with its owner and the line that decided its device or dtype."""
+        operand = operand_of(tensor, argument, expression, stray=True)
+        return self.with_birth(operand, tensor, target, of_dtype=of_dtype)
 
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """Return the operand with its owner and the line that decided its device or dtype."""

@@ -25,7 +25,7 @@ from devwidget.capture.source_code.stack import caller, is_own
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.fault_details import WrongDtype
-from devwidget.records.trace import Held, Operand
+from devwidget.records.trace import Held
 
 
 def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tensor) -> None:
@@ -43,12 +43,12 @@ def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tenso
     if birth is not None and _is_meant(birth):
         return
     names = operand_names.Names(state, frame)
-    stray = names.with_birth(_describe_operand(names, doubles[0], stray=True), doubles[0], result.device, of_dtype=True)
+    stray = names.describe_stray(doubles[0], "other", names.expression(doubles[0]), result.device, of_dtype=True)
     state.report_fault(
         "promotion",
         call.name,
         site,
-        operands=(_describe_operand(names, narrow[0], stray=False), stray),
+        operands=(operand_of(narrow[0], "input", names.expression(narrow[0])), stray),
         target=device_id(result.device),
         expression=call_text(site),
         model_name=names.model_name(),
@@ -67,10 +67,6 @@ def _is_meant(birth: Birth) -> bool:
     """Return whether the tensor was cast to float64, or computed from one that was, or from an earlier promotion."""
     root = birth.dtype_root()
     return root.call in MOVES or root.parent is not None
-
-
-def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray: bool) -> Operand:
-    return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
 FAMILIES = (
@@ -230,8 +226,7 @@ class CallMode(BirthMode):
         transfer.into = transfers.find_target(transfer)
         if transfer.into is None:
             names = operand_names.Names(state, call.frame)
-            operand = operand_of(target, "self", names.expression(target), stray=True)
-            transfer.into = names.with_birth(operand, target, value.device)
+            transfer.into = names.describe_stray(target, "self", names.expression(target), value.device)
         transfer.trains = value.requires_grad and torch.is_grad_enabled()
         transfer.computed = birth.transfer is not None and birth.transfer.computed
         transfers.note_arrival(birth, transfer, before)

@@ -18,7 +18,7 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.registry import PatchedFunction, listen
-from devwidget.capture.recording.event_log import device_id, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.source_code.stack import is_users_function
@@ -140,7 +140,7 @@ def _check_gradients(
     if device is None or not is_tensor(result) or device_of(result) == device or not read_attribute(result, "ndim"):
         return result
     names = operand_names.Names(state, sys._getframe(1))
-    operand = names.with_birth(operand_of(result, "gradient", "", stray=True), result, device)
+    operand = names.describe_stray(result, "gradient", "", device)
     given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
     near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:

@@ -224,7 +224,8 @@ class _OptimizerWatch:
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """Report that the optimizer got a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
-    operands = tuple(names.with_birth(describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
+    expressions = [names.expression(each) or "params" for each in lost]
+    operands = tuple(names.describe_stray(t, name, name, t.device) for t, name in zip(lost, expressions, strict=True))
     state.log.log_fault(make_fault(state, frame, "leaf", operands, error=error_text(error)))
 
 

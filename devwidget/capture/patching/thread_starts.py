@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any
 
-from devwidget.capture.patching.registry import Wrapper, everywhere, listen, make_patch
+from devwidget.capture.patching.registry import everywhere, listen
 from devwidget.capture.undo import Undo
 
 Inside = Callable[[], contextlib.AbstractContextManager[object]]
@@ -27,27 +27,25 @@ def thread_starts(choice: Choice, undo: Undo) -> None:
     listen(everywhere, threading.Thread, "start", functools.partial(_start_thread, choice), undo)
 
 
-def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: submit) -> None:
+def pool_tasks(choice: Choice, undo: Undo, submitting: Inside = contextlib.nullcontext) -> None:
     """Run tasks of thread pools inside the chosen context until it is undone.
 
     Args:
-        around: wraps the submission itself, in which a pool may start threads.
+        submitting: creates the context of the submission itself, in which a pool may start threads.
     """
     methods: list[tuple[type, str]] = [(ThreadPoolExecutor, "submit")]
     if _POOL in sys.modules:  # a pool that is made later begins its threads later
         methods += [(sys.modules[_POOL].ThreadPool, name) for name in ("apply_async", "_map_async", "imap", "imap_unordered")]
     for owner, name in methods:
-        undo.enter_context(make_patch(owner, name, lambda submit: _wrap_submit(choice, around(submit), submit)))
+        listen(everywhere, owner, name, functools.partial(_submit_task, choice, submitting), undo)
 
 
-def _wrap_submit(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    def submit_inside(*args: Any, **kwargs: Any) -> Any:
-        inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
-        if inside is None:
-            return plain(*args, **kwargs)
-        return submit(args[0], functools.partial(_run_inside, inside, args[1]), *args[2:], **kwargs)
-
-    return submit_inside
+def _submit_task(choice: Choice, submitting: Inside, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
+    if inside is None:
+        return original(*args, **kwargs)
+    with submitting():
+        return original(args[0], functools.partial(_run_inside, inside, args[1]), *args[2:], **kwargs)
 
 
 def _run_inside(inside: Inside, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

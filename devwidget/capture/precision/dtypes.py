@@ -17,7 +17,7 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modules import is_module, modules_in, own_parameters
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.precision.autocast_regions import region_around, region_before
-from devwidget.capture.recording.event_log import format_dtype, operand_of
+from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.source_code.statements import definition_site
@@ -215,7 +215,7 @@ def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameTy
     if backward is not None:
         return region_before(frames)
     names = operand_names.Names(call.state, call.frame)
-    birth = names.with_birth(operand_of(low, "", ""), low, low.device, of_dtype=True).birth
+    birth = names.describe_stray(low, "", "", low.device, of_dtype=True).birth
     if birth is None or any(word in birth.text for word in ("half", "float16", "dtype")):  # a cast
         return None
     return region_around(frames, birth)

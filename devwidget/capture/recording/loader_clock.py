@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from devwidget.capture.object_fields import field_of
-from devwidget.capture.source_code.call_sites import RawSite, site_of, to_site
+from devwidget.capture.recording.event_log import make_record
+from devwidget.capture.source_code.call_sites import RawSite, site_of
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.records.trace import LoaderTime
@@ -50,16 +51,7 @@ class _Loop:
         if self.first is not None:
             began, ended = self.first
             return LoaderTime(None, None, 0, 1, ended - began, time.perf_counter() - began, uses_gpu=self.uses_gpu)
-        return LoaderTime(
-            to_site(self.site),
-            to_site(self.loader),
-            self.workers,
-            self.batches,
-            self.seconds,
-            self.loop_seconds,
-            self.longest,
-            self.uses_gpu,
-        )
+        return make_record(LoaderTime, self)
 
 
 class LoaderClock:

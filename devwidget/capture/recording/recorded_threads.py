@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from devwidget.capture import torch_internals
@@ -43,15 +43,7 @@ def watch_threads(state: RecordingState, undo: Undo) -> None:
     watched = _Watched(state)
     undo.add_step(watched.end_watch)
     thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
-    pool_tasks(watched.from_here, undo, _by_task)
-
-
-def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
-    def submit_by_task(*args: Any, **kwargs: Any) -> Any:
-        with watched_by_task():
-            return submit(*args, **kwargs)
-
-    return submit_by_task
+    pool_tasks(watched.from_here, undo, watched_by_task)
 
 
 class _Watched:

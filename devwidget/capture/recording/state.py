@@ -19,7 +19,6 @@ from devwidget.capture.recording.births import Births, TensorKeyRef
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.loader_clock import LoaderClock
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.recording.observer import Observer
 from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import Transfers
@@ -54,7 +53,8 @@ class RecordingState:
         loaders: which line created a `DataLoader`, also by its iterator.
         loaded: the same for each tensor that a loader returned.
         loader_clock: how long the program waits for batches.
-        observers: features of this recording, including features of extras.
+        observers: features of extras. `operator_begins` is called before an operator that is not torch's own, such as a
+            collective; `list_facts` returns fields of the trace.
         watching: creates new modes for another thread; set by the recorder.
 
     Args:
@@ -132,9 +132,7 @@ class RecordingState:
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
         self.waits = Waits(self.tracker)
-        self.observers: tuple[Observer, ...] = tuple(
-            part.OBSERVER(self.log, self.tracker) for part in extras.load_all("observers")
-        )
+        self.observers: tuple[Any, ...] = tuple(part.OBSERVER(self.log, self.tracker) for part in extras.load_all("observers"))
         self.parallel = ParallelCalls()
 
     def list_facts(self) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.event_log import Log, bytes_of
 from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
-from devwidget.capture.recording.observer import Observer
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, to_site
 from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import tensors_in
@@ -130,7 +129,7 @@ MOST_CALLS = 20_000
 """Collectives that are kept; more of them would add nothing."""
 
 
-class Collectives(Observer):
+class Collectives:
     """Collectives that this process called during a recording, in order, with their groups."""
 
     def __init__(self, log: Log, tracker: ModuleTracker) -> None:
