@@ -152,31 +152,8 @@ class RegisterBuffers:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterParameters:
-    """A tensor becomes a parameter; a list or dict of tensors one of parameters.
-
-    Attributes:
-        file: file of the class.
-        class_name: class whose constructor is edited.
-        attribute: attribute that holds them.
-        is_trained: they require gradients.
-    """
-
-    file: str
-    class_name: str
-    attribute: str
-    is_trained: bool
-
-
-@dataclass(frozen=True, slots=True)
-class RegisterModules:
-    """A list or dict of modules becomes a module.
-
-    Attributes:
-        file: file of the class.
-        class_name: class whose constructor is edited.
-        attribute: attribute that holds them.
-    """
+class _OfAttribute:
+    """One attribute. Fields as in `RegisterBuffers`."""
 
     file: str
     class_name: str
@@ -184,19 +161,19 @@ class RegisterModules:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceAttribute:
-    """The tensor of a plain attribute is created on another device.
+class RegisterParameters(_OfAttribute):
+    """A tensor becomes a parameter; a list or dict of tensors one of parameters."""
 
-    Attributes:
-        file: file of the class.
-        class_name: class whose constructor is edited.
-        attribute: attribute that holds the tensor.
-        device: where it is created.
-    """
 
-    file: str
-    class_name: str
-    attribute: str
+@dataclass(frozen=True, slots=True)
+class RegisterModules(_OfAttribute):
+    """A list or dict of modules becomes a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceAttribute(_OfAttribute):
+    """The tensor of a plain attribute is created on another device."""
+
     device: str
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 Screen = Literal["", "text", "page"]
@@ -40,7 +40,6 @@ class Table:
         rows: of as many cells each; the first is the heading, if there is one.
         right: columns whose cells end at one place.
         title: what is said above; a page folds a table that has one.
-        only: column -> the only screen that shows it.
         widest: columns that a line of text may have; 0 for as many as it takes.
         indent: what a line of text begins with.
     """
@@ -49,15 +48,9 @@ class Table:
     right: Collection[int] = ()
     title: str = ""
     has_heading: bool = True
-    look: Literal["", "compared"] = ""
     on: Screen = ""
-    only: Mapping[int, Screen] = field(default_factory=dict)
     widest: int = 0
     indent: str = "  "
-
-    def rows_for(self, screen: Screen) -> list[list[str]]:
-        """The rows with the columns that a screen shows."""
-        return [[cell for at, cell in enumerate(row) if self.only.get(at, screen) == screen] for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,10 @@ def _apply_effect(effect: Effect, module: nn.Module) -> None:
         case RegisterBuffers(attributes=attributes):
             for attribute in attributes:
                 _register_buffer(module, attribute, _take_attribute(module, attribute))
-        case RegisterParameters(attribute=attribute, is_trained=is_trained):
-            parameters = _make_parameters(_take_attribute(module, attribute), is_trained)
-            nn.Module.__setattr__(module, attribute, parameters)
         case RegisterModules(attribute=attribute):
             nn.Module.__setattr__(module, attribute, _make_module(_take_attribute(module, attribute)))
+        case RegisterParameters(attribute=attribute):
+            nn.Module.__setattr__(module, attribute, _make_parameters(_take_attribute(module, attribute)))
 
 
 def _take_attribute(module: nn.Module, attribute: str) -> Any:
@@ -92,12 +91,12 @@ def _register_buffer(module: nn.Module, attribute: str, value: Any) -> None:
     nn.Module.register_buffer(module, attribute, value)
 
 
-def _make_parameters(value: Any, is_trained: bool) -> Any:
+def _make_parameters(value: Any) -> Any:
     if is_tensor(value):
-        return nn.Parameter(value, requires_grad=is_trained)
+        return nn.Parameter(value)
     if type(value) not in (dict, list, tuple) or not all(map(is_tensor, parts_of(value))):
         raise NotTried("it no longer holds only tensors")
-    parameters = [nn.Parameter(part, requires_grad=is_trained) for part in parts_of(value)]
+    parameters = [nn.Parameter(part) for part in parts_of(value)]
     if type(value) is dict:
         return nn.ParameterDict(dict(zip(value, parameters, strict=True)))
     return nn.ParameterList(parameters)

@@ -12,6 +12,7 @@ from devwidget.records.memory import ROLES, DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Fault, Move, Operand, Trace
 from devwidget.views.blocks import Block, Folding, What
+from devwidget.views.clock import with_real_times
 from devwidget.views.hops import with_forward_copies
 from devwidget.views.memory import find_curve, list_parts, memory_bars, refused_bytes, sum_parts
 from devwidget.views.parallel import ParallelCall, parallel_calls
@@ -93,7 +94,7 @@ def make_picture(
         opened: what a reader has unfolded, by `Block.unfolds`.
         every: each block by itself, equal ones too.
     """
-    trace = trace or Trace()
+    trace = with_real_times(trace or Trace())
     calls = [call for call in parallel_calls(trace) if call.replicas]
     folding = Folding(table, trace, whole=set(values_once(calls, "wrapper")), opened=opened, every=every)
     sketch = Sketch()

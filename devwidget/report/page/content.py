@@ -26,7 +26,7 @@ from devwidget.report.page.cards import (
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_columns import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
-from devwidget.report.text.advice import StepNames
+from devwidget.report.text.advice import NAMES, StepNames
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
@@ -45,7 +45,6 @@ MOST_EAGER = 1500
 """Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
 
 Content = dict[str, Any]
-_NAMES = StepNames()
 
 detail_content = displays_safely(row_detail)
 """What opens below a row."""
@@ -86,7 +85,7 @@ def memory_content(
 
 
 @displays_safely
-def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, names: StepNames = _NAMES) -> Content:
+def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, names: StepNames = NAMES) -> Content:
     """Everything that a trace adds to the panel; {} before the first one. Code to write has the names of your step."""
     if trace is None:
         return {}
@@ -159,8 +158,6 @@ def devices_content(
     snapshot: Snapshot, table: PlacementTable, trace: Trace | None, opened: Collection[str] = (), *, every: bool = False
 ) -> Content:
     """The model on its devices, drawn for pages of several widths; {} where nothing is."""
-    if trace is not None:
-        trace = with_real_times(trace)
     return picture_content(make_picture(snapshot, table, trace, opened=opened, every=every))
 
 

@@ -38,7 +38,6 @@ from devwidget.report.style.safe_text import Markup, escape_html, join_html, tex
 from devwidget.report.text.draw_text import draw_lines
 from devwidget.report.text.snapshot_text import snapshot_parts
 from devwidget.report.text.trace_text import trace_parts
-from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
@@ -72,8 +71,6 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> Markup:
 
 def _draw_image(snapshot: Snapshot, trace: Trace | None) -> Markup:
     """The picture of devices as an image, and its words: viewers that drop `<svg>` would keep its texts in a heap."""
-    if trace is not None:
-        trace = with_real_times(trace)
     picture = make_picture(snapshot, tabulate_snapshot(snapshot), trace)
     if not picture.columns:
         return Markup()

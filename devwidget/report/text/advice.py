@@ -56,7 +56,7 @@ def idle_advice(call: ParallelCall) -> Iterator[Advice]:
         yield Advice(text, samples=even)
 
 
-_NAMES = StepNames()
+NAMES = StepNames()
 _ROUNDED = 0.99
 """Of a smaller batch: blocks are rounded up, so that memory shrinks a little less than the batch."""
 _WITH_BATCH = ("forward", "loss", "backward")
@@ -119,7 +119,7 @@ class _Full:
         return max(0, self.live.allocated + self.refused.bytes - self.room)
 
 
-def memory_advice(trace: Trace, names: StepNames = _NAMES) -> tuple[Advice, ...]:
+def memory_advice(trace: Trace, names: StepNames = NAMES) -> tuple[Advice, ...]:
     """All that applies to the allocation that was farthest from fitting: replicas may all have found no room."""
     full = []
     for curve in trace.memory:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
 from devwidget.records.comparison import Comparison
-from devwidget.records.finding import Finding
 from devwidget.report.page.draw_page import shows
-from devwidget.report.report_parts import Heading, Part, Sentence, Table
+from devwidget.report.report_parts import Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, modules_words, row_words
-from devwidget.report.text.finding_text import finding_parts, finding_text
+from devwidget.report.text.finding_text import finding_parts
 from devwidget.views.sums import group_by, total, values_once
 
 Row = tuple[str, str, str]
@@ -34,24 +33,17 @@ class HopRow(NamedTuple):
 
 @shows(Comparison)
 def comparison_parts(compared: Comparison) -> Iterator[Part]:
-    """What was measured before and after; the messages below each other in a text, in two columns on a page."""
-    head = ("", say("before"), say("after"))
+    """What was measured before and after, and the findings that differ. A page folds those in both."""
     yield Sentence(say("Comparison: {verdict}", verdict=verdict_words(compared)), "verdict")
-    yield Table([head, *change_rows(compared)], right=(1,), look="compared")
-    both = _join_messages(compared.left)
-    messages = (say("fixed and new"), _join_messages(compared.fixed), _join_messages(compared.new))
-    yield Table([head, messages, (say("in both"), both, both)], look="compared", on="page")
+    yield Table([("", say("before"), say("after")), *change_rows(compared)], right=(1,))
     for finding in compared.fixed:
         headline = f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}"
-        yield Sentence(say("fixed: {finding}", finding=headline), on="text")
+        yield Sentence(say("fixed: {finding}", finding=headline))
     for finding in compared.new:
-        yield Heading(say("new:"), on="text")
-        for part in finding_parts(finding):
-            yield replace(part, on="text")
-
-
-def _join_messages(findings: Iterable[Finding]) -> str:
-    return "\n\n".join(map(finding_text, findings))
+        yield Heading(say("new:"))
+        yield from finding_parts(finding)
+    if compared.left:
+        yield Fold(say("in both"), list(chain.from_iterable(map(finding_parts, compared.left))), on="page")
 
 
 def change_rows(compared: Comparison) -> list[Row]:

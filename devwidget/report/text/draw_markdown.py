@@ -44,7 +44,7 @@ def _draw_code(code: Code) -> str:
 
 
 def _draw_table(table: Table) -> Iterator[str]:
-    head, *body = table.rows_for("text")
+    head, *body = table.rows
     if table.title:
         yield f"{_escape(table.title)}\n"
     if not table.has_heading:

@@ -47,6 +47,6 @@ def _draw_part(part: Part) -> Iterator[str]:
         case Table():
             if part.title:
                 yield part.title
-            yield from align_columns(part.rows_for("text"), right=part.right, indent=part.indent, widest=part.widest)
+            yield from align_columns(part.rows, right=part.right, indent=part.indent, widest=part.widest)
         case Fold():
             yield from draw_lines(part.parts)

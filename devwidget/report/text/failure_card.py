@@ -12,16 +12,15 @@ from devwidget.records.memory import Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.words import module_words, row_words, site_words
-from devwidget.report.text.advice import Advice, StepNames, memory_advice
+from devwidget.report.text.advice import NAMES, Advice, StepNames, memory_advice
 from devwidget.report.text.finding_text import help_parts
 from devwidget.report.text.memory_words import holding_card, memory_cards
 
 Card = dict[str, Any]
 _MOST_HOLDERS = 3
-_NAMES = StepNames()
 
 
-def failure_card(trace: Trace, names: StepNames = _NAMES) -> Card | None:
+def failure_card(trace: Trace, names: StepNames = NAMES) -> Card | None:
     """The card above all findings; None for a step that ran to its end. Code to write has the names of your step."""
     if not trace.error:
         return None

@@ -89,7 +89,7 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
     if owner is None or len(inside) > 1:
         return found
     if kind == "parameter":
-        effect = RegisterParameters(code.file, owner.name, attribute, is_trained=True)
+        effect = RegisterParameters(code.file, owner.name, attribute)
         return _with_effect(found, effect, _is_only_filled(code, owner, statement, attribute))
     uses = _uses_after(code, owner, statement, attribute)
     is_only_read = uses is not None and all(isinstance(each.ctx, ast.Load) for each in uses)
