@@ -38,7 +38,7 @@ from devwidget.panel.actions import GIVEN, PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.schema.message import Lines, Message
+from devwidget.records.schema.message import BELOW, Message, in_row
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -358,7 +358,7 @@ def _last_calls(error: Exception) -> str:
     """Return the last calls below the expression, innermost first: `train.py:12 in collate: torch.stack(rows)`."""
     calls = traceback.extract_tb(error.__traceback__)[2:]  # the first two are ours and the expression itself
     lines = [f"{Site(call.filename, call.lineno or 0)} in {call.name}: {call.line}" for call in reversed(calls)]
-    shown, more = Lines.of(lines[:_MOST_CALLS], "\n        "), len(lines) - _MOST_CALLS
+    shown, more = in_row(lines[:_MOST_CALLS], BELOW), len(lines) - _MOST_CALLS
     if more > 0:
         return Message("{calls}\n        and {count} outer calls", calls=shown, count=more)
     return shown

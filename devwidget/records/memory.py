@@ -194,7 +194,7 @@ class Refusal:
         phase: part of the step.
         module: module path, as for a point.
         site: the line, as for a point.
-        live: use of the memory then; None in files of older versions.
+        live: use of the memory then; None in memory snapshots of torch.
         holdings: allocations of the recording in use then, largest first; at most `MOST_HOLDINGS`.
     """
 
@@ -219,7 +219,7 @@ class MemoryCurve:
         points: in order. A long recording keeps highs and lows, and always the peak.
         refused: allocations that did not fit.
         holdings: allocations of the recording in use at the peak, largest first; at most `MOST_HOLDINGS`.
-        shares: all bytes in use at the peak, largest first; () without an allocator, or in files of older versions.
+        shares: all bytes in use at the peak, largest first; () without an allocator.
         kept: the activations at their own peak, largest first, as `shares`.
     """
 

@@ -242,7 +242,7 @@ class Fault:
         expression: source of the failing call; for `what="device"`, of the wrong argument.
         birth: for faults without operands, the line that decided it.
         model_name: name of the root module in the user's code; "" if unknown.
-        detail: details of its family; None for most, and in files of older versions.
+        detail: details of its family; None for most.
         nearby: variables of the failing function.
         in_replica: it failed in a replica, whose device differs from call to call.
     """
@@ -512,7 +512,7 @@ class Trace(Record):
         parallel: the calls of DataParallel modules that `replicas` belong to.
         memory: one curve for each device.
         error: `ErrorType: message` of the exception that ended the recording, "" if none did.
-        failure: where it was raised; None if none was, or in files of older versions.
+        failure: where it was raised; None if none was.
         checked: names of the rules that ran.
         not_checked: `rule: reason` for rules that could not decide or crashed.
         not_restored: changes of the step that could not be undone, each with its reason.
@@ -523,7 +523,7 @@ class Trace(Record):
         samples: length of the batch, 0 if its tensors have several lengths or it is unknown.
         step_runs: number of runs of the step: one, and one more for each trial of its fixes; 0 outside of `trace`.
         steps: number of backward passes, or else of model calls; 0 if not counted.
-        phases: parts of the step that ran, including those without an operator; () in files of older versions.
+        phases: parts of the step that ran, including those without an operator.
         noticed: side effects of the trials outside of the step, if they were requested anyway.
         loaders: how long loops over loaders wait for batches.
     """

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from devwidget.records.errors import error_text
 from devwidget.records.finding import SEVERITIES, Finding, Fix, Severity
 from devwidget.records.schema.message import Message, listed
-from devwidget.records.site import Phase
 from devwidget.records.trace import Trace
 
 if TYPE_CHECKING:
@@ -48,21 +47,11 @@ def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "loaders", "DTensor"]
 
 
-def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
-    def met(trace: Trace) -> bool:
-        if phase in trace.phases:
-            return True
-        seen = any(op.phase == phase for op in trace.ops)
-        return seen or any(move.phase == phase for move in trace.moves)
-
-    return met
-
-
 _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "operations": (Message("no operation"), lambda trace: bool(trace.ops or trace.moves or trace.modules)),
     "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules) or "forward" in trace.phases),
-    "backward": (Message("no backward pass"), _has_phase("backward")),
-    "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
+    "backward": (Message("no backward pass"), lambda trace: "backward" in trace.phases),
+    "optimizer": (Message("no optimizer step"), lambda trace: "optimizer" in trace.phases),
     "loaders": ("", lambda trace: bool(trace.loaders)),
     "replicas": (Message("no DataParallel call"), lambda trace: bool(trace.parallel or trace.replicas)),
     "DTensor": ("", lambda trace: any(fault.what == "dtensor" for fault in trace.faults)),

@@ -45,7 +45,7 @@ class Clock:
     Operators and modules were timed as they began; between two of them time is taken to pass evenly.
 
     Attributes:
-        runs: whether anything was timed; files of older versions have the times of modules alone.
+        runs: whether anything was timed.
     """
 
     def __init__(self, trace: Trace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from devwidget.records.errors import BatchError, DevwidgetError
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.message import Lines, Message
+from devwidget.records.schema.message import BELOW, Message, in_row
 
 EVIL = "\x1b[31mred\r\n\u202egone\x07\x9b\u2028"
 SAFE = r"\x1b[31mred\r\n\u202egone\x07\x9b\u2028"
@@ -26,7 +26,7 @@ def test_every_text_of_a_finding_is_one_line() -> None:
 
 
 def test_an_error_keeps_the_lines_of_its_template_and_none_of_its_facts() -> None:
-    error = BatchError(Message("{name}:\n  {calls}", name=EVIL, calls=Lines.of([EVIL, "b"])), why=Message("{x}", x=EVIL))
-    assert error.what == f"{SAFE}:\n  {SAFE}\nb"
-    assert str(error) == f"{SAFE}:\n  {SAFE}\nb\n  why:  {SAFE}"
+    error = BatchError(Message("{name}:\n  {calls}", name=EVIL, calls=in_row([EVIL, "b"], BELOW)), why=Message("{x}", x=EVIL))
+    assert error.what == f"{SAFE}:\n  {SAFE}{BELOW}b"
+    assert str(error) == f"{SAFE}:\n  {SAFE}{BELOW}b\n  why:  {SAFE}"
     assert str(DevwidgetError("two\nlines\x1b[0m")) == "two\nlines\\x1b[0m"

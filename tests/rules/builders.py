@@ -63,7 +63,8 @@ def step(**more: Any) -> Trace:
     moved = Move(CPU, GPU0, 64, (16,), "float32", None, "build", site("x = x.to('cuda:0')", 3, "train"), "explicit")
     ran = ModuleEvent("block", "Linear", (GPU0,), (GPU0,), 1, 0.001)
     wrapped = DataParallelCall(0, "wrapped", "Linear", (GPU0,), GPU0)
-    return Trace(**{"ops": ops, "moves": (moved,), "modules": (ran,), "parallel": (wrapped,), **more})
+    ran_in_it = {"ops": ops, "moves": (moved,), "modules": (ran,), "parallel": (wrapped,), "phases": PHASES}
+    return Trace(**{**ran_in_it, **more})
 
 
 def findings(*faults: Fault, **more: Any) -> tuple[Finding, ...]:

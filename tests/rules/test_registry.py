@@ -43,7 +43,7 @@ def test_an_empty_recording_checks_nothing():
 
 def test_a_forward_pass_alone_says_which_rules_had_no_backward_pass():
     forward = tuple(op for op in step().ops if op.phase == "forward")
-    lacking = dict(text.split(": ", 1) for text in judge(step(ops=forward, parallel=())).not_checked)
+    lacking = dict(text.split(": ", 1) for text in judge(step(ops=forward, parallel=(), phases=("forward",))).not_checked)
     assert lacking == {
         "non-leaf-grad": "no backward pass in this trace",
         "optimizer-misplaced": "no backward pass and no optimizer step in this trace",

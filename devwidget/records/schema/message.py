@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
+BELOW = "\n        "
+ROWS = {mark: f"{{first}}{mark}{{second}}" for mark in (", ", "; ", " · ", BELOW)}
 """Templates of `in_row` for two parts, by separator."""
 _FACT = re.compile(r"\{(\w+)\}")
 
@@ -97,20 +98,9 @@ def _make_message(template: str, facts: dict[str, Any]) -> Message:
 _BREAKS = frozenset("\n\t")
 
 
-class Lines(str):
-    """Several lines, each escaped."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, lines: Iterable[str], between: str = "\n") -> Lines:
-        """Return escaped lines, joined by a separator."""
-        return cls(between.join(map(escape_line, lines)))
-
-
 def escape_line(text: str) -> str:
     """Escape a text for one line: it can neither end the line nor change colours."""
-    if text.isprintable() or isinstance(text, Lines):
+    if text.isprintable():
         return text
     return "".join(_escape_letter(letter) for letter in text.replace("\t", "    "))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from devwidget.language.speaking import both, said, say, say_count
@@ -15,15 +15,14 @@ from devwidget.report.style.units import format_bytes, format_count, some_second
 from devwidget.report.style.words import (
     code_word,
     examples_words,
-    first_line,
     module_words,
-    modules_words,
     row_words,
     site_words,
     tensor_words,
     translate_finding,
 )
 from devwidget.report.text.finding_text import birth_words, confidence_words, finding_text, further_places, where_words
+from devwidget.report.text.memory_words import line_card
 from devwidget.report.text.snapshot_text import bar_words, bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, group_waits
@@ -146,12 +145,8 @@ def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
             "what": examples_words(hop.examples, 3),
             "at": (hop.number, clock.at(hop.number)),
         }
-        cards.append(card | _line_card(hop.modules, hop.site))
+        cards.append(card | line_card(hop.modules, hop.site))
     return cards
-
-
-def _line_card(modules: Sequence[str | None], site: Site | None) -> Card:
-    return {"module": modules_words(modules), "path": modules[0], "place": site_words(site), "code": first_line(site)}
 
 
 def crossing_cards(trace: Trace) -> list[Card]:
@@ -177,7 +172,7 @@ def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
     for line in group_waits(trace.waits)[:most]:
         phases = ", ".join(map(code_word, line.phases))
         card = {"device": str(line.device), "count": line.count, "what": ", ".join(line.calls), "phase": phases}
-        cards.append(card | _line_card(line.modules, line.site or line.called))
+        cards.append(card | line_card(line.modules, line.site or line.called))
     return cards
 
 

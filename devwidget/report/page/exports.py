@@ -13,11 +13,9 @@ from devwidget.report.style.safe_text import file_name, spreadsheet_cell
 
 
 def export_panel(snapshot: Snapshot | None, trace: Trace | None, form: str) -> dict[str, str]:
-    """A file as `name`, `mime` and `text`; `error` for an unknown form or without anything to export."""
+    """A file as `name`, `mime` and `text`; `error` without anything to export."""
     if snapshot is None:
         return {"error": say("there is nothing to export: the model was deleted")}
-    if form not in _FORMS:
-        return {"error": say("unknown format {form}; available: {forms}", form=repr(form), forms=", ".join(_FORMS))}
     ending, mime, write = _FORMS[form]
     if snapshot.modules:
         name = snapshot.modules[0].class_name

@@ -9,6 +9,7 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.memory import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.units import format_bytes
@@ -90,13 +91,12 @@ def _use_words(holdings: Sequence[Holding]) -> str:
 
 
 def _where_card(at: MemoryPoint | Holding) -> Card:
-    return {
-        "phase": code_word(at.phase),
-        "module": module_words(at.module),
-        "path": at.module,
-        "place": site_words(at.site),
-        "code": first_line(at.site),
-    }
+    return {"phase": code_word(at.phase)} | line_card([at.module], at.site)
+
+
+def line_card(modules: Sequence[str | None], site: Site | None) -> Card:
+    """The modules that ran, and the line."""
+    return {"module": modules_words(modules), "path": modules[0], "place": site_words(site), "code": first_line(site)}
 
 
 def _share_words(part: float) -> str:
