@@ -49,7 +49,6 @@ class Found:
         no_edit: A note that says why none of the fixes is an edit.
         operands: The tensors to show; None for the operands of the fault.
         explains: Numbers of further faults with this cause.
-        also: Further modules with this cause.
         cause: What findings of one root cause share; "" for the birth, else the line of the fault.
         severity: The severity, if it differs from the rule's.
     """
@@ -64,7 +63,6 @@ class Found:
     no_edit: Message | None = None
     operands: Iterable[Operand] | None = None
     explains: Iterable[int] = ()
-    also: Iterable[str | None] = ()
     cause: str = ""
     severity: Severity | None = None
 
@@ -91,7 +89,6 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
         module=module,
         headline=found.headline,
         why=found.why or why,
-        also=tuple(each for each in found.also if each is not None),
         fault=site,
         birth=found.birth,
         birth_moves=_birth_moves(found),

@@ -31,6 +31,7 @@ from devwidget.views.placement import PlacementTable
 from devwidget.views.sums import group_by, total
 
 Card = dict[str, Any]
+_MOST_LINES = 500
 
 
 def finding_card(
@@ -129,11 +130,11 @@ def _source_card(site: Site | None) -> Card | None:
     return {"place": site_words(site), "file": site.file, "line": site.line, "function": site.function, "text": site.text}
 
 
-def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
+def hop_cards(trace: Trace) -> list[Card]:
     """The hops by line, dearest first."""
     clock = Clock(trace)
     cards = []
-    for hop in group_hops(trace.moves)[:most]:
+    for hop in group_hops(trace.moves)[:_MOST_LINES]:
         card = {
             "source": str(hop.source),
             "target": str(hop.target),
@@ -166,10 +167,10 @@ def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
     return None
 
 
-def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
+def wait_cards(trace: Trace) -> list[Card]:
     """The syncs by line, the most frequent first."""
     cards = []
-    for line in group_waits(trace.waits)[:most]:
+    for line in group_waits(trace.waits)[:_MOST_LINES]:
         phases = ", ".join(map(code_word, line.phases))
         card = {"device": str(line.device), "count": line.count, "what": ", ".join(line.calls), "phase": phases}
         cards.append(card | line_card(line.modules, line.site or line.called))
