@@ -50,9 +50,11 @@ def test_rows_in_which_a_tensor_hops_are_tinted_and_their_drawer_lists_the_hops(
     expect(row(bare, "decoder")).to_have_class(re.compile("dw-row-hop"))
     expect(row(bare, "encoder.embed")).not_to_have_class(re.compile("dw-row-hop"))
     row(bare, "decoder").click()
-    hop = bare.page.locator(".dw-detail-hop")
+    hop = bare.page.locator(".dw-detail .dw-hop-row")
     expect(hop).to_have_count(1)
-    expect(hop).to_contain_text("cuda:0 → cuda:1 64 KiB, 4 × f32[8, 512] .to() or copy, forward train.py:40")
+    expect(hop.locator("td")).to_have_text(
+        ["cuda:0 → cuda:1", "4", "64 KiB", "decoder train.py:40", ".to() or copy forward", "f32[8, 512]"]
+    )
 
 
 def test_device_and_dtype_are_in_sight_at_every_width(bare):

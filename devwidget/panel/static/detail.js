@@ -1,6 +1,7 @@
 // The drawer of one row: where its class is defined, its findings, its hops, each of its tensors.
 import { html } from "./base.js";
-import { causeWords, chip, link, prose, table, traceLink } from "./parts.js";
+import { chip, link, prose, table } from "./parts.js";
+import { hopTable } from "./tables.js";
 import { say } from "./words.js";
 
 const MOST = 200;
@@ -11,7 +12,7 @@ export function Detail({ tree, row, detail }) {
   const { findings = [], hops = [] } = panel.traced;
   const own = (rows.marks[row]?.[2] ?? []).filter((finding) => findings[finding]);
   const crossed = (rows.hops[row] ?? []).filter(([number]) => hops[number]);
-  const lines = crossed.map(([number, count, bytes]) => hopLine({ ...hops[number], count, bytes }, panel.reveal));
+  const lines = crossed.map(([number, count, bytes]) => ({ ...hops[number], number, count, bytes }));
   return html`
     <div class="dw-detail-title">
       <strong>${path}</strong>
@@ -21,7 +22,7 @@ export function Detail({ tree, row, detail }) {
       <button class="dw-icon" aria-label=${say("Close detail")} title=${say("Close (Escape)")} onclick=${() => tree.leave()}>✕</button>
     </div>
     ${own.map((finding) => findingLine(findings[finding], () => panel.reveal({ finding })))}
-    ${lines.length > 0 && html`<ul class="dw-list" aria-label=${say("hops")}>${lines}</ul>`}
+    ${lines.length > 0 && hopTable(lines, panel.reveal)}
     ${tensors.length ? tensorTable(tensors) : html`<p class="dw-soft">${say("no tensors of its own")}</p>`}
   `;
 }
@@ -31,17 +32,6 @@ function findingLine({ severity, headline }, follow) {
     <div class=${`dw-detail-finding dw-${severity}`}>
       <b>${say(severity)}</b> ${prose(headline)} ${link(say("why and how to fix"), follow)}
     </div>
-  `;
-}
-
-// What crossed between devices while the module ran.
-function hopLine(hop, lead) {
-  const amount = `${hop.bytes}, ${hop.count} × ${hop.what}`;
-  return html`
-    <li class="dw-detail-hop" data-cause=${hop.cause}>
-      ${chip(hop.source)} → ${chip(hop.target)} ${amount} <span class="dw-soft">${causeWords(hop.cause)}, ${say(hop.phase)}</span> ${hop.place}
-      ${hop.code && html`<code class="dw-code-line">${hop.code}</code>`} ${traceLink(hop, lead)}
-    </li>
   `;
 }
 

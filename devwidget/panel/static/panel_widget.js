@@ -179,7 +179,7 @@ class Panel extends Page {
   }
 
   showHop(number) {
-    const row = this.root.current.querySelector(`[data-hop="${number}"]`);
+    const row = this.root.current.querySelector(`.dw-page:not([hidden]) [data-hop="${number}"]`);
     row?.scrollIntoView({ block: "nearest" });
     row?.focus({ preventScroll: true });
   }

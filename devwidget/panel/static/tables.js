@@ -29,7 +29,7 @@ export function hopTable(hops, reveal) {
     "data-target": target,
     "data-cause": cause,
   });
-  const numbered = hops.map((hop, number) => ({ ...hop, number }));
+  const numbered = hops.map((hop, number) => ({ number, ...hop }));
   const wrongFirst = numbered.sort((one, other) => Number(other.cause === "healed") - Number(one.cause === "healed"));
   return table(say("hops by line"), columns, wrongFirst, about);
 }
