@@ -45,9 +45,5 @@ function tensorTable(tensors) {
     [say("gradient"), (each) => each.grad],
     [say("note"), (each) => each.note, "dw-soft"],
   ];
-  const more = tensors.length - MOST;
-  return html`
-    ${table(say("tensor"), columns, tensors.slice(0, MOST))}
-    ${more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: more })}</p>`}
-  `;
+  return table(say("tensor"), columns, tensors.slice(0, MOST), { more: tensors.length - MOST });
 }

@@ -156,8 +156,7 @@ function replicaTable(call) {
     call.replicas.some((each) => each.time) && amount(say("forward"), "time"),
   ];
   const idle = call.idle.map((device) => ({ device, card: say("idle: it got no samples") }));
-  const about = ({ device, samples }) => ({ class: samples === undefined ? "dw-idle" : "dw-replica", "data-device": device });
-  return table(say("replicas of {title}", { title: call.title }), columns, [...call.replicas, ...idle], about);
+  return table(say("replicas of {title}", { title: call.title }), columns, [...call.replicas, ...idle]);
 }
 
 // Wrappers, shards, hooks and device maps: what this process holds of each part.
@@ -174,8 +173,7 @@ export function spreadSection(card, reveal) {
       <h4>${card.title} ${card.path !== null && moduleLink(card, reveal)}</h4>
       ${wordList(card.words)}
       ${card.code && codeToCopy(card.code, say("Copy the code"))}
-      ${card.rows.length > 0 && table(say("parts of {title}", { title: card.title }), columns, card.rows, () => ({ class: "dw-share" }))}
-      ${card.more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: card.more })}</p>`}
+      ${card.rows.length > 0 && table(say("parts of {title}", { title: card.title }), columns, card.rows, { more: card.more })}
     </section>
   `;
 }

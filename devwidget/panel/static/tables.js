@@ -31,7 +31,7 @@ export function hopTable(hops, reveal) {
   });
   const numbered = hops.map((hop, number) => ({ number, ...hop }));
   const wrongFirst = numbered.sort((one, other) => Number(other.cause === "healed") - Number(one.cause === "healed"));
-  return table(say("hops by line"), columns, wrongFirst, about);
+  return table(say("hops by line"), columns, wrongFirst, { about });
 }
 
 // The lines at which the host waited for a device.
@@ -43,7 +43,7 @@ export function waitTable(waits, reveal) {
     [say("where"), (wait) => whereOf(wait, reveal), "dw-place"],
     [say("call"), (wait) => html`<span class="dw-mono">${wait.what}</span><span class="dw-soft"> ${wait.phase}</span>`],
   ];
-  return table(say("syncs by line"), columns, waits, ({ device }) => ({ class: "dw-wait-row", "data-device": device }));
+  return table(say("syncs by line"), columns, waits, { about: () => ({ class: "dw-wait-row" }) });
 }
 
 // The Memory tab: what did not fit, the curves, the peaks, and what lived then.
@@ -76,7 +76,7 @@ function peakTable(peaks, reveal) {
     [say("made up of"), (each) => each.parts, "dw-parts"],
     ...whereColumns(say("reached in"), reveal),
   ];
-  return table(say("peak of each device"), columns, peaks, ({ device }) => ({ class: "dw-peak", "data-device": device }));
+  return table(say("peak of each device"), columns, peaks);
 }
 
 function holdingTable(holdings, reveal) {
@@ -86,5 +86,5 @@ function holdingTable(holdings, reveal) {
     [say("for"), (each) => each.role],
     ...whereColumns(say("allocated in"), reveal),
   ];
-  return table(say("live at the peak, by line"), columns, holdings, ({ device }) => ({ class: "dw-holding", "data-device": device }));
+  return table(say("live at the peak, by line"), columns, holdings);
 }

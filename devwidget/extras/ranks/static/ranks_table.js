@@ -28,11 +28,7 @@ export function troubledTable({ ranks, named, alike }, kept, show) {
     [say("why"), (numbers) => whyCell(rankOf(numbers))],
   ];
   const shown = ordered.slice(0, MOST_TROUBLED);
-  const more = ordered.slice(MOST_TROUBLED).flat().length;
-  return html`
-    ${table(say("ranks that did not answer"), columns, shown, ([first]) => ({ class: "dw-troubled", "data-rank": first }))}
-    ${more > 0 && html`<p class="dw-soft">${say("… and {count} more", { count: more })}</p>`}
-  `;
+  return table(say("ranks that did not answer"), columns, shown, { more: ordered.slice(MOST_TROUBLED).flat().length });
 }
 
 const ageWords = ({ age }) => age && say("{time} ago", { time: age });
@@ -71,7 +67,7 @@ export function memoryTable({ spans }, show) {
     ["", (span) => bar(span.share), "dw-spread-bar"],
     ["", (span) => span.outlier !== null && outlier(span.outlier)],
   ];
-  return table(say("memory of the ranks"), columns, spans, () => ({ class: "dw-span" }));
+  return table(say("memory of the ranks"), columns, spans);
 }
 
 const across = (share) => `${(100 * share).toFixed(1)}%`;
@@ -119,7 +115,7 @@ export function PlacementTable({ content, kept }) {
   const about = ({ path, held }) => ({ "data-path": path, class: new Set(shown.map((at) => held[at])).size > 1 ? "dw-differs" : null });
   return html`
     <div class="dw-placements">
-      ${table(say("placements"), [[say("module"), moduleCell, "dw-nowrap"], ...kinds], modules.slice(0, MOST_ROWS), about)}
+      ${table(say("placements"), [[say("module"), moduleCell, "dw-nowrap"], ...kinds], modules.slice(0, MOST_ROWS), { about })}
       ${notes.filter(Boolean).map((text) => html`<p class="dw-soft">${text}</p>`)}
     </div>
   `;
@@ -159,7 +155,7 @@ export function heldView({ what, came, rows }, show) {
   return html`
     <section class="dw-queue">
       <h4>${say("Which ranks wait")} <span class="dw-soft">${what} · ${came}</span></h4>
-      ${table(what, columns, rows, ({ role }) => ({ class: "dw-queue-row", "data-role": role }))}
+      ${table(what, columns, rows, { about: ({ role }) => ({ class: "dw-queue-row", "data-role": role }) })}
     </section>
   `;
 }
@@ -178,6 +174,6 @@ export function stepView({ title, rows }) {
   ];
   const about = ({ difference }) => ({ class: difference ? "dw-differs" : null });
   const nothing = html`<p class="dw-soft">${say("No collective was called.")}</p>`;
-  const drawn = rows.length ? table(say("collectives by line"), columns, called, about) : nothing;
+  const drawn = rows.length ? table(say("collectives by line"), columns, called, { about }) : nothing;
   return html`<h4>${say("One step")}</h4><p class="dw-soft">${title}</p>${drawn}`;
 }

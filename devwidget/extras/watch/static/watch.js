@@ -56,5 +56,5 @@ function recordedTable(recorded, open) {
     [say("findings"), ({ found }) => found],
     ["", ({ step }) => open && button(step)],
   ];
-  return table(say("recorded steps"), columns, recorded, ({ step }) => ({ class: "dw-recorded", "data-step": step }));
+  return table(say("recorded steps"), columns, recorded);
 }
