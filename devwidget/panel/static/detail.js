@@ -37,13 +37,13 @@ function findingLine({ severity, headline }, follow) {
 
 function tensorTable(tensors) {
   const columns = [
-    [say("tensor"), (each) => each.name, "dw-mono"],
-    [say("kind"), (each) => each.role],
-    [say("type"), (each) => each.type, "dw-mono"],
+    [say("tensor"), "name", "dw-mono"],
+    [say("kind"), "role"],
+    [say("type"), "type", "dw-mono"],
     [say("device"), (each) => chip(each.device)],
-    [say("bytes"), (each) => each.bytes, "dw-number"],
-    [say("gradient"), (each) => each.grad],
-    [say("note"), (each) => each.note, "dw-soft"],
+    [say("bytes"), "bytes", "dw-number"],
+    [say("gradient"), "grad"],
+    [say("note"), "note", "dw-soft"],
   ];
   return table(say("tensor"), columns, tensors.slice(0, MOST), { more: tensors.length - MOST });
 }

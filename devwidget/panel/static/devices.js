@@ -143,17 +143,16 @@ function advised({ text, samples }, panel) {
 }
 
 function replicaTable(call) {
-  const amount = (title, name) => [title, (each) => each[name], "dw-number"];
   const columns = [
     [say("device"), (each) => chip(each.device)],
     [say("card"), (each) => html`<span title=${each.uuid}>${each.card}</span>`, "dw-soft dw-nowrap"],
-    amount(say("samples"), "samples"),
-    amount(say("batch in"), "input"),
-    amount(say("parameters in"), "parameters"),
-    amount(say("outputs"), "output"),
-    amount(say("gradients out"), "gradients"),
-    amount(say("peak"), "peak"),
-    call.replicas.some((each) => each.time) && amount(say("forward"), "time"),
+    [say("samples"), "samples", "dw-number"],
+    [say("batch in"), "input", "dw-number"],
+    [say("parameters in"), "parameters", "dw-number"],
+    [say("outputs"), "output", "dw-number"],
+    [say("gradients out"), "gradients", "dw-number"],
+    [say("peak"), "peak", "dw-number"],
+    call.replicas.some((each) => each.time) && [say("forward"), "time", "dw-number"],
   ];
   const idle = call.idle.map((device) => ({ device, card: say("idle: it got no samples") }));
   return table(say("replicas of {title}", { title: call.title }), columns, [...call.replicas, ...idle]);
@@ -162,10 +161,10 @@ function replicaTable(call) {
 // Wrappers, shards, hooks and device maps: what this process holds of each part.
 export function spreadSection(card, reveal) {
   const columns = [
-    [say("part"), ([name]) => name],
-    [say("modules"), ([, modules]) => modules, "dw-number"],
-    [say("in this process"), ([, , here]) => here],
-    [say("total"), ([, , , total]) => total, "dw-number"],
+    [say("part"), 0],
+    [say("modules"), 1, "dw-number"],
+    [say("in this process"), 2],
+    [say("total"), 3, "dw-number"],
     card.rows.some((row) => row[4]) && [say("note"), (row) => row[4], "dw-soft"],
   ];
   return html`

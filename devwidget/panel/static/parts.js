@@ -59,11 +59,11 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
 
 const isNumber = (kind) => kind?.includes("dw-number");
 
-// A table. Each of `columns` is [title, cell, class]: `cell(row)` is what stands in it. `about(row)` says what the row is, and
-// `row.code` stands below it, as wide as the table. `more` says how many there are beside `rows`.
+// A table. Each of `columns` is [title, cell, class]: `cell(row)`, or `row[cell]`, is what stands in it. `about(row)` says what the row
+// is, and `row.code` stands below it, as wide as the table. `more` says how many there are beside `rows`.
 export function table(label, columns, rows, { about = (_) => ({}), more = 0 } = {}) {
   const shown = columns.filter(Boolean);
-  const cellOf = (row, cell, kind) => html`<td class=${kind}>${cell(row)}</td>`;
+  const cellOf = (row, cell, kind) => html`<td class=${kind}>${typeof cell === "function" ? cell(row) : row[cell]}</td>`;
   const lines = (row) => html`
     <tr ...${about(row)}>${shown.map(([, cell, kind]) => cellOf(row, cell, kind))}</tr>
     ${row.code && html`<tr class="dw-code-row"><td colspan=${shown.length}><code class="dw-code-line">${row.code}</code></td></tr>`}

@@ -14,12 +14,12 @@ export function hopTable(hops, reveal) {
   const seconds = (hop) => html`<span title=${say("CPU time of the calls")}>${hop.seconds}</span>`;
   const columns = [
     [say("from → to"), (hop) => html`${chip(hop.source)} ${traceLink(hop, reveal, "→")} ${chip(hop.target)}`, "dw-nowrap"],
-    [say("times"), (hop) => hop.count, "dw-number"],
-    [say("bytes"), (hop) => hop.bytes, "dw-number"],
+    [say("times"), "count", "dw-number"],
+    [say("bytes"), "bytes", "dw-number"],
     [say("where"), (hop) => whereOf(hop, reveal), "dw-place"],
     isTimed && [say("cost"), seconds, "dw-number"],
     [say("cause"), (hop) => html`${causeWords(hop.cause)}<span class="dw-soft"> ${say(hop.phase)}</span>`],
-    [say("tensor"), (hop) => hop.what, "dw-mono dw-shapes"],
+    [say("tensor"), "what", "dw-mono dw-shapes"],
   ];
   const about = ({ number, source, target, cause }) => ({
     class: cause === "healed" ? "dw-hop-row dw-hop-wrong" : "dw-hop-row",
@@ -39,7 +39,7 @@ export function waitTable(waits, reveal) {
   if (!waits?.length) return "";
   const columns = [
     [say("syncs with"), (wait) => chip(wait.device), "dw-nowrap"],
-    [say("times"), (wait) => wait.count, "dw-number"],
+    [say("times"), "count", "dw-number"],
     [say("where"), (wait) => whereOf(wait, reveal), "dw-place"],
     [say("call"), (wait) => html`<span class="dw-mono">${wait.what}</span><span class="dw-soft"> ${wait.phase}</span>`],
   ];
@@ -64,16 +64,16 @@ function whereColumns(title, reveal) {
   const module = (each) => (each.path === null ? "" : moduleLink(each, reveal));
   return [
     [title, (each) => html`${module(each)}<span class="dw-soft"> ${each.phase}</span>`],
-    [say("line"), (each) => each.place],
+    [say("line"), "place"],
   ];
 }
 
 function peakTable(peaks, reveal) {
   const columns = [
     deviceColumn(),
-    [say("peak"), (each) => each.peak, "dw-number"],
-    [say("capacity"), (each) => each.of, "dw-number"],
-    [say("made up of"), (each) => each.parts, "dw-parts"],
+    [say("peak"), "peak", "dw-number"],
+    [say("capacity"), "of", "dw-number"],
+    [say("made up of"), "parts", "dw-parts"],
     ...whereColumns(say("reached in"), reveal),
   ];
   return table(say("peak of each device"), columns, peaks);
@@ -82,8 +82,8 @@ function peakTable(peaks, reveal) {
 function holdingTable(holdings, reveal) {
   const columns = [
     deviceColumn(),
-    [say("live at the peak"), (each) => each.bytes, "dw-number"],
-    [say("for"), (each) => each.role],
+    [say("live at the peak"), "bytes", "dw-number"],
+    [say("for"), "role"],
     ...whereColumns(say("allocated in"), reveal),
   ];
   return table(say("live at the peak, by line"), columns, holdings);

@@ -62,7 +62,7 @@ export function memoryTable({ spans }, show) {
   const columns = [
     [say("for each rank"), (span) => say(span.name)],
     [say("min"), (span) => amount(span.least), "dw-number"],
-    [say("median"), (span) => span.median, "dw-number"],
+    [say("median"), "median", "dw-number"],
     [say("max"), (span) => amount(span.most), "dw-number"],
     ["", (span) => bar(span.share), "dw-spread-bar"],
     ["", (span) => span.outlier !== null && outlier(span.outlier)],
@@ -149,7 +149,7 @@ function tensorList(list) {
 export function heldView({ what, came, rows }, show) {
   const columns = [
     [say("ranks"), ({ who, first }) => link(who, () => show(first))],
-    [say("state"), ({ said }) => said, "dw-held"],
+    [say("state"), "said", "dw-held"],
     [say("line"), ({ place }) => html`<span class="dw-soft dw-nowrap">${place[0]}</span> <code>${place[1]}</code>`],
   ];
   return html`
@@ -165,12 +165,12 @@ export function stepView({ title, rows }) {
   const called = rows.map(([kind, count, bytes, cause, group, place, code, difference]) => ({ kind, count, bytes, cause, group, place, code, difference }));
   const outlier = (words) => words && html`<div class="dw-outlier">${prose(words)}</div>`;
   const columns = [
-    [say("collective"), ({ kind }) => kind, "dw-nowrap"],
-    [say("times"), ({ count }) => count, "dw-number"],
+    [say("collective"), "kind", "dw-nowrap"],
+    [say("times"), "count", "dw-number"],
     [say("bytes"), ({ bytes }) => html`<span title=${say("bytes per rank")}>${bytes}</span>`, "dw-number dw-nowrap"],
-    [say("called by"), ({ cause }) => cause],
+    [say("called by"), "cause"],
     [say("group"), ({ group, difference }) => html`${group}${outlier(difference)}`],
-    [say("line"), ({ place }) => place, "dw-nowrap"],
+    [say("line"), "place", "dw-nowrap"],
   ];
   const about = ({ difference }) => ({ class: difference ? "dw-differs" : null });
   const nothing = html`<p class="dw-soft">${say("No collective was called.")}</p>`;
