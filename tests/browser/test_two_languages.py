@@ -75,9 +75,9 @@ def test_an_open_page_is_drawn_anew_in_the_language_that_was_chosen(opened):
     page = opened(panel_page(split_model(), one_step()))
     page.locator("[data-row]").first.wait_for(state="attached")  # it opens on the verdict
     page.evaluate("""() => {
-      const { panel } = globalThis.page?.models ?? page.models;
-      panel.set("words", { Findings: "问题" });
-      panel.set("words", { Findings: "问题", Modules: "模块", expand: "展开" });
+      const { shown } = globalThis.page?.models ?? page.models;
+      shown.set("words", { Findings: "问题" });
+      shown.set("words", { Findings: "问题", Modules: "模块", expand: "展开" });
     }""")
     page.get_by_role("tab", name="问题").click()
     assert page.locator(".dw-finding").count() == 2
