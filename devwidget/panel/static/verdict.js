@@ -20,7 +20,6 @@ const WORKS = {
 
 const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
 const copyEdit = (fix) => html`<${CopyButton} text=${newLines(fix)} name=${say("Copy the edit")} look="dw-button" />`;
-const asked = (...parts) => html`<p class="dw-asked" role="alert">${parts}</p>`;
 
 // `panel` has what it asks for, and shows what it leads to.
 export class Verdict extends Callable {
@@ -44,7 +43,7 @@ export class Verdict extends Callable {
 
   componentDidUpdate(before, _, held) {
     if (before.applied !== this.props.applied) this.watch();
-    if (this.props.isOver && this.state.note) this.tell(null); // a question that is open there would write a file
+    if (this.props.isOver && this.state.note) this.tell(); // a question that is open there would write a file
     if (held && !this.el.current.contains(document.activeElement)) this.focusButton();
   }
 
@@ -59,8 +58,9 @@ export class Verdict extends Callable {
     this.unwatch = applied.cells && panel.control && watchCells(panel.model, applied.cells, () => panel.run({ ask: "undo" }));
   }
 
-  tell(note) {
-    this.setState({ note });
+  // What stands below the edit; nothing without parts.
+  tell(...parts) {
+    this.setState({ note: parts.length > 0 && html`<p class="dw-asked" role="alert">${parts}</p>` });
   }
 
   step(by) {
@@ -87,8 +87,8 @@ export class Verdict extends Callable {
     const words = say("Overwrite {files}? A backup is kept next to it.", { files: plan.files.join(", ") });
     const button = (text, act, ref) => html`<button ref=${ref} class="dw-button" onclick=${act}>${text}</button>`;
     const yes = button(say("Overwrite"), () => this.write(plan, card), (el) => el?.focus());
-    const no = button(say("Do not overwrite"), () => this.tell(null));
-    this.tell(asked(words, " ", yes, " ", no, " ", copyEdit(card)));
+    const no = button(say("Do not overwrite"), () => this.tell());
+    this.tell(words, " ", yes, " ", no, " ", copyEdit(card));
   }
 
   async write(plan, card) {
@@ -96,20 +96,20 @@ export class Verdict extends Callable {
     if (!why) return this.leave({ ask: "applied" });
     const { place } = card.edits[0];
     const isCopied = await copyText(newLines(card));
-    this.tell(asked(say(UNWRITTEN[why]), " ", say(isCopied ? PASTE : COPY, { place })));
+    this.tell(say(UNWRITTEN[why]), " ", say(isCopied ? PASTE : COPY, { place }));
   }
 
   async undo(cells) {
     this.unwatch?.();
     const why = cells.length ? await writeCells(this.props.panel.model, reversed(cells)) : "";
     if (!why) return this.leave({ ask: "undo" });
-    this.tell(asked(say(UNWRITTEN[why]), " ", say("Undo the edit by hand.")));
+    this.tell(say(UNWRITTEN[why]), " ", say("Undo the edit by hand."));
   }
 
   async runCells(cells) {
     for (const cell of reversed(cells)) {
       const isRun = await runCellOf(this.props.panel.model, cell);
-      if (!isRun) return this.tell(asked(say("Run the cell by hand. The panel then traces again.")));
+      if (!isRun) return this.tell(say("Run the cell by hand. The panel then traces again."));
     }
   }
 
