@@ -2,36 +2,30 @@
 // whole path, and one of them must be in the row's own name or class: `conv1 layer4` is each conv1 below layer4.
 
 const TESTS = {
-  device: (rows, value) => bySet(rows.deviceSets, rows.device, (name) => name === value || name.startsWith(`${value}:`)),
-  dtype: (rows, value) => bySet(rows.dtypeSets, rows.dtype, (name) => name.includes(value)),
+  device: (rows, value) => byCode(rows.deviceSets, rows.device, (names) => names.some((name) => `${name}:`.startsWith(`${value}:`))),
+  dtype: (rows, value) => byCode(rows.dtypeSets, rows.dtype, (names) => names.some(contains(value))),
   kind: (rows, value) => (row) => ("attribute".startsWith(value) ? rows.isAttribute(row) : !rows.isAttribute(row)),
-  class: (rows, value) => byText(rows.classes, rows.kind, value),
+  class: (rows, value) => byCode(rows.classes, rows.kind, contains(value)),
   has: (rows, value) => {
     if ("findings".startsWith(value)) return (row) => (rows.marks[row]?.[2].length ?? 0) > 0;
     if ("hops".startsWith(value)) return (row) => (rows.marks[row]?.[0] ?? 0) > 0;
-    if ("grads".startsWith(value)) return (row) => rows.hasGradient(row) && !hasOpenGradientBelow(rows, row);
+    if ("grads".startsWith(value)) return (row) => rows.hasGradient(row) && !rows.childrenOf(row).some((child) => rows.hasGradient(child));
     return () => false;
   },
 };
 
-function hasOpenGradientBelow(rows, row) {
-  return row < rows.last[row] && rows.childrenOf(row).some((child) => rows.hasGradient(child));
-}
+const contains = (value) => (text) => text.toLowerCase().includes(value);
 
-function bySet(sets, codes, fits) {
-  const good = sets.map((names) => names.some(fits));
-  return (row) => good[codes[row]];
-}
-
-function byText(texts, codes, value) {
-  const good = texts.map((text) => text.toLowerCase().includes(value));
+// Each different value is tested once.
+function byCode(values, codes, fits) {
+  const good = values.map(fits);
   return (row) => good[codes[row]];
 }
 
 function byWord(rows, word) {
-  if (word.includes(".")) return (row) => rows.pathOf(row).toLowerCase().includes(word);
-  const name = byText(rows.names, rows.name, word);
-  const kind = byText(rows.classes, rows.kind, word);
+  if (word.includes(".")) return (row) => contains(word)(rows.pathOf(row));
+  const name = byCode(rows.names, rows.name, contains(word));
+  const kind = byCode(rows.classes, rows.kind, contains(word));
   return (row) => name(row) || kind(row);
 }
 

@@ -151,16 +151,10 @@ export class Rows {
 
   // Expand level by level while the table stays short enough to take in.
   firstOpen(most) {
-    const open = new Uint8Array(this.count);
-    const counts = [];
-    for (let row = 0; row < this.count; row++) counts[this.depth[row]] = (counts[this.depth[row]] ?? 0) + 1;
-    let total = counts[0] ?? 0;
-    for (let depth = 0; depth + 1 < counts.length; depth++) {
-      total += counts[depth + 1];
-      if (depth > 0 && total > most) break;
-      for (let row = 0; row < this.count; row++) if (this.depth[row] === depth) open[row] = 1;
-    }
-    return open;
+    const upTo = (depth) => this.depth.filter((each) => each <= depth).length;
+    let depth = 1;
+    while (upTo(depth) < this.count && upTo(depth + 1) <= most) depth += 1;
+    return Uint8Array.from(this.depth, (each) => Number(each < depth));
   }
 
   // For sorting siblings by one column; the codes of an amount rise with it.
