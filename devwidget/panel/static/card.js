@@ -16,8 +16,8 @@ function open(page) {
   }
 
   function buttons({ buttons, folds }) {
-    const asking = buttons.map(([question, words]) => html`<button class="dw-card-button" disabled=${page.ended.value} onclick=${() => press(question)}>${words}</button>`);
-    const fold = html`<button class="dw-card-button" aria-expanded=${!isFolded.value} onclick=${() => (isFolded.value = !isFolded.value)}>${say("traceback")}</button>`;
+    const asking = buttons.map(([question, words]) => html`<button class="dw-button" disabled=${page.ended.value} onclick=${() => press(question)}>${words}</button>`);
+    const fold = html`<button class="dw-button" aria-expanded=${!isFolded.value} onclick=${() => (isFolded.value = !isFolded.value)}>${say("traceback")}</button>`;
     return html`<p class="dw-card-buttons">${asking}${folds && fold}</p>`;
   }
 
