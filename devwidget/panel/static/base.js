@@ -73,10 +73,6 @@ export class Page {
     this.status.value = this.state.status ?? {};
   }
 
-  complain(answer) {
-    if (answer.error) this.tell("error", answer.error);
-  }
-
   // Runs now, and whenever a signal that it has read changes.
   follow(run) {
     this.over.addEventListener("abort", effect(run));
@@ -90,13 +86,18 @@ export class Page {
     listenTo(model, event, listener, this.over);
   }
 
-  // -> Promise of the answer; of one with `error` after a restart.
-  ask(question) {
-    if (this.ended.value) return Promise.resolve({ error: say("The kernel was restarted. Re-run the cell to reconnect the panel.") });
-    const id = newId("question");
+  // -> Promise of the answer, whose `error` is told; after a restart nobody answers.
+  async ask(question) {
+    const gone = say("The kernel was restarted. Re-run the cell to reconnect the panel.");
+    const answer = this.ended.value ? { error: gone } : await this.send({ ...question, id: newId("question") });
+    if (answer.error) this.tell("error", answer.error);
+    return answer;
+  }
+
+  send(question) {
     return new Promise((answered) => {
-      this.asked.set(id, answered);
-      this.control.send({ ...question, id });
+      this.asked.set(question.id, answered);
+      this.control.send(question);
     });
   }
 

@@ -115,13 +115,8 @@ class Panel extends Page {
     this.tell("queued", say("asking the kernel … (after the running cell)"));
     const answer = await this.ask(question);
     const isWaiting = this.status.value.kind === "queued";
-    if (answer.error) this.tell("error", answer.error);
-    else if (answer.state === "queued" && isWaiting) this.tell("queued", say("queued until the running cell ends"));
+    if (answer.state === "queued" && isWaiting) this.tell("queued", say("queued until the running cell ends"));
     else if (answer.state === "busy") this.tell("queued", say("a trace is already running"));
-  }
-
-  async keep() {
-    this.complain(await this.ask({ ask: "keep" }));
   }
 
   // A trace that runs says itself that it was cancelled; one that waits is only dropped.
@@ -132,13 +127,14 @@ class Panel extends Page {
 
   async exportAs(form) {
     if (PICTURES.includes(form)) return this.savePictures(form);
-    if (form === "side") {
-      const isShown = await openInSide(this.model, this.model.get("head")?.title ?? "devwidget");
-      return isShown || this.mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window."));
-    }
+    if (form === "side") return this.openInSide();
     const answer = await this.ask({ ask: "export", form });
-    if (answer.error) return this.complain(answer);
-    return this.mention(await save(answer));
+    if (!answer.error) this.mention(await save(answer));
+  }
+
+  async openInSide() {
+    const isShown = await openInSide(this.model, this.model.get("head")?.title ?? "devwidget");
+    if (!isShown) this.mention(say("Only JupyterLab has a side bar. Elsewhere, open the notebook in a second window."));
   }
 
   // The figures of the open tab; the memory bars where it has none.
@@ -197,11 +193,11 @@ class Panel extends Page {
   }
 
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
-  revealMark(facts) {
+  revealMark = (facts) => {
     if (!Array.isArray(facts)) return;
     if (facts[2]) this.reveal(facts[2]);
     else if (facts[1] != null) this.reveal({ path: facts[1] });
-  }
+  };
 
   openFinding(number) {
     this.showIn("Findings", () => this.findings.current?.show(number));
@@ -214,10 +210,10 @@ class Panel extends Page {
     return sampled?.over !== undefined && sampled.over === last.drawn ? sampled : last;
   }
 
-  figure(name, spec, clicked, moved) {
+  figure = (name, spec, clicked, moved) => {
     const plotly = () => (this.code ? loadPlotly(this.code) : Promise.reject(new Error(say("plotly.js is not loaded"))));
     return html`<${Figure} name=${name} spec=${spec} clicked=${clicked} moved=${moved} plotly=${plotly} figures=${this.figures} />`;
-  }
+  };
 
   // What an empty tab will show, and how to get there, with a variable that the notebook has now.
   none(what) {
@@ -270,7 +266,6 @@ function DevicesPage({ panel }) {
   const { reveal } = panel;
   async function unfold(question) {
     const answer = await panel.ask({ ask: "devices", ...question });
-    panel.complain(answer);
     return answer.drawn;
   }
   return html`
@@ -293,7 +288,7 @@ function Keep({ panel }) {
   const { verdict, sides } = panel.state.compared ?? EMPTY;
   const isKept = Boolean(verdict && !sides); // it is compared with itself
   return html`
-    <button class="dw-plain dw-keep" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.keep()}>
+    <button class="dw-plain dw-keep" aria-pressed=${isKept} title=${say("Compares later traces with this one.")} onclick=${() => panel.ask({ ask: "keep" })}>
       ${isKept ? say("✓ Compared with later traces") : say("Compare later traces")}
     </button>
   `;
@@ -305,7 +300,7 @@ function TracePage({ panel }) {
   if (!summary) return panel.none(say("the path of one batch through the devices: each module, hop and fault"));
   return html`
     ${panel.control && html`<${Keep} panel=${panel} />`}
-    <${Timeline} ref=${panel.timeline} drawn=${timeline} reveal=${reveal} figure=${(...facts) => panel.figure(...facts)} />
+    <${Timeline} ref=${panel.timeline} drawn=${timeline} reveal=${reveal} figure=${panel.figure} />
     ${hopTable(hops, reveal)}
     ${waitTable(waits, reveal)}
   `;
@@ -314,7 +309,7 @@ function TracePage({ panel }) {
 function MemoryPage({ panel }) {
   const { summary, peaks, memory } = panel.traced;
   if (!summary) return panel.none(say("what fills the memory of each device during one step, and what causes the peak"));
-  return memorySection(peaks, panel.figure("steps", memory, (facts) => panel.revealMark(facts)), panel.reveal);
+  return memorySection(peaks, panel.figure("steps", memory, panel.revealMark), panel.reveal);
 }
 
 function PanelTabs({ panel }) {

@@ -78,8 +78,8 @@ export class Verdict extends Callable {
     this.setState({ at: cardsOf(traced).findIndex(({ number }) => number === finding) });
     this.el.current.scrollIntoView({ block: "nearest" });
     const plan = await panel.ask({ ask: "apply", finding, fix });
-    if (plan.error) panel.complain(plan);
-    else if (plan.files.length) this.question(plan, card);
+    if (plan.error) return;
+    if (plan.files.length) this.question(plan, card);
     else this.write(plan, card);
   }
 

@@ -25,22 +25,17 @@ function open(page) {
   page.follow(() => page.restarted && page.tell("error", page.restarted));
   page.over.addEventListener("abort", () => clearTimeout(timer));
 
-  async function ask(question) {
-    const answer = await page.ask(question);
-    if (answer.error) page.tell("refused", answer.error);
-  }
-
   function chosen() {
     clearTimeout(timer);
     timer = setTimeout(() => {
-      if (!isShown(setting()) && !page.ended.value) ask({ ask: "setting", ...setting() });
+      if (!isShown(setting()) && !page.ended.value) page.ask({ ask: "setting", ...setting() });
     }, STANDS_MS);
   }
 
   function click(event) {
     const button = event.target.closest("[data-ask]");
     if (!button || page.ended.value) return;
-    ask({ ask: "question", question: button.dataset.ask });
+    page.ask({ ask: "question", question: button.dataset.ask });
     page.tell("busy", say("asking the kernel … (after the running cell)"));
     setTimeout(() => cancel.current?.focus());
   }
@@ -59,7 +54,7 @@ function open(page) {
       return html`
         <span class="dw-work">
           <${Status} page=${page} />
-          <button ref=${cancel} class="dw-button" hidden=${!isBusy} onclick=${() => ask({ ask: "cancel" })}>${say("Cancel")}</button>
+          <button ref=${cancel} class="dw-button" hidden=${!isBusy} onclick=${() => page.ask({ ask: "cancel" })}>${say("Cancel")}</button>
         </span>
       `;
     }

@@ -12,9 +12,8 @@ function openOthers(panel) {
 
   async function askOthers() {
     isAsking.value = true;
-    const answer = await panel.ask({ ask: "ranks" });
+    await panel.ask({ ask: "ranks" });
     isAsking.value = false;
-    panel.complain(answer);
   }
 
   function below() {

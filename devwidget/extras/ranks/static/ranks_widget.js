@@ -41,7 +41,7 @@ function open(page) {
   async function askAgain() {
     page.tell("busy", say("asking the ranks …"));
     const answer = await page.ask({ ask: "ranks" });
-    page.tell(answer.error ? "error" : "done", answer.error ?? "");
+    if (!answer.error) page.tell("done", "");
   }
 
   const show = (number) => (chosen.value = number);

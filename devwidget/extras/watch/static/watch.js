@@ -37,8 +37,7 @@ function watchPage(watched, panel) {
 // A step that was recorded, as if it had been traced here; the answer comes after what is drawn.
 async function openRecorded(step, panel) {
   const answer = await panel.ask({ ask: "recorded", step });
-  if (answer.error) panel.complain(answer);
-  else panel.tab.value = "Trace";
+  if (!answer.error) panel.tab.value = "Trace";
 }
 
 // A mark of the figure leads to its recorded step, null where none was.
