@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -89,47 +90,39 @@ class FixCard(Displayed):
 
     def answer_question(self, message: Question) -> Question:
         """Answer the page, which writes the cells that an answer has, and then says what came of it."""
-        fix = self._fix
+        fix, applied = self._fix, self._applied
         match message.get("ask"):
             case "apply" if fix is not None and not self._is_live:
                 self.view.writes = False
-                return self._run(lambda: self._prepare_edits(fix))
-            case "undo" if self._applied is not None and self._is_live:
-                return {"cells": list(map(asdict, self._applied.cells)), "back": True}
-            case "written":
+                with self._show_refusal():
+                    self._applied = self._prepare(fix)
+                    return {"cells": list(map(asdict, self._applied.cells))}
+            case "undo" if applied is not None and self._is_live:
+                return {"cells": list(map(asdict, applied.cells)), "back": True}
+            case "written" if applied is not None:
                 why = read_field(message, "why", str, "")
-                self._jobs.submit(lambda: self._finish(why))
+                self._jobs.submit(lambda: self._note_written(applied, why))
         return {}
 
-    def _run(self, act: Callable[[], Question]) -> Question:
-        """Return an answer; a refusal is shown in the card."""
+    @contextlib.contextmanager
+    def _show_refusal(self) -> Iterator[None]:
         try:
-            return act()
+            yield
         except DevwidgetError as error:
             self._outcome = refusal_words(error)
             self.draw()
-            return {}
 
-    def _prepare_edits(self, fix: Fix) -> Question:
-        self._applied = self._prepare(fix)
-        return {"cells": list(map(asdict, self._applied.cells))}
-
-    def _finish(self, why: str) -> None:
+    def _note_written(self, applied: AppliedFix, why: str) -> None:
         """Let the fix take effect, or be undone, after the page has written its cells; `why` says why it has not."""
-        self._run(lambda: self._note_written(why, self._applied))
-
-    def _note_written(self, why: str, applied: AppliedFix | None) -> Question:
-        if applied is None:
-            return {}
         places = row_words(dict.fromkeys(site_words(edit.site) for edit in applied.fix.edits))
-        if why:
-            rest = say("Copy the lines above to {place}.", place=places)
-            self._outcome = f"{why} {rest}"
-        elif self._is_live:
-            applied.take_back()
-            self._is_live, self._outcome = False, ""
-        else:
-            applied.take_effect()
-            self._is_live, self._outcome = True, say(_DONE[applied.works].template, place=places)
-        self.draw()
-        return {}
+        with self._show_refusal():
+            if why:
+                rest = say("Copy the lines above to {place}.", place=places)
+                self._outcome = f"{why} {rest}"
+            elif self._is_live:
+                applied.take_back()
+                self._is_live, self._outcome = False, ""
+            else:
+                applied.take_effect()
+                self._is_live, self._outcome = True, say(_DONE[applied.works].template, place=places)
+            self.draw()
