@@ -183,13 +183,15 @@ def first_parameter(filename: str, line: int) -> str:
 
 
 def made_by(filename: str, factory: str) -> Site | None:
-    """Return the first statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`."""
+    """Return the statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`; none of several."""
+    lines = set()
     for node in read_file(filename).statements:
         if isinstance(node, ast.Assign):
-            for part in ast.walk(node.value):
-                if isinstance(part, ast.Call) and name_of_called(part) == factory:
-                    return site_at(filename, node.lineno)
-    return None
+            calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+            lines |= {node.lineno for call in calls if name_of_called(call) == factory}
+    if len(lines) != 1:
+        return None
+    return site_at(filename, lines.pop())
 
 
 def named_move(filename: str, method: str) -> Site | None:
