@@ -205,6 +205,24 @@ Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
         return self.b(self.a(x).to(HOST).to('cuda:1'))
 Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 """,
+    "a plain tensor that asks for a gradient": f"""{NET}        self.shift = torch.zeros(1, requires_grad=True)
+    def forward(self, x):
+        return x + self.shift
+net = Net().cuda()
+net(torch.ones(2, device="cuda")).sum().backward()
+assert isinstance(net.shift, nn.Parameter)
+""",
+    "a plain tensor computed from arguments": f"""class Graph(nn.Module):
+    def __init__(self, ties):
+        super().__init__()
+        self.ties = ties / ties.sum(1)
+        self.lin = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.ties @ self.lin(x)
+net = Graph(torch.ones(3, 3)).cuda()
+net(torch.ones(3, 3, device="cuda"))
+assert "ties" in dict(net.named_buffers())
+""",
 }
 EXPLAINED = {
     "a loss that is plotted before it goes backward": """import numpy as np
@@ -273,6 +291,17 @@ net = nn.Linear(5, 3).cuda()
 clusters = Net()
 clusters(torch.randn(2, 5, device="cuda")).sum().backward()
 assert clusters.centers.is_cuda
+""",
+    "states that a module keeps in a tuple": f"""{NET}        self.lstm = nn.LSTM(4, 5)
+        self.state = self.begin()
+    def begin(self):
+        return torch.zeros(1, 2, 5), torch.zeros(1, 2, 5)
+    def forward(self, x):
+        out, self.state = self.lstm(x, self.state)
+        return out
+net = Net().cuda()
+net.state = net.begin()
+net(torch.randn(3, 2, 4).cuda())
 """,
 }
 """Of which `explain` sees one fault at a time."""

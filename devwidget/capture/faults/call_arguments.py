@@ -22,7 +22,7 @@ from devwidget.records.syntax import arguments_in, name_of_called, names_in, par
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors of a call by the operator's own names."""
-    names = _signature(func)
+    names = _signature(func, args)
     labels = [*names[: len(args)], *map(str, range(len(names), len(args))), *map(format_value, kwargs)]
     found: list[tuple[str, torch.Tensor]] = []
     for label, value in zip(labels, (*args, *kwargs.values()), strict=True):
@@ -37,27 +37,40 @@ _INDEXED = {"__getitem__": ("input", "index"), "__setitem__": ("input", "index",
 """Python's names for subscripts, which torch's table calls `k` and `v`."""
 
 
-def _signature(func: Any) -> tuple[str, ...]:
-    """Return argument names from torch's override table, else from the operator of that name; () if unknown."""
+def _signature(func: Any, args: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return argument names of the operator that takes such arguments, else from torch's override table; () if unknown."""
     original = _original(func)
     name = getattr(original, "__name__", "")
     if name in _INDEXED:
         return _INDEXED[name]
-    names = _signatures().get(id(original), ())
-    if not names and type(original) is BuiltinFunctionType:
-        names = _of_operator(name)
-    if names[:1] == ("self",):
-        return ("input", *names[1:])  # as the documentation of torch calls it
-    return names
+    names: tuple[str, ...] = ()
+    if type(original) is BuiltinFunctionType:
+        names = _of_operator(name, tuple(map(_holds_tensors, args)))
+    names = names or _signatures().get(id(original), ())
+    return tuple("input" if each == "self" else each for each in names)  # as the documentation of torch calls it
 
 
 @functools.cache
-def _of_operator(name: str) -> tuple[str, ...]:
+def _of_operator(name: str, holding: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the argument names of the first overload that takes tensors and lists of them where a call has them."""
     packet = getattr(torch.ops.aten, name, None)
     if packet is None or not hasattr(packet, "overloads"):  # `__new__` is a method of the namespace, not an operator
         return ()
-    first = getattr(packet, packet.overloads()[0])
-    return tuple(each.name for each in first._schema.arguments)
+    for overload in packet.overloads():
+        wanted = getattr(packet, overload)._schema.arguments
+        if len(wanted) >= len(holding) and all(map(_takes, wanted, holding)):
+            return tuple(each.name for each in wanted)
+    return ()
+
+
+def _holds_tensors(value: Any) -> str:
+    if is_tensor(value):
+        return "Tensor"
+    return "List[Tensor]" if is_exactly(value, (list, tuple)) and any(map(is_tensor, value)) else ""
+
+
+def _takes(wanted: Any, held: str) -> bool:
+    return held in str(wanted.type) if held else str(wanted.type) != "Tensor"
 
 
 def _original(func: Any) -> Any:
@@ -74,7 +87,7 @@ def _signatures() -> dict[int, tuple[str, ...]]:
     for func, stand_in in get_testing_overrides().items():
         code = stand_in.__code__
         names[id(_original(func))] = tuple(code.co_varnames[: code.co_argcount])
-    return names | {id(torch.embedding): ("weight", "indices")}  # the table has them the wrong way round (torch 2.13)
+    return names
 
 
 def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:

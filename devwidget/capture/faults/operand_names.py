@@ -23,7 +23,7 @@ from devwidget.capture.source_code.arguments import variables_taken, where_given
 from devwidget.capture.source_code.call_sites import RawSite, call_text, first_argument, line_of, locals_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope, means
-from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, path_of
+from devwidget.capture.source_code.frames import deep_tensors, name_in, path_of
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_append, find_origin
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
@@ -376,7 +376,7 @@ class Names:
     def containers_of(self, operands: Sequence[Operand]) -> tuple[tuple[tuple[str, int], ...], tuple[str, ...]]:
         """Return the tuples whose items are operands, with their lengths, and the lists."""
         tuples, lists = dict[str, int](), []
-        for name in dict.fromkeys(path_of(operand.expression)[0] for operand in operands):
+        for name in dict.fromkeys(name for operand in operands for name in _containers_in(operand.expression)):
             value = self._value_of(name)
             if type(value) is tuple:
                 tuples[name] = len(value)
@@ -414,10 +414,11 @@ class Names:
                 found.append(name)
         return tuple(found)
 
-    def _value_of(self, name: str) -> Any:
-        if self._frame is None:
+    def _value_of(self, place: str) -> Any:
+        node = parsed_expression(place)
+        if self._frame is None or node is None:
             return None
-        return lookup(self._frame, name)
+        return Scope(self._frame).value(node)
 
     def _find_discarded_move(self, family: list[torch.Tensor]) -> DiscardedMove:
         """Return the line that asked to move one of these tensors, or an object that holds it, and dropped the result."""
@@ -462,6 +463,14 @@ class Names:
         if frame is None or not name:
             return None
         return statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
+
+
+def _containers_in(place: str) -> Iterator[str]:
+    """Yield the variable of `self.hidden[0]` and `state[0][1]`, and what the last item is in."""
+    yield path_of(place)[0]
+    node = parsed_expression(place)
+    if isinstance(node, ast.Subscript):
+        yield ast.unparse(node.value)
 
 
 def _askers(attempt: Birth) -> Iterator[RawSite]:

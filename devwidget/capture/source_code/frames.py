@@ -6,7 +6,7 @@ import ast
 import contextlib
 import functools
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -46,17 +46,31 @@ def holds(value: Any, wanted: object) -> bool:
 
 
 def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
-    """Search attributes of any object, items of containers, and the tensors of submodules."""
-    with contextlib.suppress(TooManyObjects):
-        for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
-            for place in walk(variables, enter=enter, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS):
-                if place.value is wanted and "<" not in place.path:
-                    return place.path
+    """Search attributes of any object, items of containers, the tensors of submodules, and items of what attributes hold."""
+    for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
+        for path, value in _reached(variables, enter, deepest):
+            if value is wanted:
+                return path
     for name, value in variables:
         for path, tensor in deep_tensors(value) if is_module(value) else ():
             if tensor is wanted:
                 return name + path
-    return ""
+    held = [(path, value) for path, value in _reached(variables, _has_attributes, 1) if _is_public_container(path, value)]
+    return next((path for path, value in _reached(held, _is_container, DEEPEST) if value is wanted), "")
+
+
+def _reached(variables: list[tuple[str, Any]], enter: Callable[[Any], bool], deepest: int) -> Iterator[tuple[str, Any]]:
+    """Yield what the variables reach, each with the path that code would write."""
+    with contextlib.suppress(TooManyObjects):
+        for place in walk(variables, enter=enter, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS):
+            if "<" not in place.path:
+                yield place.path, place.value
+
+
+def _is_public_container(path: str, value: Any) -> bool:
+    """Whether a value is the container in an attribute such as `self.hidden`."""
+    owner, _, attribute = path.rpartition(".")
+    return owner.isidentifier() and not attribute.startswith("_") and _is_container(value)
 
 
 def _has_attributes(value: Any) -> bool:

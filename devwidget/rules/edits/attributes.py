@@ -19,6 +19,7 @@ from devwidget.rules.edits.source_file import Code, code_at
 _RANDOM = frozenset({"rand", "randn", "empty", "normal", "randn_like", "rand_like", "empty_like", "Tensor", "FloatTensor"})
 _INITIAL = frozenset({"zeros", "ones", "full", "zeros_like", "ones_like", "full_like"})
 _FLOATS = frozenset({"float64", "float32", "float16", "bfloat16", "complex64", "complex128"})
+_ASKS_GRADIENT = re.compile(r",\s*requires_grad\s*=\s*True|\.requires_grad_\((True)?\)")
 _TAKEN_KEYS = frozenset({
     "add_module", "apply", "bfloat16", "buffers", "children", "clear", "compile", "cpu", "cuda", "double", "eval",
     "dump_patches", "extra_repr",
@@ -77,7 +78,7 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
             continue
         kind = _kind_of(code, owner, each, value, attribute, dtype)
         if kind == "parameter":
-            new = f"self.{attribute} = {spelled(code, 'Parameter')}({text})"
+            new = f"self.{attribute} = {spelled(code, 'Parameter')}({_ASKS_GRADIENT.sub('', text)})"
         else:
             new = f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})"
         draft.rewrite(each, new)
@@ -140,7 +141,8 @@ def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute:
 
 
 def _kind_of(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, value: ast.expr, attribute: str, dtype: str) -> str:
-    """`parameter` for random numbers and what is initialised in place, `state` for zeros and ones, `constant` for the rest.
+    """`parameter` for what asks for a gradient, random numbers and what is initialised in place, `state` for zeros and ones,
+    `constant` for the rest.
 
     What a model starts from belongs in its checkpoint; what its class computes anew does not. A tensor that a
     method replaces is not a parameter, and neither is a tensor without a floating-point dtype.
@@ -152,10 +154,10 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, value:
         for n in ast.walk(owner or code.tree)
     )  # fmt: skip
     plain = isinstance(value, ast.Call) and name_of_called(value) in _RANDOM
-    scaled = isinstance(value, ast.BinOp) and made <= _RANDOM
-    trained = initialised or plain or scaled
+    scaled = isinstance(value, ast.BinOp) and bool(made) and made <= _RANDOM
+    trained = _ASKS_GRADIENT.search(code.text(value)) or initialised or plain or scaled
     methods = {getattr(code.scope(each), "name", "") for each in _assignments(code, owner, statement, attribute)}
-    if trained and "requires_grad" not in ast.unparse(value) and "forward" not in methods and dtype in _FLOATS:
+    if trained and "forward" not in methods and dtype in _FLOATS:
         return "parameter"
     if re.search(r"mask|index|ids$|position", attribute):
         return "constant"
