@@ -212,7 +212,7 @@ net = Net().cuda()
 net(torch.ones(2, device="cuda")).sum().backward()
 assert isinstance(net.shift, nn.Parameter)
 """,
-    "a plain tensor computed from arguments": f"""class Graph(nn.Module):
+    "a plain tensor computed from arguments": """class Graph(nn.Module):
     def __init__(self, ties):
         super().__init__()
         self.ties = ties / ties.sum(1)

@@ -101,7 +101,7 @@ class RecordingState:
         return any(getattr(mode, "_state", None) is self for mode in modes)
 
     def report_fault(self, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
-        """Log a fault and return it; the arguments are those of `ModuleTracker.describe_fault`."""
+        """Log a fault and return it; see `ModuleTracker.describe_fault` for the arguments."""
         return self.log.log_fault(self.tracker.describe_fault(what, call, site, **fields))
 
     def let_go(self) -> None:

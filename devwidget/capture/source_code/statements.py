@@ -183,7 +183,7 @@ def first_parameter(filename: str, line: int) -> str:
 
 
 def made_by(filename: str, factory: str) -> Site | None:
-    """Return the statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`; none of several."""
+    """Return the one statement of a file that assigns the result of `factory`, such as `rng = torch.Generator()`."""
     lines = set()
     for node in read_file(filename).statements:
         if isinstance(node, ast.Assign):
