@@ -65,16 +65,11 @@ class FixCard(Displayed):
         return text_of(draw_lines(self._parts()))
 
     def _plain_html(self) -> str:
-        return draw_body(self._shown_parts())
+        outcome = [Sentence(self._outcome, "verdict")] if self._outcome else []
+        return draw_body([*self._parts(), *outcome])
 
     def _saved_html(self) -> str:
         return as_saved(self._plain_html(), is_panel=False)
-
-    def _shown_parts(self) -> list[Part]:
-        parts = list(self._parts())
-        if self._outcome:
-            parts.append(Sentence(self._outcome, "verdict"))
-        return parts
 
     def draw(self) -> None:
         """Draw the card."""

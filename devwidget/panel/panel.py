@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -176,14 +176,6 @@ class DeviceWidget(Displayed):
     def answer_question(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answer a question of the page."""
         return answer_panel(self, message)
-
-    def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Let a section answer a question of its page; None if no section does."""
-        for section in self.sections:
-            answer = section.answer_question(message)
-            if answer is not None:
-                return answer
-        return None
 
     def __getattr__(self, name: str) -> Any:
         """Return a method that a section adds."""

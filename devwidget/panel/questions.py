@@ -80,8 +80,9 @@ def answer_panel(panel: DeviceWidget, message: Message) -> Message:
         case "export":
             return export_panel(panel.snapshot, panel.trace, read_field(message, "form", str, ""))
         case ask:
-            answer = panel.answer_section(message)
-            return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"} if answer is None else answer
+            answers = (section.answer_question(message) for section in panel.sections)
+            unknown = {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
+            return next((answer for answer in answers if answer is not None), unknown)
 
 
 def _run_shown(panel: DeviceWidget, run: Callable[[], object]) -> None:

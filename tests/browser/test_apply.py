@@ -74,6 +74,7 @@ def test_ctrl_z_in_the_cell_takes_back_the_functions_too(session):
 def test_the_panel_opens_in_the_side_bar_and_both_views_show_the_same(session):
     shown = session.page.locator(".dw-panel").first
     shown.get_by_role("button", name="Trace batch").click()
+    expect(shown.get_by_role("button", name="Trace batch")).to_be_enabled(timeout=60_000)
     expect(shown.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=60_000)
     shown.get_by_label("Export").click()
     shown.get_by_role("button", name="Open in the side bar").click()

@@ -2,9 +2,7 @@
 import { html } from "./base.js";
 import { icon } from "./edits.js";
 import { chip, prose, table } from "./parts.js";
-import { say, word } from "./words.js";
-
-const SIDES = [word("before"), word("after")];
+import { say } from "./words.js";
 
 export function comparedSection({ verdict, rows, hops, fixed, new: added, sides, change }) {
   const columns = [
@@ -32,14 +30,14 @@ function hopCells({ source, target, cause, modules, code, before, after }) {
 // What crossed on either side, and how many hops there were and are.
 function sidesOf(sides, [before, after]) {
   if (!sides.some(({ crossings }) => crossings.length)) return "";
-  const [first, second] = sides.map((side, at) => sideOf(side, SIDES[at]));
+  const [first, second] = sides;
   return html`
     <div class="dw-beside">
-      ${first}
+      ${sideOf(first, say("before"))}
       <div class="dw-change">
         <b class=${before > after ? "dw-new" : null}>${before}</b><span class="dw-soft">→</span><b>${after}</b><span class="dw-soft">${say("hops")}</span>
       </div>
-      ${second}
+      ${sideOf(second, say("after"))}
     </div>
   `;
 }
@@ -47,7 +45,7 @@ function sidesOf(sides, [before, after]) {
 function sideOf({ crossings, wrong }, name) {
   return html`
     <figure class="dw-side">
-      <figcaption>${icon(wrong ? "error" : "good")}<b>${say(name)}</b></figcaption>
+      <figcaption>${icon(wrong ? "error" : "good")}<b>${name}</b></figcaption>
       ${crossings.length ? html`<ul class="dw-list">${crossings.map(crossed)}</ul>` : html`<span class="dw-soft">${say("no transfers")}</span>`}
     </figure>
   `;

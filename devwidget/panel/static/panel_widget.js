@@ -323,24 +323,22 @@ function PanelTabs({ panel }) {
   return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} id=${panel.id} />`;
 }
 
-function open(panel) {
-  return () => {
-    const { value: banner } = panel.banner;
-    const { printed, applied = EMPTY } = panel.state;
-    const facts = { panel, traced: panel.traced, applied, isHeld: panel.isHeld, isOver: Boolean(banner) };
-    return html`
-      <div ref=${panel.root} class=${banner ? "dw dw-panel dw-stale" : "dw dw-panel"} ...${KEYS}>
-        <div class="dw-top"><${Headline} panel=${panel} /><${Menu} panel=${panel} /></div>
-        <div class="dw-banner" role="alert" hidden=${!banner}>${banner}</div>
-        <div class="dw-form">${panel.control && html`<${Inputs} panel=${panel} />`}<${Status} page=${panel} /></div>
-        <details class="dw-printed" open hidden=${!printed}>
-          <summary>${say("printed by the traced code")}</summary><pre tabindex="0">${printed}</pre>
-        </details>
-        <${Verdict} ref=${panel.verdict} ...${facts} />
-        <${PanelTabs} panel=${panel} />
-      </div>
-    `;
-  };
-}
+const open = (panel) => () => {
+  const { value: banner } = panel.banner;
+  const { printed, applied = EMPTY } = panel.state;
+  const facts = { panel, traced: panel.traced, applied, isHeld: panel.isHeld, isOver: Boolean(banner) };
+  return html`
+    <div ref=${panel.root} class=${banner ? "dw dw-panel dw-stale" : "dw dw-panel"} ...${KEYS}>
+      <div class="dw-top"><${Headline} panel=${panel} /><${Menu} panel=${panel} /></div>
+      <div class="dw-banner" role="alert" hidden=${!banner}>${banner}</div>
+      <div class="dw-form">${panel.control && html`<${Inputs} panel=${panel} />`}<${Status} page=${panel} /></div>
+      <details class="dw-printed" open hidden=${!printed}>
+        <summary>${say("printed by the traced code")}</summary><pre tabindex="0">${printed}</pre>
+      </details>
+      <${Verdict} ref=${panel.verdict} ...${facts} />
+      <${PanelTabs} panel=${panel} />
+    </div>
+  `;
+};
 
 export default widget(open, Panel);

@@ -57,8 +57,6 @@ export function moduleLink({ path = null, row = -1, module }, reveal) {
   return link(module ?? (path || say("the model itself")), () => reveal(target), { title: say("show in the module table") });
 }
 
-const isNumber = (kind) => kind?.includes("dw-number");
-
 // A table. Each of `columns` is [title, cell, class]: `cell(row)`, or `row[cell]`, is what stands in it. `about(row)` says what the row
 // is, and `row.code` stands below it, as wide as the table. `more` says how many there are beside `rows`.
 export function table(label, columns, rows, { about = (_) => ({}), more = 0 } = {}) {
@@ -71,7 +69,7 @@ export function table(label, columns, rows, { about = (_) => ({}), more = 0 } = 
   return html`
     <div class="dw-scroll-x dw-scroll-y" role="region" tabindex="0" aria-label=${label}>
       <table class="dw-table" aria-label=${label}>
-        <thead><tr>${shown.map(([title, , kind]) => html`<th scope="col" class=${isNumber(kind) ? "dw-number" : null}>${title}</th>`)}</tr></thead>
+        <thead><tr>${shown.map(([title, , kind]) => html`<th scope="col" class=${kind?.includes("dw-number") ? "dw-number" : null}>${title}</th>`)}</tr></thead>
         <tbody>${rows.map(lines)}</tbody>
       </table>
     </div>

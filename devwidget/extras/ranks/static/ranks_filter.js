@@ -1,7 +1,6 @@
 // Select ranks: `dp=(1,3), tp=2:8`, the grammar of Monarch's debugger, plus `rank=` and `state=`.
 import { say } from "../../../panel/static/words.js";
 
-const WORD = /^[a-z]+$/;
 const RANGE = /^(\d*):(\d*)(?::(\d+))?$/;
 
 // At commas that stand in no bracket.
@@ -31,7 +30,7 @@ function testOf(term, axes) {
   if (!name) throw new Error(say("`{text}` is not a filter such as `{axis}=2:8`", { text: term, axis: axes[0]?.[0] ?? "rank" }));
   if (name === "state") {
     const states = value.replace(/[()]/g, "").split(",").map((word) => word.trim());
-    if (!states.every((word) => WORD.test(word))) throw new Error(say("`{text}` is not a state", { text: value }));
+    if (!states.every((word) => /^[a-z]+$/.test(word))) throw new Error(say("`{text}` is not a state", { text: value }));
     return (rank) => states.includes(rank.state);
   }
   const at = axes.findIndex(([axis]) => axis === name);

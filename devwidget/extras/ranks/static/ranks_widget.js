@@ -98,6 +98,7 @@ function open(page) {
       [say("waits in"), rank.waits],
     ];
     const lines = rank.stack === undefined ? [] : stacks[rank.stack];
+    const stackLine = ([place, code]) => html`<li><span class="dw-soft">${place}</span> <code>${code}</code></li>`;
     return html`
       <div class="dw-rank-detail" role="region" tabindex="0" aria-label=${say("selected rank")}>
         <div class="dw-rank-title"><b>${say("rank {number}", { number })}</b>${at ? html`<span class="dw-soft"> ${at} </span>` : " "}${stateTag(rank.state)}</div>
@@ -127,10 +128,6 @@ function open(page) {
   }
 
   return () => html`<div class="dw dw-panel dw-ranks" ...${KEYS}>${content.value && html`<${Top} /><${Tools} /><${Ranks} />`}</div>`;
-}
-
-function stackLine([place, code]) {
-  return html`<li><span class="dw-soft">${place}</span> <code>${code}</code></li>`;
 }
 
 export default widget(open);
