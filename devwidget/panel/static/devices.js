@@ -31,7 +31,7 @@ export class Picture extends Fitted {
   }
 
   prepare(mark, at) {
-    const words = wordsOf(mark);
+    const words = mark.firstChild?.textContent ?? "";
     const facts = { role: "button", tabindex: at ? "-1" : "0", "aria-label": plain(words), "data-words": words };
     for (const [name, value] of Object.entries(facts)) mark.setAttribute(name, value);
     if (!this.props.unfold) mark.removeAttribute("data-unfolds");
@@ -111,8 +111,6 @@ export class Picture extends Fitted {
     return html`<b>${prose(first)}</b>${rest.map((text) => html`<span>${prose(text)}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
   }
 }
-
-const wordsOf = (mark) => mark.firstChild?.textContent ?? "";
 
 // Python has escaped every text of the model in it; as XML it can hold no script of an HTML page either.
 function parsed(text) {

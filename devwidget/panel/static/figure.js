@@ -70,10 +70,6 @@ export class Figure extends Fitted {
     globalThis[LOADED]?.then((Plotly) => Plotly.purge(plot)).catch(() => undefined); // never drawn
   }
 
-  get name() {
-    return this.props.name;
-  }
-
   get isInSight() {
     return Boolean(this.props.spec && this.el.current?.clientWidth);
   }

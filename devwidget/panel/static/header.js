@@ -5,10 +5,10 @@ import { say, sayCount, word } from "./words.js";
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function Headline({ panel }) {
+  const { filterBy } = panel;
   const { head } = panel.state;
   if (!head?.title) return html`<div class="dw-headline" />`;
   const { meters = [] } = panel.memory;
-  const filterBy = (text) => panel.filterBy(text);
   const metered = new Map(meters.map((each) => [each.device, each]));
   const sizes = new Map(head.devices);
   const devices = [...new Set([...sizes.keys(), ...metered.keys()])];

@@ -140,12 +140,12 @@ class Panel extends Page {
   // The figures of the open tab; the memory bars where it has none.
   async savePictures(format) {
     const all = [...this.figures];
-    const isMemory = ({ name }) => name === "memory";
+    const isMemory = ({ props }) => props.name === "memory";
     const seen = all.filter((each) => each.isInSight && !isMemory(each));
     const title = (this.model.get("head")?.title || "trace").replace(/\W+/g, "-");
     try {
       for (const each of seen.length ? seen : all.filter(isMemory)) {
-        const name = `${title}-${each.name}.${format}`;
+        const name = `${title}-${each.props.name}.${format}`;
         saveAs(await each.picture(format), name);
         this.mention(say("saved {file}", { file: name }));
       }
@@ -154,10 +154,10 @@ class Panel extends Page {
     }
   }
 
-  filterBy(text) {
+  filterBy = (text) => {
     this.tab.value = "Modules";
     this.modules.filter(this.modules.filterText === text ? "" : text);
-  }
+  };
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
   reveal = (target) => {

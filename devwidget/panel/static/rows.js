@@ -56,12 +56,8 @@ export class Rows {
     while (open.length) this.last[open.pop()] = this.count - 1;
   }
 
-  mark(columns) {
-    this.flow = numbers(Uint32Array, columns.flow);
-    this.flows = columns.flows ?? [];
-    this.marks = columns.marks ?? {};
-    this.hops = columns.hops ?? {};
-    this.folds = columns.folds ?? {};
+  mark({ flow, flows = [], marks = {}, hops = {}, folds = {} }) {
+    Object.assign(this, { flow: numbers(Uint32Array, flow), flows, marks, hops, folds });
   }
 
   // Of identical blocks that are folded into their first: the last one.

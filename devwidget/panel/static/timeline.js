@@ -174,18 +174,14 @@ function figureOf(state) {
   const shapes = spot ? [...grounds, { ...layout.pointer, x0: placeOf(state), x1: placeOf(state) }] : grounds;
 
   function at(width) {
-    const pixel = (view[1] - view[0]) / (width - LEFT - RIGHT);
+    const strip = 1 / (width - LEFT - RIGHT); // a pixel of the overview, which has all of a row; the lanes have what is seen
+    const pixel = (view[1] - view[0]) * strip;
     const annotations = bands.flatMap((band) => titles(band, view, pixel));
-    return { data: rows.flatMap((row) => drawnRow(row, name, view, pixel)), layout: { ...layout, xaxis, shapes, annotations } };
+    const of = (row) => (trace) => (trace.meta ? placed(trace, row, name, WHOLE, strip) : placed(trace, row, name, view, pixel));
+    return { data: rows.flatMap((row) => row.traces.map(of(row))), layout: { ...layout, xaxis, shapes, annotations } };
   }
 
   return { words, layout, range, at };
-}
-
-// The traces of a row: in the overview all of it, in the lanes what is seen.
-function drawnRow(row, name, view, pixel) {
-  const strip = pixel / (view[1] - view[0]);
-  return row.traces.map((trace) => (trace.meta ? placed(trace, row, name, WHOLE, strip) : placed(trace, row, name, view, pixel)));
 }
 
 // What is in a range, from left to right; those that are narrow, and near the one before, are one with it.
