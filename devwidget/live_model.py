@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.memory.training_state import TrainingWatch
-from devwidget.capture.modules import all_tensors, is_module
+from devwidget.capture.modules import all_tensors, is_module, is_optimizer
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import CLICK
@@ -177,7 +177,7 @@ class Live:
 
     def _follow_optimizer(self) -> None:
         found = _user_namespace().get(self._optimizer_name)
-        if self._optimizer_name and is_a(found, torch.optim.Optimizer):
+        if self._optimizer_name and is_optimizer(found):
             self._named_optimizer = weakref.ref(found)
 
     @property
@@ -405,7 +405,7 @@ def model_names() -> list[str]:
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
     """Return the variable that trains a model, if there is exactly one."""
     mine = set(map(id, all_tensors(model)))
-    optimizers = {id(value): value for _, value in user_variables() if is_a(value, torch.optim.Optimizer)}
+    optimizers = {id(value): value for _, value in user_variables() if is_optimizer(value)}
     found = [each for each in optimizers.values() if any(id(parameter) in mine for parameter in parameters_of(each))]
     if len(found) == 1:
         return found[0]

@@ -57,6 +57,11 @@ def is_module(value: object) -> TypeIs[nn.Module]:
     return issubclass(type(value), nn.Module)
 
 
+def is_optimizer(value: object) -> TypeIs[torch.optim.Optimizer]:
+    """Return whether the true class is an optimizer."""
+    return issubclass(type(value), torch.optim.Optimizer)
+
+
 def registered_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """Return what is registered in one of a module's groups, without names that are None."""
     return [pair for pair in entries_in(own(module), group) if pair[1] is not None]

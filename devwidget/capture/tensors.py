@@ -59,9 +59,9 @@ node_of: Callable[[torch.Tensor], Any] = torch_internals.TensorBase.grad_fn.__ge
 """Returns the autograd node behind a tensor. Virtual GPUs have their own `grad_fn`, which prepares each node for hooks."""
 
 
-def nodes_behind(nodes: Iterable[Any], known: Iterable[Any] = ()) -> Iterator[Any]:
-    """Yield some nodes of autograd's graph and the nodes behind them, each once, except at and behind known ones."""
-    seen = {None, *known}  # holds the nodes, whose ids would be used again
+def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Yield some nodes of autograd's graph and the nodes behind them, each once."""
+    seen = {None}  # holds the nodes, whose ids would be used again
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own
+from devwidget.capture.modules import is_module, is_optimizer, own
 from devwidget.capture.object_fields import class_name, dict_of, format_value, is_a, parts_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import ArgumentError, DevwidgetError
@@ -38,7 +38,7 @@ def refuse_optimizer(optimizer: object) -> None:
     Raises:
         DevwidgetError: for anything else.
     """
-    if optimizer is not None and not is_a(optimizer, torch.optim.Optimizer):
+    if optimizer is not None and not is_optimizer(optimizer):
         raise DevwidgetError(
             Message("the optimizer is {given}, not a torch.optim.Optimizer", given=_with_article(optimizer)),
             instead=_instead_of_optimizer(optimizer),
@@ -173,6 +173,6 @@ def _instead_of_model(value: object) -> str:
 def _instead_of_optimizer(value: object) -> str:
     if is_a(value, type) and issubclass(value, torch.optim.Optimizer):
         return Message("create an instance first: `{kind}(model.parameters())`", kind=class_name(value))
-    if is_a(dict_of(value).get("optimizer"), torch.optim.Optimizer):
+    if is_optimizer(dict_of(value).get("optimizer")):
         return Message("pass its `.optimizer`")
     return Message("pass something like `torch.optim.Adam(model.parameters())`")

@@ -216,7 +216,7 @@ class CallFaults:
         module = self.wrapper.module
         detail = describe_unjoined(outputs, self.wrapper.dim, type(module), self._first_tensor_argument())
         if detail is not None:
-            site = classes.return_of(type(module), "forward")
+            site = classes.return_of_forward(type(module))
             write_fault(self.state, "io", self.state.tracker.path_of(module), site, detail)
 
     def check_split(self, whole: Named, lost: int, site: Site | None) -> None:
@@ -381,7 +381,7 @@ def _is_of_numbers(loss: torch.Tensor) -> bool:
 
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
     """Report that each replica returned a number, and that a line called backward on the gathered vector."""
-    site = classes.return_of(kind, "forward")
+    site = classes.return_of_forward(kind)
     write_fault(state, "io", path, site, ScalarOutputs(class_name(kind), replicas, backward))
 
 

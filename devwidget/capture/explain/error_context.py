@@ -15,7 +15,7 @@ from torch.overrides import handle_torch_function
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.faults.failed_call import FailedCall
-from devwidget.capture.modules import is_module, modules_in, named_tensors, walk_modules
+from devwidget.capture.modules import is_module, is_optimizer, modules_in, named_tensors, walk_modules
 from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
@@ -147,7 +147,7 @@ def _phase(frames: list[FrameType]) -> Phase:
         if place in (("_tensor.py", "backward"), ("__init__.py", "backward")):
             return "backward"
     for frame in frames:
-        if is_a(locals_of(frame).get("self"), torch.optim.Optimizer):
+        if is_optimizer(locals_of(frame).get("self")):
             return "optimizer"
     return "other"
 

@@ -18,7 +18,7 @@ from devwidget.capture.explain import raised_errors
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
-from devwidget.capture.modules import is_module, own, own_parameters
+from devwidget.capture.modules import is_module, is_optimizer, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.untrained import UntrainedParameters
@@ -41,7 +41,7 @@ _ASSIGNED = re.compile(r"cannot assign '[\w.]+' as parameter '(\w+)'")
 
 def optimizer_state(context: ErrorContext) -> None:
     """Report a step that failed because the optimizer state is not where its parameters are."""
-    running = [frame for frame in context.frames if is_a(_self(frame), torch.optim.Optimizer)]
+    running = [frame for frame in context.frames if is_optimizer(_self(frame))]
     if not running or running[0].f_code.co_name in ("__init__", "add_param_group") or any(map(_fills_items, running)):
         return
     optimizer, caller = _self(running[0]), context.caller_of(running[0])
@@ -61,7 +61,7 @@ def idle_optimizer(context: ErrorContext) -> None:
     """Report that GradScaler steps an optimizer without a parameter of the model, whose gradients it has."""
     frame = context.in_call(torch.amp.GradScaler.step)
     optimizer = locals_of(frame).get("optimizer")
-    if frame is None or not is_a(optimizer, torch.optim.Optimizer):
+    if frame is None or not is_optimizer(optimizer):
         return
     missing = UntrainedParameters(context.state)
     context.state.tracker.phases.add("backward")

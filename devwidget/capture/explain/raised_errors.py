@@ -21,7 +21,8 @@ from devwidget.capture.explain.traceback_frames import IN_LOADER, site_in_worker
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
-from devwidget.capture.object_fields import is_a, is_exactly
+from devwidget.capture.modules import is_optimizer
+from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.precision.autocast_regions import region_before
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
@@ -109,7 +110,7 @@ def half_gradients(context: ErrorContext) -> None:
     """Report whose gradients they are, and which line created their optimizer."""
     state, user, error = context.state, context.user, context.error
     named = (locals_of(frame).get("optimizer") for frame in context.frames)
-    optimizer = next((each for each in named if is_a(each, torch.optim.Optimizer)), None)
+    optimizer = next((each for each in named if is_optimizer(each)), None)
     if optimizer is None or user is None or "unscale FP16 gradients" not in context.message:
         return
     parameters = [each for group in optimizer.param_groups for each in group["params"]]

@@ -12,6 +12,7 @@ from torch import nn
 
 from devwidget.capture.modules import (
     is_module,
+    is_optimizer,
     modules_in,
     own,
     own_parameters,
@@ -20,7 +21,7 @@ from devwidget.capture.modules import (
     tensors_below,
     walk_modules,
 )
-from devwidget.capture.object_fields import class_name, class_values, is_a, is_among
+from devwidget.capture.object_fields import class_name, class_values, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
@@ -78,7 +79,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
     state."""
     for frame in frames:
         optimizer = locals_of(frame).get("self")
-        if is_a(optimizer, torch.optim.Optimizer):
+        if is_optimizer(optimizer):
             for name, tensor in (*_tensors_in_state(optimizer), *attribute_tensors(optimizer)):
                 if is_among(tensor, family):
                     return Held(None, name, "optimizer state", class_name(type(optimizer)))

@@ -15,7 +15,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.object_graph import ObjectGraph
 from devwidget.capture.memory.roots import LEFT, Root, Roots, last_errors
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import is_module, is_optimizer
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
@@ -147,7 +147,7 @@ class _Search:
         first = next(at for at, value in enumerate(values) if is_tensor(value))
         most, holder, module = 1, first, first
         for at, value in enumerate(values[:first]):
-            if is_a(value, torch.optim.Optimizer):
+            if is_optimizer(value):
                 return path[at]
             if is_module(value):
                 module = min(module, at)
@@ -163,7 +163,7 @@ class _Search:
             return "gradients"
         if is_parameter(values[-1]):
             return "parameters"
-        if any(is_a(value, torch.optim.Optimizer) for value in values):
+        if any(is_optimizer(value) for value in values):
             return "optimizer"
         return "tensors"
 

@@ -15,7 +15,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of, is_a
-from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import locals_of
@@ -53,13 +52,13 @@ _PREFIX = "_raw_saved_"
 _names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
-def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()) -> Iterator[torch.Tensor]:
-    """Yield tensors saved in the graph of some results, except at and behind known nodes.
+def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield tensors saved in the graph of some results.
 
     Reads `SavedTensor.data`: this runs no hook (a checkpoint would compute its forward again) and skips the check whether the
     tensor was modified.
     """
-    for node in nodes_behind(map(node_of, tensors), known):
+    for node in nodes_behind(map(node_of, tensors)):
         yield from saved_by(node)
 
 
@@ -114,7 +113,6 @@ class Roles:
     def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
         self._state, self._blocks_of = state, blocks_of
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
-        self._walked: list[tuple[TensorRef, int]] = []
 
     def claim_role(self, role: str, tensors: Iterable[torch.Tensor], owner: str | None = None) -> None:
         """Assign a role to tensors, for a module of this path."""
@@ -158,17 +156,7 @@ class Roles:
     def claim_saved(self, results: Any) -> None:
         """Assign what autograd keeps for the backward pass of some results."""
         if torch_internals.saved_data is not None:
-            self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
-
-    def note_walked(self, results: Any) -> None:
-        """Note that all behind these results has its role, so that the next backward pass can skip it."""
-        nodes = ((tensor, node_of(tensor)) for tensor in tensors_in(results))
-        self._walked = [(TensorRef(tensor), node._sequence_nr()) for tensor, node in nodes if node is not None]
-
-    def _list_walked(self) -> list[Any]:
-        """Return nodes of results that are still alive. A result that was written to since has another node."""
-        nodes = ((node_of(tensor), number) for ref, number in self._walked if (tensor := ref()) is not None)
-        return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
+            self.claim_role("activations", kept_for_backward(tensors_in(results)))
 
     def claim_failed(self, trace: TracebackType | None) -> None:
         """Assign what remains of a computation that an exception ended."""
@@ -177,7 +165,6 @@ class Roles:
     def let_go(self) -> None:
         """Release the optimizers: see `State.let_go`."""
         self._optimizers.clear()
-        self._walked.clear()
 
     def claim_everything(self) -> None:
         """Assign all that can be found at any time: the model, its plain attributes, the optimizers."""

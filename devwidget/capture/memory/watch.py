@@ -164,7 +164,6 @@ class MemoryWatch:
             self._roles.claim_inputs((args, rest[0]))
             self._roles.claim_role("outputs", tensors_in(rest[1]))
             self._roles.claim_saved(rest[1])
-            self._roles.note_walked(rest[1])
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         with self._guard_reading():

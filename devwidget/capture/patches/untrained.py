@@ -18,8 +18,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import named_tensors
-from devwidget.capture.object_fields import class_name, is_a
+from devwidget.capture.modules import is_optimizer, named_tensors
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.event_log import operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
@@ -74,7 +74,7 @@ class UntrainedParameters:
         """
         try:
             for each in reachable_objects(frame):
-                if is_a(each, torch.optim.Optimizer):
+                if is_optimizer(each):
                     self.mark_trained(parameters_of(each))
         except TooManyObjects:
             return False

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import dict_of, format_value, is_a, items_of, parts_of
+from devwidget.capture.modules import is_optimizer
+from devwidget.capture.object_fields import dict_of, format_value, items_of, parts_of
 from devwidget.capture.snapshot.attribute_search import AttributeSearch, Found
 from devwidget.capture.snapshot.tensor_reader import TensorReader
 from devwidget.capture.tensors import is_tensor
@@ -67,6 +68,6 @@ def innermost_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimiz
     while True:
         fields = dict_of(optimizer)
         inner = fields.get("optimizer", fields.get("optim"))
-        if not is_a(inner, torch.optim.Optimizer) or inner is optimizer:
+        if not is_optimizer(inner) or inner is optimizer:
             return optimizer
         optimizer = inner

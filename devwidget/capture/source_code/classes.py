@@ -207,10 +207,10 @@ def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool
     return False
 
 
-def return_of(kind: type, method: str) -> Site | None:
-    """Return the last `return` of a method."""
+def return_of_forward(kind: type) -> Site | None:
+    """Return the last `return` of the `forward` of a class."""
     for filename, owner in definitions(kind):
         for each in methods_of(owner):
-            if each.name == method:
+            if each.name == "forward":
                 return last_return(filename, each)
     return None
