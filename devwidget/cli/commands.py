@@ -185,9 +185,8 @@ def choose_status(ended: BaseException | None, findings: Iterable[Finding], opti
     """Return the exit status: that of the program, or 1 if it succeeded with findings that fail."""
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
-    if options.fail_on is not None and _has_severity(findings, options.fail_on):
-        return FOUND
-    return FINE
+    fails = _severities_from(options.fail_on) if options.fail_on else ()
+    return FOUND if any(finding.severity in fails for finding in findings) else FINE
 
 
 def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
@@ -382,10 +381,6 @@ def virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object
 def _severities_from(least: str) -> tuple[Severity, ...]:
     known: tuple[Severity, ...] = get_args(Severity)
     return known[: known.index(least) + 1]
-
-
-def _has_severity(findings: Iterable[Finding], least: str) -> bool:
-    return any(finding.severity in _severities_from(least) for finding in findings)
 
 
 @contextlib.contextmanager

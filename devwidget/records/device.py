@@ -74,14 +74,18 @@ class DeviceId:
     kind: str
     index: Size | None = None
 
-    @classmethod
-    def parse(cls, text: str) -> DeviceId:
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def parse(text: str) -> DeviceId:
         """Parse `"cuda:1"` as `DeviceId("cuda", 1)`.
 
         Raises:
             ValueError: if the text is empty or its ordinal is not a number of zero or more.
         """
-        return _parse(text)
+        kind, colon, index = text.partition(":")
+        if not kind or (colon and not index.isdigit()):
+            raise ValueError(f"{text!r} is not a device name; expected a form such as 'cpu', 'cuda:0' or 'mps:0'")
+        return DeviceId(kind, int(index) if colon else None)
 
     @property
     def is_accelerator(self) -> bool:
@@ -95,14 +99,6 @@ class DeviceId:
         if self.index is None:
             return self.kind
         return f"{self.kind}:{self.index}"
-
-
-@functools.lru_cache(maxsize=256)
-def _parse(text: str) -> DeviceId:
-    kind, colon, index = text.partition(":")
-    if not kind or (colon and not index.isdigit()):
-        raise ValueError(f"{text!r} is not a device name; expected a form such as 'cpu', 'cuda:0' or 'mps:0'")
-    return DeviceId(kind, int(index) if colon else None)
 
 
 CPU = DeviceId("cpu")

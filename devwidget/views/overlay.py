@@ -20,15 +20,15 @@ class RowMark:
     Attributes:
         hops: crossings while the row itself ran; `hops_below` also counts the rows below.
         findings: numbers of the findings of the row itself, `findings_below` of the rows below.
-        severity, severity_below: the worst of them; "" without any.
+        severity, severity_below: how bad the worst of them is, 3 for an error; 0 without any.
     """
 
     hops: int = 0
     hops_below: int = 0
     findings: tuple[int, ...] = ()
     findings_below: tuple[int, ...] = ()
-    severity: str = ""
-    severity_below: str = ""
+    severity: int = 0
+    severity_below: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,6 @@ def make_overlay(placement: PlacementTable, trace: Trace | None) -> Overlay:
             before = result.flows.get(row, ((), ()))
             result.flows[row] = (_join_devices(before[0], event.inputs), _join_devices(before[1], event.outputs))
     return result
-
-
-def worse_severity(one: str, other: str) -> str:
-    """The more severe of two severities; "" counts as none."""
-    order = (*SEVERITIES, "")
-    return min(one, other, key=order.index)
 
 
 def _hops_by_row(index: dict[str, int], trace: Trace) -> RowHops:
@@ -131,15 +125,13 @@ def _mark_rows(placement: PlacementTable, trace: Trace, hops: RowHops, findings:
         for each in (row, *_rows_above(placement, row)):
             marks.setdefault(each, RowMark()).hops_below += count
     for row, numbers in findings.items():
-        worst = ""
-        for number in numbers:
-            worst = worse_severity(worst, trace.findings[number].severity)
+        worst = max(len(SEVERITIES) - SEVERITIES.index(trace.findings[number].severity) for number in numbers)
         mark = marks.setdefault(row, RowMark())
         mark.findings, mark.severity = tuple(numbers), worst
         for each in _rows_above(placement, row):
             mark = marks.setdefault(each, RowMark())
             mark.findings_below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
-            mark.severity_below = worse_severity(mark.severity_below, worst)
+            mark.severity_below = max(mark.severity_below, worst)
     return dict(sorted(marks.items()))
 
 

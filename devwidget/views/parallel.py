@@ -39,18 +39,11 @@ class ParallelCall:
         return self.call.device_ids[0]
 
     @property
-    def gathered_on(self) -> DeviceId | None:
-        """Where the outputs were collected; None if they were not."""
-        if self.replicas:
-            return self.replicas[0].gathered_on
-        return None
-
-    @property
     def gather_point(self) -> DeviceId | None:
         """Where the outputs were collected, or were to be collected when that failed; None without outputs."""
         for replica in self.replicas:
             if replica.gathered_on or replica.outputs:
-                return self.gathered_on or self.call.output_device
+                return self.replicas[0].gathered_on or self.call.output_device
         return None
 
     @property

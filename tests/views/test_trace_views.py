@@ -49,7 +49,7 @@ def test_a_collapsed_row_knows_of_findings_and_hops_below():
     marks = make_overlay(table, one_step()).marks
     decoder, head = (marks[table.paths.index(path)] for path in ("decoder", "decoder.head"))
     assert (head.findings, head.severity) == ((0,), "error")
-    assert (decoder.findings, decoder.findings_below, decoder.severity_below) == ((), (0,), "error")
+    assert (decoder.findings, decoder.findings_below, decoder.severity_below) == ((), (0,), 3)
     assert (decoder.hops, marks[0].hops, marks[0].hops_below) == (4, 0, 5)
 
 
@@ -82,7 +82,7 @@ def test_flows_tell_where_data_came_in_and_went_out():
 
 def test_a_parallel_call_adds_up_what_the_gather_point_holds():
     (call,) = parallel_calls(data_parallel(2))
-    assert (call.samples, call.gathered_on, call.gathered_bytes, call.crossed_bytes) == (63, GPU0, 63 * 40000, 31 * 40000)
+    assert (call.samples, call.gather_point, call.gathered_bytes, call.crossed_bytes) == (63, GPU0, 63 * 40000, 31 * 40000)
     assert call.reduced_bytes == 2 * MIB
     assert [call.peak_on(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
 

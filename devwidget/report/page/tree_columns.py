@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count, some_bytes
 from devwidget.report.style.words import dtype_words
@@ -119,8 +118,8 @@ def _pack_hops(hops: dict[int, RowHop]) -> list[list[Any]]:
 
 
 def _pack_mark(mark: RowMark) -> list[Any]:
-    ranks = _severity_rank(mark.severity), _severity_rank(mark.severity_below)
-    return [mark.hops, mark.hops_below, list(mark.findings), list(mark.findings_below), *ranks]
+    findings = [list(mark.findings), list(mark.findings_below), mark.severity, mark.severity_below]
+    return [mark.hops, mark.hops_below, *findings]
 
 
 def pack_numbers(kind: str, values: Iterable[float]) -> bytes:
@@ -158,13 +157,6 @@ def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tupl
 
 def _device_names(devices: Iterable[DeviceId]) -> tuple[str, ...]:
     return tuple(map(str, sorted(devices, key=device_order)))
-
-
-def _severity_rank(severity: str) -> int:
-    """0 for none, 3 for an error."""
-    if not severity:
-        return 0
-    return len(SEVERITIES) - SEVERITIES.index(severity)
 
 
 def pack_table(table: dict[str, Any]) -> dict[str, Any]:
