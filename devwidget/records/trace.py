@@ -157,6 +157,12 @@ class Operand:
     requires_grad: bool = False
     computed: bool = False
 
+    def __str__(self) -> str:
+        """Return `h0 float32[1, 3, 7] cpu`."""
+        if not self.dtype:  # the tensor was freed before it was recorded
+            return f"{self.name} {self.device}"
+        return f"{self.name} {self.dtype}[{', '.join(map(str, self.shape))}] {self.device}"
+
     @property
     def name(self) -> str:
         """Return the name for a reader: the user's expression if it is short, else the operator's name."""

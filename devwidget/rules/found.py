@@ -11,7 +11,6 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import chosen, without_edit
-from devwidget.rules.wording import described
 
 
 class Event(Protocol):
@@ -94,7 +93,7 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
         birth_moves=_birth_moves(found),
         fixes=fixes,
         notes=notes,
-        operands=described(operands or ()),
+        operands=tuple(dict.fromkeys(map(str, operands or ()))),
         explains=explains,
         cause=found.cause,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
@@ -11,18 +11,6 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
 
 _WORD = re.compile(r"[^\W\d]\w*")
-
-
-def described(operands: Iterable[Operand]) -> tuple[str, ...]:
-    """Return `h0 float32[1, 3, 7] cpu` for each operand, without duplicates."""
-    return tuple(dict.fromkeys(map(_describe, operands)))
-
-
-def _describe(operand: Operand) -> str:
-    if not operand.dtype:  # the tensor was freed before it was recorded
-        return f"{operand.name} {operand.device}"
-    shape = ", ".join(map(str, operand.shape))
-    return f"{operand.name} {operand.dtype}[{shape}] {operand.device}"
 
 
 def devices_met(fault: Fault) -> tuple[DeviceId, ...]:

@@ -120,7 +120,6 @@ class WaitingLine:
         phases: parts of the step, each once.
         modules: paths of the modules that were running, each once; None was outside the model.
         count: how often.
-        meant: reason in `devwidget.allow`; "" without one.
     """
 
     device: DeviceId
@@ -130,12 +129,11 @@ class WaitingLine:
     phases: tuple[Phase, ...]
     modules: tuple[str | None, ...]
     count: int
-    meant: str
 
 
 def group_waits(waits: Iterable[Wait]) -> tuple[WaitingLine, ...]:
     """Return one record for each line and device, most waits first."""
-    groups = group_by(waits, lambda wait: (wait.site and wait.site.line_id, wait.device, wait.called, wait.meant))
+    groups = group_by(waits, lambda wait: (wait.site and wait.site.line_id, wait.device, wait.called))
     return tuple(sorted(map(_merge_waits, groups.values()), key=lambda line: -line.count))
 
 
@@ -149,5 +147,4 @@ def _merge_waits(group: list[Wait]) -> WaitingLine:
         phases=values_once(group, "phase"),
         modules=values_once(group, "module"),
         count=total(group, "count"),
-        meant=first.meant,
     )

@@ -48,7 +48,7 @@ def test_a_collapsed_row_knows_of_findings_and_hops_below():
     table = tabulate_snapshot(split_model())
     marks = make_overlay(table, one_step()).marks
     decoder, head = (marks[table.paths.index(path)] for path in ("decoder", "decoder.head"))
-    assert (head.findings, head.severity) == ((0,), "error")
+    assert (head.findings, head.severity) == ((0,), 3)
     assert (decoder.findings, decoder.findings_below, decoder.severity_below) == ((), (0,), 3)
     assert (decoder.hops, marks[0].hops, marks[0].hops_below) == (4, 0, 5)
 

@@ -74,14 +74,10 @@ def finding_card(
 
 def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     """The tensors involved, misplaced ones first and marked."""
-    ends = set()
+    misplaced = set[str]()
     for fault in faults:
-        ends |= {(each.name, str(each.device)) for each in fault.operands if each.stray}
-    cards = []
-    for text in finding.operands:
-        device = text.rpartition(" ")[2]
-        is_misplaced = any(text.startswith(f"{name} ") and device == place for name, place in ends)
-        cards.append({"text": text, "device": device, "culprit": is_misplaced})
+        misplaced.update(str(each) for each in fault.operands if each.stray)
+    cards = [{"text": text, "device": text.rpartition(" ")[2], "culprit": text in misplaced} for text in finding.operands]
     return sorted(cards, key=lambda card: not card["culprit"])
 
 
