@@ -109,11 +109,13 @@ class WrappedElsewhere(OneOf):
     Attributes:
         device_ids: GPUs of the wrapper.
         found: devices of the parameters and buffers.
+        given: devices of the arguments.
         split: whether whole layers are on different GPUs; `map` if a device map of accelerate put them there.
     """
 
     device_ids: tuple[int, ...]
     found: tuple[DeviceId, ...]
+    given: tuple[DeviceId, ...] = ()
     split: Literal["", "layers", "map"] = ""
 
 

@@ -205,6 +205,10 @@ Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
         return self.b(self.a(x).to(HOST).to('cuda:1'))
 Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 """,
+    "a wrapper of a model that was not moved": """net = nn.DataParallel(nn.Linear(4, 2), device_ids=[0, 1])
+net(torch.ones(4, 4).cuda()).sum().backward()
+assert isinstance(net, nn.DataParallel)
+""",
     "a plain tensor that asks for a gradient": f"""{NET}        self.shift = torch.zeros(1, requires_grad=True)
     def forward(self, x):
         return x + self.shift

@@ -21,6 +21,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import user_frames
+from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.site import Site
@@ -82,14 +83,15 @@ def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
 
 
 def report_misplaced(
-    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, caller: FrameType
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], inputs: Any, state: RecordingState, caller: FrameType
 ) -> None:
-    """Record that a wrapper cannot run; `caller` called it."""
+    """Record that a wrapper cannot run; `caller` called it with these inputs."""
     name, tensor = misplaced
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, caller)
     operand = names.describe_stray(tensor, name, "", wanted)
     found = sorted({device_id(each.device) for each in all_tensors(wrapper.module)})
+    given = sorted({device_id(each.device) for each in tensors_in(inputs)})
     root, birth = state.births.find_root(tensor), None
     if root is not None and len(found) > 1:  # only this tensor arrived later
         birth = to_site(root.site)
@@ -107,5 +109,5 @@ def report_misplaced(
         target=device_id(wanted),
         healed=state.heal,
         birth=birth or built_at(wrapper, state, caller),
-        detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), _how_split(wrapper.module)),
+        detail=WrappedElsewhere(tuple(wrapper.device_ids), tuple(found), tuple(given), _how_split(wrapper.module)),
     )

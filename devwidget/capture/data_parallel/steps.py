@@ -128,7 +128,7 @@ def _run_watched(
     with Undo() as undo:
         misplaced = first_misplaced(wrapper)
         if misplaced is not None:
-            report_misplaced(wrapper, misplaced, state, sys._getframe(1))
+            report_misplaced(wrapper, misplaced, (args, kwargs), state, sys._getframe(1))
             if state.heal:  # run the wrapped module alone, where it is
                 undo.enter_context(make_replacement(wrapper, "device_ids", []))
         else:

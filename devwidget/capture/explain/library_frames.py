@@ -250,7 +250,7 @@ def wrapper_call(context: ErrorContext) -> None:
     if "module must have its parameters" in context.message:
         misplaced = constructions.first_misplaced(wrapper)
         if misplaced is not None:
-            constructions.report_misplaced(wrapper, misplaced, context.state, caller)
+            constructions.report_misplaced(wrapper, misplaced, variables.get("inputs"), context.state, caller)
         return
     call = faults.CallFaults(context.state, wrapper, _inputs_of(context, wrapper), caller)
     if caught is not None:

@@ -94,9 +94,10 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     move = f"{model}.to({target!r})"
     if found == (CPU,):
         words = Message("remove the wrapper, to run the model on the CPU")
-        yield mended(fault.birth, words, _unwrapped, confidence="choice")
+        removed = mended(fault.birth, words, _unwrapped, confidence="choice")
         words = Message("move the model before wrapping it, to run it on GPUs")
-        yield mended(fault.birth, words, _move_before_wrapping, target, confidence="choice", instead=move)
+        moved = mended(fault.birth, words, _move_before_wrapping, target, confidence="choice", instead=move)
+        yield from (removed, moved) if wrapped.given in ((), (CPU,)) else (moved, removed)
         return
     if first is not None:
         yield mended(fault.birth, Message("put the model's GPU first in the list"), _first_id, first)
