@@ -296,6 +296,15 @@ clusters = Net()
 clusters(torch.randn(2, 5, device="cuda")).sum().backward()
 assert clusters.centers.is_cuda
 """,
+    "a target made in the call of a loss beside an output": """critic = nn.Linear(6, 1).cuda()
+loss = nn.BCEWithLogitsLoss()
+fake = torch.randn(4, 6, device="cuda")
+loss(critic(fake), torch.ones(4, 1)).backward()
+""",
+    "an image that a layer without parameters took first": """net = nn.Sequential(nn.ReLU(), nn.Conv2d(3, 2, 3)).cuda()
+image = torch.rand(1, 3, 5, 5, requires_grad=True)
+net(image).mean().backward()
+""",
     "states that a module keeps in a tuple": f"""{NET}        self.lstm = nn.LSTM(4, 5)
         self.state = self.begin()
     def begin(self):

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides
 
+from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
-from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import operands_of
+from devwidget.capture.source_code.call_sites import first_argument, locals_of
+from devwidget.capture.source_code.expressions import Scope, operands_of
 from devwidget.capture.source_code.frames import is_place
+from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import arguments_in, name_of_called, names_in, parsed_operation
 
@@ -116,16 +118,36 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 
 
 def handed_on(frame: FrameType, text: str) -> dict[int, str]:
-    """Map the ids of the tensors in the parameters of a library function to the arguments that its call wrote for them.
+    """Map the ids of the tensors in the parameters of a library function or module to the arguments that its call wrote.
 
     The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`.
+
+    Args:
+        frame: the innermost call of the library.
+        text: source of the call by which the user entered the library.
     """
-    call, code = parsed_operation(text), frame.f_code
-    if not isinstance(call, ast.Call) or name_of_called(call) != code.co_name:
+    call, entered = parsed_operation(text), list[FrameType]()
+    if not isinstance(call, ast.Call):
         return {}
-    given = dict(zip(code.co_varnames[: code.co_argcount], call.args, strict=False))
+    called = None
+    for owner, each in stack(frame):
+        if owner is Owner.USER:
+            called = Scope(each).value(call.func)
+            break
+        entered.append(each)
+    for each in reversed(entered):
+        is_of_module = is_module(called) and first_argument(each) is called
+        if is_of_module or each.f_code.co_name == name_of_called(call):
+            found = _parameters_written(each, call, is_of_module)
+            if found:
+                return found
+    return {}
+
+
+def _parameters_written(frame: FrameType, call: ast.Call, is_of_module: bool) -> dict[int, str]:
+    code, values = frame.f_code, locals_of(frame)
+    given = dict(zip(code.co_varnames[int(is_of_module) : code.co_argcount], call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-    values = locals_of(frame)
     return {id(values[name]): ast.unparse(part) for name, part in given.items() if is_tensor(values.get(name))}
 
 
