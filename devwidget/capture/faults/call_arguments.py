@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides
 
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.source_code.call_sites import first_argument, locals_of
@@ -120,7 +120,8 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 def handed_on(frame: FrameType, text: str) -> dict[int, str]:
     """Map the ids of the tensors in the parameters of a library function or module to the arguments that its call wrote.
 
-    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`.
+    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`. Inside of a module whose
+    parts are on several devices nobody knows where that should be.
 
     Args:
         frame: the innermost call of the library.
@@ -135,8 +136,9 @@ def handed_on(frame: FrameType, text: str) -> dict[int, str]:
             called = Scope(each).value(call.func)
             break
         entered.append(each)
+    is_in_one_place = is_module(called) and len({tensor.device for tensor in all_tensors(called)}) < 2
     for each in reversed(entered):
-        is_of_module = is_module(called) and first_argument(each) is called
+        is_of_module = is_in_one_place and first_argument(each) is called
         if is_of_module or each.f_code.co_name == name_of_called(call):
             found = _parameters_written(each, call, is_of_module)
             if found:
