@@ -139,6 +139,10 @@ _IN_REPLICA = Message(
     "a DataParallel replica raised it: each replica gets a part of the batch, but the whole of numeric "
     "arguments and of state that the model keeps, such as a hidden state"
 )
+_BESIDE_REPLICA = Message(
+    "a DataParallel replica met tensors of two devices: on its GPU are its part of the batch, the parameters and the buffers, "
+    "but no tensor in a plain attribute, and none that `forward` creates without `device=`"
+)
 _ALL = Message(
     "an exception shows only the first fault; devwidget.trace(model, batch), or record(heal=True) around a loop, finds all"
 )
@@ -283,7 +287,7 @@ def _verdict(error: object, reading: Reading, findings: tuple[Finding, ...], ful
     if answer is not None:
         return answer
     if CAUGHT.search(reading.error) is not None:
-        return _IN_REPLICA
+        return _BESIDE_REPLICA if "same device" in words else _IN_REPLICA
     if _names_placement(error, words):
         return _name_what_met(reading)
     return ""
@@ -343,7 +347,10 @@ def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
     if reading.raised:
         yield Message("finally raised: {error}", error=reading.raised)
     if reading.from_worker:
-        yield Message("raised in a DataParallel worker: its variables are lost, only the text of its traceback is left")
+        yield Message(
+            "raised in a DataParallel worker, whose variables are lost: after `%load_ext devwidget`, or inside of "
+            "`with devwidget.record()`, devwidget keeps them"
+        )
     for finding in findings:
         is_cured = any(fix.edits for fix in finding.fixes)
         kinds = "replica-state-lost", "parallel-io", "unsupported-on-device"
