@@ -120,8 +120,8 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 def handed_on(frame: FrameType, text: str) -> dict[int, str]:
     """Map the ids of the tensors in the parameters of a library function or module to the arguments that its call wrote.
 
-    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`. Inside of a module whose
-    parts are on several devices nobody knows where that should be.
+    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`. A module whose
+    parts are on several devices computes on each of them, so that the value may not be the argument.
 
     Args:
         frame: the innermost call of the library.
