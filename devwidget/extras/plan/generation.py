@@ -124,7 +124,8 @@ class _Writing:
                 raise DevwidgetError(Message("{kind} cannot generate with a cache: {error}", **facts), why=why) from error
 
     def _read_and_write(self, copied: PlacedCopy, accounts: tuple[Account, ...], length: int) -> CacheAt:
-        text, token = (self._place_text(copied, size) for size in (self.prompt if self.is_static else length, 1))
+        text = self._place_text(copied, self.prompt if self.is_static else length)
+        token = self._place_text(copied, 1)
         before, asked, choice = _held_bytes(accounts), _ask_last_logits(copied.inner), _Choice(self.num_beams)
         made = {}
         if self.is_static:

@@ -174,12 +174,16 @@ class Watcher:
         gradients = min(peak.gradients, peak.held - weights)
         optimizer = min(peak.optimizer, peak.held - weights - gradients)
         parts = (weights, gradients, optimizer, peak.held - weights - gradients - optimizer)
-        moments = (peak.moment, peak.tips_over)
-        at, tips_over = (None if moment is None else moment.to_record(self._step) for moment in moments)
+        at, tips_over = self._describe_moment(peak.moment), self._describe_moment(peak.tips_over)
         reserved = account.peak_in_segments
         sizes = account.capacity, peak.held, *parts
         course = tuple(itertools.starmap(StepPoint, _take_fullest(self._courses[index])))
         return DevicePlan(DeviceId(virtual_gpu(index).type, index), *sizes, at, tips_over, reserved, account.context, course)
+
+    def _describe_moment(self, moment: _Moment | None) -> PlanMoment | None:
+        if moment is None:
+            return None
+        return moment.to_record(self._step)
 
 
 # Of the course of a step; more would be finer than a pixel.
