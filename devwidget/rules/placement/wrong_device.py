@@ -181,7 +181,7 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
     facts = {"name": name or stray.argument, "call": fault.call}
     words = Message("move `{name}` to the device of the others before `{call}`", **facts)  # a block may run on two devices
     if case.literal and fault.target is not None:
-        words = Message("move `{name}` to `{device}` before `{call}`", device=fault.target, **facts)
+        words = Message("move `{name}` to the device {device} before `{call}`", device=fault.target, **facts)
     device = right_device(fault)
     is_right = case.literal or device.endswith(".device")  # no device by its name where two are needed
     yield Fix(words, f"{name}.to({device})" if name and is_right else "")
