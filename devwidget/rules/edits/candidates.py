@@ -146,7 +146,6 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
         # A parameter that was put into a module which has moved was made by the line of its values.
         yield create_there(case) if held.how == "buffer" or built is None else None
         yield move_value(case) if built is None else None
-    if (
-        built is None and not case.stray.expression.isidentifier()
-    ):  # what `forward` calls by one name is not the parameter itself
+    is_variable = case.stray.expression.isidentifier()  # what `forward` calls by one name is not the parameter itself
+    if built is None and not is_variable:
         yield move_where_used(case)
