@@ -185,6 +185,8 @@ def is_right_elsewhere(case: Case) -> bool:
     for node in names_in(scope):
         is_between = isinstance(node.ctx, ast.Load) and statement.lineno < node.lineno <= used[1].lineno
         reader = code.parents.get(node)
+        if isinstance(reader, ast.keyword):
+            reader = code.parents[reader]
         is_only_asked = isinstance(reader, ast.Attribute)  # for its shape
         if node.id in names and is_between and not is_only_asked and reader not in failing:
             return True
