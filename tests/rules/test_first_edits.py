@@ -305,6 +305,11 @@ loss(critic(fake), torch.ones(4, 1)).backward()
 image = torch.rand(1, 3, 5, 5, requires_grad=True)
 net(image).mean().backward()
 """,
+    "a mask that attention turns into another": """attn = nn.MultiheadAttention(8, 2, batch_first=True).cuda()
+h = torch.randn(2, 5, 8, device="cuda")
+mask = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+attn(h, h, h, attn_mask=mask)[0].sum().backward()
+""",
     "states that a module keeps in a tuple": f"""{NET}        self.lstm = nn.LSTM(4, 5)
         self.state = self.begin()
     def begin(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import BuiltinFunctionType, FrameType
 from typing import Any
 
@@ -117,32 +117,44 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 
 
-def handed_on(frame: FrameType, text: str) -> dict[int, str]:
-    """Map the ids of the tensors in the parameters of a library function or module to the arguments that its call wrote.
+def handed_on(frame: FrameType, text: str, given: Sequence[torch.Tensor]) -> dict[int, str]:
+    """Map the ids of tensors of a failing call inside of a library to the arguments by which the user passed them.
 
-    The function may have given a parameter another value: `lengths, order = torch.sort(lengths)`. A module whose
-    parts are on several devices computes on each of them, so that the value may not be the argument.
+    They are the values of the parameters of the function or module that the user called, which may have got others since:
+    `lengths, order = torch.sort(lengths)`. A module whose parts are on several devices computes on each of them, so that the
+    value may not be the argument.
 
     Args:
         frame: the innermost call of the library.
         text: source of the call by which the user entered the library.
+        given: tensors of the failing call.
     """
-    call, entered = parsed_operation(text), list[FrameType]()
-    if not isinstance(call, ast.Call):
-        return {}
-    called = None
+    call, entered, scope = parsed_operation(text), list[FrameType](), None
     for owner, each in stack(frame):
         if owner is Owner.USER:
-            called = Scope(each).value(call.func)
+            scope = Scope(each)
             break
         entered.append(each)
-    is_in_one_place = is_module(called) and len({tensor.device for tensor in all_tensors(called)}) < 2
-    for each in reversed(entered):
-        is_of_module = is_in_one_place and first_argument(each) is called
+    if not isinstance(call, ast.Call) or scope is None:
+        return {}
+    called = scope.value(call.func)
+    homes = {tensor.device for tensor in all_tensors(called)} if is_module(called) else set()
+    found: dict[int, str] = {}
+    for each in entered:
+        is_of_module = is_module(called) and len(homes) < 2 and first_argument(each) is called
         if is_of_module or each.f_code.co_name == name_of_called(call):
-            found = _parameters_written(each, call, is_of_module)
-            if found:
-                return found
+            found = _parameters_written(each, call, is_of_module) or found
+    if len(homes) == 1:
+        found = _passed_from_elsewhere(scope, call, homes.pop(), given) | found
+    return found
+
+
+def _passed_from_elsewhere(scope: Scope, call: ast.Call, home: torch.device, given: Sequence[torch.Tensor]) -> dict[int, str]:
+    """The one argument that is not on the device of the module, for the one tensor inside that is not either."""
+    inside = {id(tensor) for tensor in given if tensor.device != home}
+    passed = [part for part in arguments_in(call) if is_tensor(value := scope.value(part)) and value.device != home]
+    if len(inside) == 1 and len(passed) == 1:
+        return {inside.pop(): ast.unparse(passed[0])}
     return {}
 
 

@@ -181,7 +181,7 @@ class FailedCall:
         direct = near is not None and site is not None and near.f_code is site.code
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if near is not None and not direct and not found:
-            found = handed_on(near, text)
+            found = handed_on(near, text, [tensor for _, tensor in given])
         if direct or found:
             return found
         unnamed = {}
