@@ -37,7 +37,7 @@ def name_in(frame: FrameType, wanted: object, read: Collection[str] = ()) -> str
     named = {**globals_used(frame), **locals_of(frame)}
     variables = [(name, value) for name, value in named.items() if not name.startswith("@")]  # pytest's
     of_line = [(name, value) for name, value in variables if name in read]
-    return _find_path(of_line, wanted) or _find_path(variables, wanted)
+    return _find_path(of_line, wanted) or _find_path(variables, wanted) or _find_held(variables, wanted)
 
 
 def holds(value: Any, wanted: object) -> bool:
@@ -46,7 +46,7 @@ def holds(value: Any, wanted: object) -> bool:
 
 
 def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
-    """Search attributes of any object, items of containers, the tensors of submodules, and items of what attributes hold."""
+    """Search attributes of any object, items of containers, and the tensors of submodules."""
     for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
         for path, value in _reached(variables, enter, deepest):
             if value is wanted:
@@ -55,6 +55,11 @@ def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
         for path, tensor in deep_tensors(value) if is_module(value) else ():
             if tensor is wanted:
                 return name + path
+    return ""
+
+
+def _find_held(variables: list[tuple[str, Any]], wanted: object) -> str:
+    """Search the containers in public attributes of objects: `self.hidden[0]`."""
     held = [(path, value) for path, value in _reached(variables, _has_attributes, 1) if _is_public_container(path, value)]
     return next((path for path, value in _reached(held, _is_container, DEEPEST) if value is wanted), "")
 
