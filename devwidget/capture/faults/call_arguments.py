@@ -9,6 +9,7 @@ from types import BuiltinFunctionType, FrameType
 from typing import Any
 
 import torch
+from torch import nn
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture.modules import all_tensors, is_module
@@ -66,13 +67,23 @@ def _of_operator(name: str, holding: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _holds_tensors(value: Any) -> str:
+    """Return `tensor`, or `tensors` for a list of them; "" for any other argument."""
     if is_tensor(value):
-        return "Tensor"
-    return "List[Tensor]" if is_exactly(value, (list, tuple)) and any(map(is_tensor, value)) else ""
+        return "tensor"
+    if is_exactly(value, (list, tuple)) and any(map(is_tensor, value)):
+        return "tensors"
+    return ""
 
 
-def _takes(wanted: Any, held: str) -> bool:
-    return held in str(wanted.type) if held else str(wanted.type) != "Tensor"
+def _takes(wanted: Any, holding: str) -> bool:
+    """Return whether an argument of a schema takes what a call has there."""
+    kind = str(wanted.type)
+    match holding:
+        case "tensor":
+            return kind in ("Tensor", "Optional[Tensor]")
+        case "tensors":
+            return kind in ("List[Tensor]", "List[Optional[Tensor]]")
+    return kind != "Tensor"
 
 
 def _original(func: Any) -> Any:
@@ -120,47 +131,71 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 def handed_on(frame: FrameType, text: str, given: Sequence[torch.Tensor]) -> dict[int, str]:
     """Map the ids of tensors of a failing call inside of a library to the arguments by which the user passed them.
 
-    They are the values of the parameters of the function or module that the user called, which may have got others since:
-    `lengths, order = torch.sort(lengths)`. A module whose parts are on several devices computes on each of them, so that the
-    value may not be the argument.
+    They are the values of the parameters of the function or module that the user called. The function may have given a
+    parameter another value: `lengths, order = torch.sort(lengths)`.
 
     Args:
         frame: the innermost call of the library.
         text: source of the call by which the user entered the library.
         given: tensors of the failing call.
     """
-    call, entered, scope = parsed_operation(text), list[FrameType](), None
-    for owner, each in stack(frame):
-        if owner is Owner.USER:
-            scope = Scope(each)
-            break
-        entered.append(each)
-    if not isinstance(call, ast.Call) or scope is None:
+    call, entered = parsed_operation(text), _entered(frame)
+    user = entered[-1].f_back if entered else frame
+    if not isinstance(call, ast.Call) or user is None:
         return {}
+    scope = Scope(user)
     called = scope.value(call.func)
-    homes = {tensor.device for tensor in all_tensors(called)} if is_module(called) else set()
+    if is_module(called):
+        return _passed_to_module(called, call, scope, entered, given)
     found: dict[int, str] = {}
     for each in entered:
-        is_of_module = is_module(called) and len(homes) < 2 and first_argument(each) is called
-        if is_of_module or each.f_code.co_name == name_of_called(call):
-            found = _parameters_written(each, call, is_of_module) or found
-    if len(homes) == 1:
-        found = _passed_from_elsewhere(scope, call, homes.pop(), given) | found
+        if each.f_code.co_name == name_of_called(call):
+            found |= _parameters_written(each, call)
     return found
 
 
-def _passed_from_elsewhere(scope: Scope, call: ast.Call, home: torch.device, given: Sequence[torch.Tensor]) -> dict[int, str]:
-    """The one argument that is not on the device of the module, for the one tensor inside that is not either."""
-    inside = {id(tensor) for tensor in given if tensor.device != home}
-    passed = [part for part in arguments_in(call) if is_tensor(value := scope.value(part)) and value.device != home]
-    if len(inside) == 1 and len(passed) == 1:
+def _entered(frame: FrameType) -> list[FrameType]:
+    """Return the frames of the library from the innermost one to the one that the user called."""
+    found = []
+    for owner, each in stack(frame):
+        if owner is Owner.USER:
+            break
+        found.append(each)
+    return found
+
+
+def _passed_to_module(
+    module: nn.Module, call: ast.Call, scope: Scope, entered: list[FrameType], given: Sequence[torch.Tensor]
+) -> dict[int, str]:
+    homes = {tensor.device for tensor in all_tensors(module)}
+    if len(homes) > 1:  # it computes on each of them: a value need not be where its argument was
+        return {}
+    found = _passed_from_elsewhere(scope, call, homes, given)
+    for each in entered:
+        if first_argument(each) is module:
+            found |= _parameters_written(each, call, is_method=True)
+    return found
+
+
+def _passed_from_elsewhere(
+    scope: Scope, call: ast.Call, homes: set[torch.device], given: Sequence[torch.Tensor]
+) -> dict[int, str]:
+    """Return the one argument that is not on the device of the module, for the one tensor inside that is not either."""
+    passed = []
+    for part in arguments_in(call):
+        value = scope.value(part)
+        if is_tensor(value) and value.device not in homes:
+            passed.append(part)
+    inside = {id(tensor) for tensor in given if tensor.device not in homes}
+    if homes and len(inside) == 1 and len(passed) == 1:
         return {inside.pop(): ast.unparse(passed[0])}
     return {}
 
 
-def _parameters_written(frame: FrameType, call: ast.Call, is_of_module: bool) -> dict[int, str]:
+def _parameters_written(frame: FrameType, call: ast.Call, *, is_method: bool = False) -> dict[int, str]:
+    """Map the ids of the tensors in the parameters of a function to what its call wrote for them; `self` is skipped."""
     code, values = frame.f_code, locals_of(frame)
-    given = dict(zip(code.co_varnames[int(is_of_module) : code.co_argcount], call.args, strict=False))
+    given = dict(zip(code.co_varnames[int(is_method) : code.co_argcount], call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     return {id(values[name]): ast.unparse(part) for name, part in given.items() if is_tensor(values.get(name))}
 

@@ -47,10 +47,9 @@ def holds(value: Any, wanted: object) -> bool:
 
 def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
     """Search attributes of any object, items of containers, and the tensors of submodules."""
-    for enter, deepest in ((_has_attributes, 1), (_is_container, DEEPEST)):
-        for path, value in _reached(variables, enter, deepest):
-            if value is wanted:
-                return path
+    found = _path_to(wanted, variables, _has_attributes, 1) or _path_to(wanted, variables, _is_container, DEEPEST)
+    if found:
+        return found
     for name, value in variables:
         for path, tensor in deep_tensors(value) if is_module(value) else ():
             if tensor is wanted:
@@ -60,8 +59,18 @@ def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
 
 def _find_held(variables: list[tuple[str, Any]], wanted: object) -> str:
     """Search the containers in public attributes of objects: `self.hidden[0]`."""
-    held = [(path, value) for path, value in _reached(variables, _has_attributes, 1) if _is_public_container(path, value)]
-    return next((path for path, value in _reached(held, _is_container, DEEPEST) if value is wanted), "")
+    held = []
+    for path, value in _reached(variables, _has_attributes, 1):
+        if _is_public_container(path, value):
+            held.append((path, value))
+    return _path_to(wanted, held, _is_container, DEEPEST)
+
+
+def _path_to(wanted: object, variables: list[tuple[str, Any]], enter: Callable[[Any], bool], deepest: int) -> str:
+    for path, value in _reached(variables, enter, deepest):
+        if value is wanted:
+            return path
+    return ""
 
 
 def _reached(variables: list[tuple[str, Any]], enter: Callable[[Any], bool], deepest: int) -> Iterator[tuple[str, Any]]:

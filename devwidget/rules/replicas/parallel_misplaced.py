@@ -97,7 +97,10 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
         removed = mended(fault.birth, words, _unwrapped, confidence="choice")
         words = Message("move the model before wrapping it, to run it on GPUs")
         moved = mended(fault.birth, words, _move_before_wrapping, target, confidence="choice", instead=move)
-        yield from (removed, moved) if wrapped.given in ((), (CPU,)) else (moved, removed)
+        choices = [removed, moved]
+        if wrapped.given not in ((), (CPU,)):  # the batch is on a GPU
+            choices.reverse()
+        yield from choices
         return
     if first is not None:
         yield mended(fault.birth, Message("put the model's GPU first in the list"), _first_id, first)
