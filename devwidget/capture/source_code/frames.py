@@ -105,11 +105,6 @@ def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
-def lookup(frame: FrameType, name: str) -> Any:
-    """Return the value of a name as the frame's code finds it; None if it has none."""
-    return locals_of(frame).get(name, dict.get(frame.f_globals, name))
-
-
 def is_place(node: ast.expr) -> bool:
     """Return whether an expression computes nothing: it reads a variable, an attribute or an item."""
     computing = (ast.Call, ast.BinOp, ast.Compare, ast.BoolOp, ast.IfExp, ast.Lambda, ast.comprehension)
