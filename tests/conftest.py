@@ -31,10 +31,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(trylast=True)  # without the tests that are not selected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long comes first, so that no process waits for another at the end."""
-    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in ("browser", "process", "slow"))}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files that may take long come first, so that no process waits for another at the end."""
+    longest: dict[pathlib.Path, float] = {}
+    for item in items:
+        longest[item.path] = max(longest.get(item.path, 0), seconds_allowed(item))
+    items.sort(key=lambda item: -longest[item.path])
+
+
+def seconds_allowed(item: pytest.Item) -> float:
+    """The time limit of a test: its own, or the usual one if it starts a browser or another process."""
+    own = item.get_closest_marker("timeout")
+    if own is not None:
+        return float(own.args[0])
+    takes_long = any(item.get_closest_marker(name) for name in ("browser", "process", "slow"))
+    return USUAL_SECONDS if takes_long else 0
+
+
+USUAL_SECONDS = 300
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

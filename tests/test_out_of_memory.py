@@ -15,6 +15,8 @@ from devwidget import magics
 from devwidget.fix_writer import apply_to_text
 from tests.cells import ipython
 
+pytestmark = pytest.mark.timeout(300)  # the file is among those that start first
+
 HEAD = """
 import torch
 from torch import nn
