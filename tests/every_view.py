@@ -78,7 +78,7 @@ def show_all(record: Record, *, whole: bool = False) -> None:
     for frame in frames(record):
         assert frame._repr_html_() is not None
     for card in cards(record):
-        json.dumps(card, default=lambda packed: len(packed), allow_nan=False)
+        json.dumps(card, allow_nan=False)
 
 
 def _panel(record: Record) -> tuple[Snapshot | None, Trace | None]:

@@ -14,7 +14,7 @@ from devwidget.panel.sections import section_scripts
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
 from devwidget.report.page.assets import PANEL_STYLES, add_to_panel, join_modules, packed_plotly, static_text
-from devwidget.report.page.html import as_text, as_value, page_facts
+from devwidget.report.page.html import as_value, page_facts
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
@@ -75,7 +75,7 @@ class BarePage:
             join_modules("shim.js"),
             as_value("panel", join_modules(*add_to_panel(section_scripts()))),
             *(as_value(name, join_modules(*each.scripts)) for name, each in others.items()),
-            f"const facts = {json.dumps(facts, default=as_text)};",
+            f"const facts = {json.dumps(facts)};",
             f"const others = {{ {', '.join(map(_declare, others, others.values()))} }};",
         ]
         text = "\n".join([*scripts, _START])
@@ -87,8 +87,8 @@ class BarePage:
 
     def update(self, model: str, name: str, value: Any) -> None:
         """What a trait change from Python does."""
-        text = json.dumps(value, default=as_text)
-        self.page.evaluate("([model, name, text]) => window.models[model].update(name, JSON.parse(text))", [model, name, text])
+        text = json.dumps(value)
+        self.page.evaluate("([model, name, text]) => window.models[model].set(name, JSON.parse(text))", [model, name, text])
 
     def answer(self, ask: str, reply: dict[str, Any]) -> None:
         """What Python will say to the next questions of this kind."""
@@ -109,7 +109,7 @@ class BarePage:
 
 
 def _declare(name: str, other: OtherWidget) -> str:
-    return f"{name}: {{ state: {json.dumps(other.state, default=as_text)}, definition: {name} }}"
+    return f"{name}: {{ state: {json.dumps(other.state)}, definition: {name} }}"
 
 
 def large(count: int) -> Snapshot:

@@ -1,58 +1,48 @@
 // The filter language: words, and `device:`, `dtype:`, `kind:`, `class:`, `has:`; all must hold. Words are looked for in the
 // whole path, and one of them must be in the row's own name or class: `conv1 layer4` is each conv1 below layer4.
 
+const contains = (value) => (text) => text.toLowerCase().includes(value);
+
+// Key -> test of a row's number for a value.
 const TESTS = {
-  device: (rows, value) => byCode(rows.deviceSets, rows.device, (names) => names.some((name) => `${name}:`.startsWith(`${value}:`))),
-  dtype: (rows, value) => byCode(rows.dtypeSets, rows.dtype, (names) => names.some(contains(value))),
-  kind: (rows, value) => (row) => ("attribute".startsWith(value) ? rows.isAttribute(row) : !rows.isAttribute(row)),
-  class: (rows, value) => byCode(rows.classes, rows.kind, contains(value)),
+  device: ({ facts }, value) => (row) => facts[row].devices.some((name) => `${name}:`.startsWith(`${value}:`)),
+  dtype: ({ facts }, value) => (row) => facts[row].dtypes.some(contains(value)),
+  kind: ({ facts }, value) => (row) => facts[row].is_attribute === "attribute".startsWith(value),
+  class: ({ facts }, value) => (row) => contains(value)(facts[row].class),
   has: (rows, value) => {
-    if ("findings".startsWith(value)) return (row) => (rows.marks[row]?.[2].length ?? 0) > 0;
-    if ("hops".startsWith(value)) return (row) => (rows.marks[row]?.[0] ?? 0) > 0;
-    if ("grads".startsWith(value)) return (row) => rows.hasGradient(row) && !rows.childrenOf(row).some((child) => rows.hasGradient(child));
+    const hasGradient = (row) => rows.facts[row].has_gradient;
+    if ("findings".startsWith(value)) return (row) => rows.marks[row]?.[2].length > 0;
+    if ("hops".startsWith(value)) return (row) => rows.marks[row]?.[0] > 0;
+    if ("grads".startsWith(value)) return (row) => hasGradient(row) && !rows.childrenOf(row).some(hasGradient);
     return () => false;
   },
 };
 
-const contains = (value) => (text) => text.toLowerCase().includes(value);
-
-// Each different value is tested once.
-function byCode(values, codes, fits) {
-  const good = values.map(fits);
-  return (row) => good[codes[row]];
-}
-
 function byWord(rows, word) {
-  if (word.includes(".")) return (row) => contains(word)(rows.pathOf(row));
-  const name = byCode(rows.names, rows.name, contains(word));
-  const kind = byCode(rows.classes, rows.kind, contains(word));
-  return (row) => name(row) || kind(row);
+  if (word.includes(".")) return (row) => contains(word)(rows.paths[row]);
+  return (row) => contains(word)(rows.names[row]) || contains(word)(rows.facts[row].class);
 }
 
-// Rows that have every word at or above them, and at least one of their own; rows are in pre-order.
+// Rows that have every word at or above them, and at least one of their own.
 function byWords(rows, words) {
   const tests = words.map((word) => byWord(rows, word));
-  const whole = 2 ** tests.length - 1;
-  const above = new Uint32Array(rows.count);
-  return (row) => {
-    const own = tests.reduce((bits, test, at) => (test(row) ? bits | (1 << at) : bits), 0);
-    above[row] = own | (row ? above[rows.parent[row]] : 0);
-    return own !== 0 && above[row] === whole;
-  };
+  const isAtOrAbove = (test, row) => row >= 0 && (test(row) || isAtOrAbove(test, rows.parent[row]));
+  return (row) => tests.some((test) => test(row)) && tests.every((test) => isAtOrAbove(test, row));
 }
 
 // -> { kept, hits, count }: rows to show (hits and their ancestors), rows that match; null for an empty filter.
 export function filterRows(rows, text) {
   const terms = text.toLowerCase().split(/\s+/).filter(Boolean);
   if (!terms.length) return null;
-  const keyed = (term) => term.includes(":") && Boolean(TESTS[term.split(":")[0]]);
-  const words = terms.filter((term) => !keyed(term)).slice(0, 30);
-  const tests = terms.filter(keyed).map((term) => {
+  const words = [];
+  const tests = [];
+  for (const term of terms) {
     const [key, ...rest] = term.split(":");
     const value = rest.join(":");
-    return value ? TESTS[key](rows, value) : () => true;
-  });
-  if (words.length) tests.unshift(byWords(rows, words)); // first, because it must see every row
+    if (!rest.length || !TESTS[key]) words.push(term);
+    else if (value) tests.push(TESTS[key](rows, value));
+  }
+  if (words.length) tests.push(byWords(rows, words));
   const kept = new Uint8Array(rows.count);
   const hits = new Uint8Array(rows.count);
   let count = 0;

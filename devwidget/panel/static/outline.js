@@ -1,17 +1,20 @@
-// Which rows of the module tree are shown, in which order, and which of them is active.
+// Which rows of the module tree are shown, in which order, which of them is active, and which has its drawer open.
+import { createRef } from "preact";
 import { signal } from "@preact/signals-core";
 import { filterRows } from "./filter.js";
 import { Rows } from "./rows.js";
+import { say } from "./words.js";
 
 const MOST_OPEN = 60;
 
 export class Outline {
   rows = new Rows({});
-  open = new Uint8Array(0); // for each row whether it is expanded
+  /** @type {any[]} */
+  open = []; // for each row whether it is expanded
   unfolded = new Set(); // first rows of identical blocks that are all shown
   filterText = "";
   /** @type {any} */
-  sort = null; // [column, descending]
+  sort = null; // the head of a column, with `isDescending`
   /** @type {any} */
   found = null; // what the filter left
   /** @type {number[]} */
@@ -20,57 +23,65 @@ export class Outline {
   isMet = false; // whether the user has clicked or used the keyboard: only then a row is drawn as selected
   typed = "";
   version = signal(0); // counts changes: what reads it is drawn again
-  content = 0; // version in which something else than the active row changed
+  detail = signal(null); // { row, content, words }: of the row whose drawer is open
+  table = createRef();
+  drawer = createRef();
+
+  constructor(panel) {
+    this.panel = panel;
+    this.load();
+    panel.on("change:table", () => this.load());
+    panel.on("change:marks", () => this.mark());
+  }
 
   get row() {
     return this.shown[this.active];
   }
 
-  // New rows; rows that were open stay open, found again by their path.
-  show(rows) {
-    const before = this.rows;
-    const pathOf = (row) => before.pathOf(row);
-    const opened = new Set([...this.open.keys()].filter((row) => this.open[row]).map(pathOf));
-    const unfolded = [...this.unfolded].map(pathOf);
-    const active = this.shown.length ? pathOf(this.row) : "";
+  // Rows have other numbers in another table, or are gone: what was open is found again by its path.
+  load() {
+    const { rows: before, detail, row: active } = this;
+    const rows = new Rows(this.panel.model.get("table") ?? {});
+    const again = (row) => rows.paths.indexOf(before.paths[row]);
+    const opened = new Set(before.paths.filter((_, row) => this.open[row]));
     this.rows = rows;
-    this.open = rows.firstOpen(MOST_OPEN);
-    if (before.count) this.open = this.open.map((_, row) => Number(rows.hasChildren(row) && opened.has(rows.pathOf(row))));
-    this.unfolded = new Set(unfolded.map((path) => rows.rowOf(path)));
-    this.update();
-    if (active) this.active = Math.max(0, this.shown.findIndex((row) => rows.pathOf(row) === active));
+    this.open = before.count ? rows.paths.map((path, row) => rows.hasChildren(row) && opened.has(path)) : rows.firstOpen(MOST_OPEN);
+    this.unfolded = new Set([...this.unfolded].map(again));
+    if (detail.value) detail.value = { ...detail.value, row: again(detail.value.row) };
+    this.mark(again(active));
   }
 
-  // The same rows with other marks.
-  mark(marks) {
-    this.rows.mark(marks);
-    this.update();
+  mark(active = this.row) {
+    const { detail } = this;
+    Object.assign(this.rows, this.panel.model.get("marks"));
+    this.update(active);
+    if (detail.value?.row < 0) detail.value = null;
+    if (detail.value) this.fill(detail.value.row);
   }
 
   filter(text) {
     this.filterText = text;
-    this.update(this.row);
+    this.update();
   }
 
   // Up, down, and as the model has them; of amounts the largest come first.
-  sortBy({ key, cell }) {
-    const [column, isDescending] = this.sort ?? [];
-    const first = cell === "amount" || cell === "notes";
-    if (column !== key) this.sort = [key, first];
-    else this.sort = isDescending === first ? [key, !first] : null;
-    this.update(this.row);
+  sortBy(head) {
+    const first = head.cell === "amount" || head.cell === "notes";
+    const { key, isDescending } = this.sort ?? {};
+    if (key !== head.key) this.sort = { ...head, isDescending: first };
+    else this.sort = isDescending === first ? { ...head, isDescending: !first } : null;
+    this.update();
   }
 
   openAll(open) {
-    const { rows, row } = this;
+    const { rows } = this;
     this.unfolded = new Set(open ? Object.keys(rows.folds).map(Number) : []);
-    this.open = this.open.map((_, at) => Number(rows.hasChildren(at) && (open || at === 0)));
-    this.update(row);
+    this.open = this.open.map((_, row) => rows.hasChildren(row) && (open || row === 0));
+    this.update();
   }
 
-  toggle(row, open = !this.open[row]) {
-    if (!this.rows.hasChildren(row)) return;
-    this.open[row] = open ? 1 : 0;
+  toggle(row) {
+    this.open[row] = this.rows.hasChildren(row) && !this.open[row];
     this.update(row);
   }
 
@@ -92,16 +103,21 @@ export class Outline {
     return Boolean(this.open[row] || this.found);
   }
 
-  // To a row wherever it hides.
-  reveal(row) {
+  // To a row wherever it hides, and open its drawer.
+  lead({ row, path }) {
+    const target = row ?? this.rows.rowOf(path);
+    if (target < 0 || target >= this.rows.count) return;
     this.filterText = "";
-    for (let at = row; at >= 0; at = this.rows.parent[at]) {
+    for (let at = target; at >= 0; at = this.rows.parent[at]) {
       const first = this.rows.foldOver(at);
-      if (at !== row) this.open[at] = 1;
+      if (at !== target) this.open[at] = true;
       if (first !== undefined) this.unfolded.add(first);
     }
     this.isMet = true;
-    this.update(row);
+    this.update(target);
+    this.table.current?.showActive(true);
+    this.table.current?.focus();
+    this.pick(target);
   }
 
   activate(place) {
@@ -110,21 +126,16 @@ export class Outline {
     this.version.value += 1;
   }
 
-  meet() {
-    if (!this.isMet) this.activate(this.active);
-  }
-
   right() {
-    const { row } = this;
-    if (!this.rows.hasChildren(row)) return;
-    if (this.open[row]) this.activate(this.active + 1);
-    else this.toggle(row, true);
+    if (!this.rows.hasChildren(this.row)) return;
+    if (this.isExpanded(this.row)) this.activate(this.active + 1);
+    else this.toggle(this.row);
   }
 
   left() {
     const { row } = this;
     const parent = this.rows.parent[row];
-    if (this.open[row] && this.rows.hasChildren(row) && !this.found) this.toggle(row, false);
+    if (this.open[row] && !this.found) this.toggle(row);
     else if (parent >= 0) this.activate(this.shown.indexOf(parent));
   }
 
@@ -133,21 +144,48 @@ export class Outline {
     clearTimeout(this.pause);
     this.pause = setTimeout(() => (this.typed = ""), 700);
     this.typed += letter.toLowerCase();
-    const count = this.shown.length;
-    const from = this.typed.length === 1 ? 1 : 0;
-    const places = Array.from({ length: count }, (_, step) => (this.active + from + step) % count);
-    const fits = (place) => this.rows.nameOf(this.shown[place]).toLowerCase().startsWith(this.typed);
-    const found = places.find(fits);
-    if (found !== undefined) this.activate(found);
+    const from = this.active + (this.typed.length === 1 ? 1 : 0);
+    const ordered = [...this.shown.slice(from), ...this.shown.slice(0, from)];
+    const found = ordered.find((row) => this.rows.names[row].toLowerCase().startsWith(this.typed));
+    if (found !== undefined) this.activate(this.shown.indexOf(found));
   }
 
-  update(keep) {
+  update(active = this.row) {
     this.found = filterRows(this.rows, this.filterText);
-    const order = this.sort && this.rows.orderBy(...this.sort);
+    const order = this.sort && this.rows.orderBy(this.sort);
     this.shown = this.rows.visible(this.open, this.found?.kept, order, this.unfolded);
-    const place = keep === undefined ? -1 : this.shown.indexOf(keep);
+    const place = this.shown.indexOf(active);
     this.active = place >= 0 ? place : Math.min(this.active, Math.max(0, this.shown.length - 1));
     this.version.value += 1;
-    this.content = this.version.value;
+  }
+
+  // Open the drawer of a row.
+  pick(row) {
+    const { panel, detail } = this;
+    if (panel.control && row !== detail.value?.row) panel.ask({ ask: "select", row });
+    this.fill(row, true);
+  }
+
+  // -> whether a drawer was open.
+  leave() {
+    const wasOpen = this.detail.value !== null;
+    this.detail.value = null;
+    this.table.current?.focus();
+    return wasOpen;
+  }
+
+  // With `inSight` what is opened is scrolled to: it stands below the table where there is no room beside it.
+  async fill(row, inSight = false) {
+    const content = this.rows.details[row];
+    this.draw({ row, content, words: say("asking the kernel …") }, inSight);
+    if (content || !this.panel.control) return;
+    const answer = await this.panel.ask({ ask: "detail", row });
+    if (this.detail.value?.row !== row) return;
+    this.draw({ row, content: answer.detail, words: answer.error ?? say("this row no longer exists") }, inSight);
+  }
+
+  draw(drawn, inSight) {
+    this.detail.value = drawn;
+    if (inSight) setTimeout(() => this.drawer.current?.scrollIntoView({ block: "nearest" }));
   }
 }

@@ -7,13 +7,14 @@ import { callSection, Picture, spreadSection } from "./devices.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { cardsOf, Findings } from "./findings.js";
 import { Headline, Inputs, Menu, PICTURES, save, saveAs } from "./header.js";
-import { Modules, ModuleTree } from "./modules.js";
+import { Outline } from "./outline.js";
 import { prose, Status } from "./parts.js";
 import { SECTIONS } from "./sections.js";
 import { openInSide } from "./side_bar.js";
 import { hopTable, memorySection, waitTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
+import { ModuleTree } from "./tree.js";
 import { Verdict } from "./verdict.js";
 import { say, word } from "./words.js";
 
@@ -41,7 +42,7 @@ class Panel extends Page {
   withCpu = signal(false);
   figures = new Set(); // that can be saved
   banner = computed(() => this.whyOver());
-  modules = new Modules(this);
+  modules = new Outline(this);
   sections = SECTIONS.map((section) => ({ ...section, ...section.open(this) }));
 
   async open() {
@@ -53,7 +54,6 @@ class Panel extends Page {
     if (!typedIn.has(model)) typedIn.set(model, signal({}));
     this.typed = typedIn.get(model);
     this.watch();
-    await this.modules.ready;
     this.showChosen();
     if (this.control) this.ask({ ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   }

@@ -1,63 +1,34 @@
-// The packed columns of the module tree, and which rows are visible in which order.
-
-function numbers(kind, view) {
-  if (!view || !view.byteLength) return new kind(0);
-  return new kind(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)); // copied: offsets may be unaligned
-}
-
-// The table out of one gzipped block; see `report/page/tree_columns.py`.
-export async function unpacked(table) {
-  if (!table?.packed) return table ?? {};
-  const stream = new Blob([table.packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  const block = await new Response(stream).arrayBuffer();
-  const start = 4 + new DataView(block).getUint32(0, true);
-  const facts = JSON.parse(new TextDecoder().decode(new Uint8Array(block, 4, start - 4)));
-  const columns = Object.entries(facts.columns).map(([name, [from, length]]) => [name, new DataView(block, start + from, length)]);
-  return { ...facts, ...Object.fromEntries(columns) };
-}
+// The rows of the module tree, what a trace adds to them, and which of them are visible in which order.
 
 const NO_FLOW = [[], []];
 
 export class Rows {
-  constructor(table) {
-    this.count = table.rows ?? 0;
-    this.names = table.names ?? [];
-    this.classes = table.classes ?? [];
-    this.deviceSets = table.devices ?? [];
-    this.dtypeSets = table.dtypes ?? [];
-    this.notes = table.notes ?? {};
-    this.details = table.details ?? {};
-    this.name = numbers(Uint32Array, table.name);
-    this.kind = numbers(Uint32Array, table.class);
-    this.device = numbers(Uint32Array, table.device);
-    this.dtype = numbers(Uint32Array, table.dtype);
-    this.depth = numbers(Uint16Array, table.depth);
-    this.flags = numbers(Uint8Array, table.flags);
-    this.heads = table.heads ?? [];
-    this.codes = Object.fromEntries(this.heads.map(({ key }) => [key, numbers(Uint32Array, table[`column:${key}`])]));
-    this.flow = new Uint32Array(0);
-    this.flows = [];
-    this.marks = {};
-    this.hops = {};
-    this.folds = {};
-    this.parent = new Int32Array(this.count).fill(-1);
-    this.last = new Int32Array(this.count);
-    this.measure();
-  }
+  // What a trace adds.
+  flow = [];
+  flows = [];
+  marks = {};
+  hops = {};
+  folds = {};
 
-  // `last` row below each row, and its parent; rows are in pre-order.
-  measure() {
-    const open = [];
-    for (let row = 0; row < this.count; row++) {
-      while (open.length && this.depth[open[open.length - 1]] >= this.depth[row]) this.last[open.pop()] = row - 1;
-      if (open.length) this.parent[row] = open[open.length - 1];
-      open.push(row);
-    }
-    while (open.length) this.last[open.pop()] = this.count - 1;
-  }
-
-  mark({ flow, flows = [], marks = {}, hops = {}, folds = {} }) {
-    Object.assign(this, { flow: numbers(Uint32Array, flow), flows, marks, hops, folds });
+  // See `report/page/tree_columns.py`.
+  constructor({ names = [], name = [], kinds = [], kind = [], heads = [], details = {} }) {
+    this.count = kind.length;
+    this.names = name.map((code) => names[code]);
+    this.facts = kind.map((code) => kinds[code]); // what a row shows besides its name; rows that look alike share it
+    this.heads = heads;
+    this.details = details;
+    this.parent = [];
+    this.paths = [];
+    const above = []; // the last row at each depth
+    this.facts.forEach(({ depth }, row) => {
+      above[depth] = row;
+      const parent = above[depth - 1] ?? -1;
+      const path = parent > 0 ? `${this.paths[parent]}.${this.names[row]}` : this.names[row];
+      this.parent.push(parent);
+      this.paths.push(row ? path : "");
+    });
+    this.last = kind.map((_, row) => row); // below each row
+    for (let row = this.count - 1; row > 0; row--) this.last[this.parent[row]] = Math.max(this.last[this.parent[row]], this.last[row]);
   }
 
   // Of identical blocks that are folded into their first: the last one.
@@ -73,50 +44,18 @@ export class Rows {
     return Object.keys(this.folds).map(Number).find(holds);
   }
 
-  nameOf(row) {
-    return this.names[this.name[row]];
-  }
-  classOf(row) {
-    return this.classes[this.kind[row]];
-  }
-  devicesOf(row) {
-    return this.deviceSets[this.device[row]] ?? [];
-  }
-  // What a column of words or amounts says.
-  textOf({ key, texts }, row) {
-    return texts[this.codes[key][row]] ?? "";
-  }
   flowOf(row) {
-    return (this.flow.length ? this.flows[this.flow[row]] : null) ?? NO_FLOW;
+    return this.flows[this.flow[row]] ?? NO_FLOW;
   }
   hasChildren(row) {
     return this.last[row] > row;
   }
-  isAttribute(row) {
-    return (this.flags[row] & 2) !== 0;
-  }
-  hasGradient(row) {
-    return (this.flags[row] & 1) !== 0;
-  }
 
-  pathOf(row) {
-    const parts = [];
-    for (let at = row; at > 0; at = this.parent[at]) parts.unshift(this.nameOf(at));
-    return parts.join(".");
-  }
-
-  // The row of a dotted path, or of its nearest ancestor; names may hold dots themselves.
+  // The row of a dotted path, or of its nearest ancestor.
   rowOf(path) {
-    let row = 0;
-    let rest = path ?? "";
-    while (rest) {
-      const fits = (child) => rest === this.nameOf(child) || rest.startsWith(`${this.nameOf(child)}.`);
-      const child = this.childrenOf(row).find(fits);
-      if (child === undefined) break;
-      rest = rest.slice(this.nameOf(child).length + 1);
-      row = child;
-    }
-    return row;
+    const row = this.paths.indexOf(path);
+    if (row >= 0 || !path) return Math.max(0, row);
+    return this.rowOf(path.slice(0, Math.max(0, path.lastIndexOf("."))));
   }
 
   // Rows from top to bottom: `open` says which are expanded, `kept` (a Uint8Array or null) which a filter left, `order` sorts siblings.
@@ -147,25 +86,23 @@ export class Rows {
 
   // Expand level by level while the table stays short enough to take in.
   firstOpen(most) {
-    const upTo = (depth) => this.depth.filter((each) => each <= depth).length;
+    const upTo = (depth) => this.facts.filter((each) => each.depth <= depth).length;
     let depth = 1;
     while (upTo(depth) < this.count && upTo(depth + 1) <= most) depth += 1;
-    return Uint8Array.from(this.depth, (each) => Number(each < depth));
+    return this.facts.map((each) => each.depth < depth);
   }
 
-  // For sorting siblings by one column; the codes of an amount rise with it.
-  orderBy(key, descending) {
-    const head = this.heads.find((each) => each.key === key);
-    const sign = descending ? -1 : 1;
-    const values = {
-      name: (row) => this.nameOf(row),
-      devices: (row) => this.devicesOf(row).join(" "),
-      words: (row) => this.textOf(head, row),
-      amount: (row) => this.codes[key][row],
+  // For sorting siblings by one column.
+  orderBy({ key, cell, isDescending }) {
+    const sign = isDescending ? -1 : 1;
+    const of = {
+      name: (row) => this.names[row],
+      devices: (row) => this.facts[row].devices.join(" "),
+      words: (row) => this.facts[row].texts[key],
+      amount: (row) => this.facts[row].amounts[key],
       flow: (row) => this.flowOf(row).join(" → "),
       notes: (row) => this.weight(row),
-    };
-    const of = values[head.cell];
+    }[cell];
     const { compare } = new Intl.Collator(undefined, { numeric: true });
     return (a, b) => sign * compare(of(a), of(b)) || a - b;
   }

@@ -1,13 +1,5 @@
 // A page without Jupyter: the same widgets over plain objects, for exported files and for tests.
 
-function revived(value) {
-  if (value && typeof value === "object") {
-    if (typeof value.__bytes__ === "string") return new DataView(Uint8Array.from(atob(value.__bytes__), (letter) => letter.charCodeAt(0)).buffer);
-    for (const key of Object.keys(value)) value[key] = revived(value[key]);
-  }
-  return value;
-}
-
 export class PageModel {
   listeners = {};
   sent = [];
@@ -15,7 +7,7 @@ export class PageModel {
   onsend = undefined;
 
   constructor(state) {
-    this.state = revived(state);
+    this.state = state;
   }
   get(name) {
     return this.state[name];
@@ -23,9 +15,6 @@ export class PageModel {
   set(name, value) {
     this.state[name] = value;
     this.fire(`change:${name}`);
-  }
-  update(name, value) {
-    this.set(name, revived(value));
   }
   send(message) {
     this.sent.push(message);

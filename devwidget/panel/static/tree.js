@@ -1,15 +1,46 @@
-// The virtualised tree table: only the rows in sight are in the page, whatever the size of the model.
-import { Component, createRef } from "preact";
+// The module tree: a filter, a virtualised table, of which only the rows in sight are in the page, and the drawer of one row.
+import { createRef } from "preact";
+import { Detail } from "./detail.js";
 import { Fitted, html, newId } from "./base.js";
 import { chip } from "./parts.js";
 import { say, sayCount } from "./words.js";
 
 const ROW = 24;
-const SPARE = 24;
+const SPARE = 20;
 const CHIP = { whole: 71, short: 34 }; // pixels, with the gap to the next one
 const WIDTHS = ["wide", "narrow", "narrowest"]; // of the table, as `tree.css` has them
 const SEVERITIES = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
+const EXAMPLES = ["device:cpu", "dtype:float16", "kind:attribute", "has:finding", "has:hop", "has:grad", "class:Linear"];
+
+export function ModuleTree({ tree }) {
+  tree.version.value; // each change draws again
+  const id = `${tree.panel.id}-filters`;
+  const plain = (text, label, act) => html`<button class="dw-plain" aria-label=${label} onclick=${act}>${text}</button>`;
+  return html`
+    <div class="dw-modules">
+      <div class="dw-toolbar">
+        <input
+          class="dw-input dw-filter" type="search" list=${id} value=${tree.filterText} aria-label=${say("filter rows")}
+          placeholder=${say("filter: part of a path, device:cuda:1, has:finding …")} oninput=${(event) => tree.filter(event.target.value)}
+        />
+        <datalist id=${id}>${EXAMPLES.map((value) => html`<option value=${value} />`)}</datalist>
+        ${plain(say("expand"), say("Expand all rows"), () => tree.openAll(true))}
+        ${plain(say("collapse"), say("Collapse all rows"), () => tree.openAll(false))}
+      </div>
+      <div class="dw-split"><${TreeTable} ref=${tree.table} tree=${tree} /><${Drawer} tree=${tree} /></div>
+    </div>
+  `;
+}
+
+function Drawer({ tree }) {
+  const { row, content, words } = tree.detail.value ?? {};
+  return html`
+    <section ref=${tree.drawer} class="dw-detail" aria-label=${say("row detail")} hidden=${!tree.detail.value}>
+      ${content ? html`<${Detail} tree=${tree} row=${row} detail=${content} />` : html`<p class="dw-soft">${words}</p>`}
+    </section>
+  `;
+}
 
 // A number with its noun, which a narrow table says to screen readers alone.
 function numbered(number, text) {
@@ -28,51 +59,26 @@ function badge(severity, text, isQuiet) {
   return html`<span class=${look}><span aria-hidden="true">${SIGN[severity]}</span> ${text}</span>`;
 }
 
-// One row. It is drawn again only where `version`, its place or its selection differs: scrolling draws new rows alone.
-class Row extends Component {
-  shouldComponentUpdate(next) {
-    return Object.keys(next).some((key) => next[key] !== this.props[key]);
-  }
+const gridCell = (head, content, title = "", ...looks) => html`<div class=${classOf(head, ...looks)} role="gridcell" title=${title || null}>${content}</div>`;
 
-  render({ tree, row, place, id, isSelected, deviceWidth }) {
-    const { rows, found } = tree;
-    const mark = rows.marks[row];
-    const severity = SEVERITIES[mark?.[4] ?? 0];
-    const looks = ["dw-row", found && !found.hits[row] && "dw-dim"];
-    if (severity) looks.push(`dw-${severity}`);
-    else if (mark?.[0]) looks.push("dw-row-hop");
-    return html`
-      <div
-        class=${looks.filter(Boolean).join(" ")} role="row" id=${id} style=${`top:${place * ROW}px`} data-path=${rows.pathOf(row)} data-row=${row}
-        data-severity=${severity || null} aria-level=${rows.depth[row] + 1} aria-rowindex=${place + 2}
-        aria-expanded=${rows.hasChildren(row) ? tree.isExpanded(row) : null} aria-selected=${isSelected}
-      >
-        ${rows.heads.map((head) => drawCell(head, tree, row, deviceWidth))}
-      </div>
-    `;
-  }
-}
+// What stands in a cell of each kind.
+const CELLS = {
+  name: nameCell,
+  devices: (head, { rows }, row, width) => gridCell(head, deviceChips(rows.facts[row].devices, width - 14)),
+  flow: flowCell,
+  notes: (head, tree, row) => gridCell(head, rowNotes(tree, row)),
+  words: textCell,
+  amount: textCell,
+};
 
-function drawCell(head, tree, row, deviceWidth) {
-  const { rows } = tree;
-  switch (head.cell) {
-    case "name":
-      return nameCell(tree, row);
-    case "devices":
-      return gridCell(head, deviceChips(rows.devicesOf(row), deviceWidth - 14));
-    case "flow":
-      return flowCell(head, rows.flowOf(row));
-    case "notes":
-      return gridCell(head, rowNotes(tree, row));
-  }
-  const text = rows.textOf(head, row);
+function textCell(head, { rows }, row) {
+  const text = rows.facts[row].texts[head.key];
   return gridCell(head, text, text);
 }
 
-const gridCell = (head, content, title = "", ...looks) => html`<div class=${classOf(head, ...looks)} role="gridcell" title=${title || null}>${content}</div>`;
-
 // Chips where data leaves on another device than it came in on; a quiet word where it stays.
-function flowCell(head, [into, out]) {
+function flowCell(head, { rows }, row) {
+  const [into, out] = rows.flowOf(row);
   const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
   const title = into.length || out.length ? text : "";
   if (into.join() === out.join()) return gridCell(head, into.join(" "), title);
@@ -80,22 +86,27 @@ function flowCell(head, [into, out]) {
   return gridCell(head, html`${flowSide(into)} → ${flowSide(out)}`, title, "dw-moves", short);
 }
 
-function nameCell(tree, row) {
+function flowSide(devices) {
+  if (devices.length <= 2) return devices.map(chip);
+  return html`<span class="dw-soft">${numbered(devices.length, say("{count} devices", { count: devices.length }))}</span>`;
+}
+
+function nameCell(_, tree, row) {
   const { rows } = tree;
+  const { depth, is_attribute: isAttribute, class: kind } = rows.facts[row];
+  const name = rows.names[row];
   const isFolded = tree.isFolded(row);
   const count = rows.folds[row];
-  const name = isFolded ? `${rows.nameOf(row)}–${rows.nameOf(rows.lastOfFold(row))}` : rows.nameOf(row);
-  const path = rows.pathOf(row) || rows.nameOf(row);
+  const path = rows.paths[row] || name;
   const title = isFolded ? say("{path} and {count} identical blocks", { path, count: count - 1 }) : path;
   let twist = "dw-twist dw-leaf";
   if (rows.hasChildren(row)) twist = tree.isExpanded(row) ? "dw-twist dw-open" : "dw-twist";
-  const kind = row === 0 || rows.isAttribute(row) ? "" : rows.classOf(row);
   const repeats = isFolded && html`<span class="dw-class dw-repeats">${say("{count} × {kind}, identical", { count, kind })}</span>`;
   return html`
-    <div class="dw-cell dw-module" role="rowheader" style=${`padding-left:${8 + rows.depth[row] * 14}px`} title=${title}>
+    <div class="dw-cell dw-module" role="rowheader" style=${`padding-left:${8 + depth * 14}px`} title=${title}>
       <span class=${twist} aria-hidden="true" />
-      <span class="dw-name">${name}</span>
-      ${repeats || html`<span class="dw-class">${kind}</span>`}
+      <span class="dw-name">${isFolded ? `${name}–${rows.names[rows.lastOfFold(row)]}` : name}</span>
+      ${repeats || html`<span class="dw-class">${row === 0 || isAttribute ? "" : kind}</span>`}
     </div>
   `;
 }
@@ -105,20 +116,6 @@ function deviceChips(devices, room) {
   if (devices.length < 2 || fits(CHIP.whole)) return devices.map(chip);
   if (fits(CHIP.short)) return html`<span class="dw-short" title=${devices.join(" ")}>${devices.map(chip)}</span>`;
   return html`<span class="dw-mono" title=${devices.join(" ")}>${inRuns(devices)}</span>`;
-}
-
-function rowNotes(tree, row) {
-  const { rows, found } = tree;
-  const note = rows.notes[row];
-  const isShut = rows.hasChildren(row) && !tree.open[row] && !found;
-  const fold = tree.isFolded(row) ? say("unfold") : say("fold {count}", { count: rows.folds[row] });
-  return html`
-    ${rows.marks[row] && markNotes(rows.marks[row], isShut)}
-    ${rows.isAttribute(row) && html`<span class="dw-soft">${say("unregistered")}</span>`}
-    ${tree.isFoldable(row) && html`<button class="dw-link dw-fold" tabindex="-1" title=${say("key: +")}>${fold}</button>`}
-    ${tree.isFolded(row) && html`<span class="dw-soft">${say("sizes of one block")}</span>`}
-    ${note && html`<span class="dw-soft" title=${note}>${note}</span>`}
-  `;
 }
 
 // `cpu cuda:0-7`: devices of one kind whose numbers follow each other as one.
@@ -133,9 +130,18 @@ function inRuns(devices) {
   return runs.map(({ device, from, to }) => (to > from ? `${device}-${to}` : device)).join(" ");
 }
 
-function flowSide(devices) {
-  if (devices.length <= 2) return devices.map(chip);
-  return html`<span class="dw-soft">${numbered(devices.length, say("{count} devices", { count: devices.length }))}</span>`;
+function rowNotes(tree, row) {
+  const { rows, found } = tree;
+  const { note, is_attribute: isAttribute } = rows.facts[row];
+  const isShut = rows.hasChildren(row) && !tree.open[row] && !found;
+  const fold = tree.isFolded(row) ? say("unfold") : say("fold {count}", { count: rows.folds[row] });
+  return html`
+    ${rows.marks[row] && markNotes(rows.marks[row], isShut)}
+    ${isAttribute && html`<span class="dw-soft">${say("unregistered")}</span>`}
+    ${tree.isFoldable(row) && html`<button class="dw-link dw-fold" tabindex="-1" title=${say("key: +")}>${fold}</button>`}
+    ${tree.isFolded(row) && html`<span class="dw-soft">${say("sizes of one block")}</span>`}
+    ${note && html`<span class="dw-soft" title=${note}>${note}</span>`}
+  `;
 }
 
 // Findings and hops of a row, and of those below it where it is shut.
@@ -150,7 +156,7 @@ function markNotes([ownHops, allHops, own, all, severity, worst], isShut) {
 }
 
 // `tree` is what it shows, and opens the drawer of a row.
-export class TreeTable extends Fitted {
+class TreeTable extends Fitted {
   id = newId("tree");
   head = createRef();
   state = { top: 0, height: 480, deviceWidth: 220 };
@@ -196,33 +202,28 @@ export class TreeTable extends Fitted {
 
   key(event) {
     const { tree } = this.props;
+    const { key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || !tree.shown.length) return;
     const page = Math.max(1, Math.floor(this.state.height / ROW) - 2);
     const moves = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page, Home: -Infinity, End: Infinity };
-    if (event.key in moves) tree.activate(tree.active + moves[event.key]);
-    else if (!this.act(event)) return;
+    const acts = {
+      ArrowRight: () => tree.right(),
+      ArrowLeft: () => tree.left(),
+      Enter: () => tree.pick(tree.row),
+      " ": () => tree.pick(tree.row),
+      "*": () => tree.openAll(true),
+      "+": () => tree.fold(tree.row),
+    };
+    if (key === "Escape" && tree.leave()) event.stopPropagation();
+    else if (key in moves) tree.activate(tree.active + moves[key]);
+    else if (key in acts) acts[key]();
+    else if (key.length === 1) tree.typeAhead(key);
+    else return;
     event.preventDefault();
     this.showActive();
   }
 
-  // -> whether the key means something.
-  act(event) {
-    const { tree } = this.props;
-    const { key } = event;
-    if (key === "ArrowRight") tree.right();
-    else if (key === "ArrowLeft") tree.left();
-    else if (key === "Enter" || key === " ") tree.pick(tree.row);
-    else if (key === "*") tree.openAll(true);
-    else if (key === "+") tree.fold(tree.row);
-    else if (key === "Escape") {
-      if (!tree.leave()) return false;
-      event.stopPropagation();
-    } else if (key.length === 1) tree.typeAhead(key);
-    else return false;
-    return true;
-  }
-
-  render({ tree }, { top, height }) {
+  render({ tree }, { top, height, deviceWidth }) {
     tree.version.value; // each change draws again
     const { rows, shown, active } = tree;
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
@@ -230,19 +231,19 @@ export class TreeTable extends Fitted {
     const tracks = WIDTHS.map((width, at) => `--dw-${width}:${rows.heads.map((head) => head.widths[at]).join(" ")}`).join(";");
     const isPainted = active >= first && active < stop;
     const room = shown.length || 2; // two for the words that say why there is none
+    const meet = ({ target }) => !tree.isMet && target.matches(":focus-visible") && tree.activate(active); // a mouse comes by its click
     return html`
       <div class="dw-tree" style=${tracks}>
         <div
           ref=${this.el} class="dw-grid" role="treegrid" tabindex="0" aria-label=${say("modules")} aria-readonly="true"
           aria-rowcount=${shown.length + 1} aria-activedescendant=${isPainted ? `${this.id}-${shown[active]}` : null}
-          onscroll=${() => this.fit()} onkeydown=${(event) => this.key(event)}
-          onfocus=${(event) => event.target.matches(":focus-visible") && tree.meet() /* a mouse comes by its click */}
+          onscroll=${() => this.fit()} onkeydown=${(event) => this.key(event)} onfocus=${meet}
         >
           <div role="rowgroup" class="dw-head-group">
             <div ref=${this.head} class="dw-row dw-head" role="row" aria-rowindex="1">${rows.heads.map((head) => headCell(head, tree))}</div>
           </div>
           <div class="dw-body" role="rowgroup" style=${`height:${room * ROW}px`} onclick=${(event) => this.click(event)}>
-            ${shown.slice(first, stop).map((row, at) => this.row(row, first + at))}
+            ${shown.slice(first, stop).map((row, at) => this.row(row, first + at, deviceWidth))}
             ${!shown.length && noRow(tree)}
           </div>
         </div>
@@ -251,20 +252,30 @@ export class TreeTable extends Fitted {
     `;
   }
 
-  row(row, place) {
+  row(row, place, deviceWidth) {
     const { tree } = this.props;
-    const { deviceWidth } = this.state;
-    const isSelected = tree.isMet && place === tree.active;
-    const facts = { tree, row, place, deviceWidth, isSelected, version: tree.content, id: `${this.id}-${row}` };
-    return html`<${Row} key=${row} ...${facts} />`;
+    const { rows, found } = tree;
+    const mark = rows.marks[row];
+    const severity = SEVERITIES[mark?.[4] ?? 0];
+    const looks = ["dw-row", found && !found.hits[row] && "dw-dim"];
+    if (severity) looks.push(`dw-${severity}`);
+    else if (mark?.[0]) looks.push("dw-row-hop");
+    return html`
+      <div
+        key=${row} class=${looks.filter(Boolean).join(" ")} role="row" id=${`${this.id}-${row}`} style=${`top:${place * ROW}px`} data-path=${rows.paths[row]}
+        data-row=${row} data-severity=${severity || null} aria-level=${rows.facts[row].depth + 1} aria-rowindex=${place + 2}
+        aria-expanded=${rows.hasChildren(row) ? tree.isExpanded(row) : null} aria-selected=${tree.isMet && place === tree.active}
+      >
+        ${rows.heads.map((head) => CELLS[head.cell](head, tree, row, deviceWidth))}
+      </div>
+    `;
   }
 }
 
 function headCell(head, tree) {
-  const [column, isDescending] = tree.sort ?? [];
-  const order = isDescending ? "descending" : "ascending";
+  const order = tree.sort?.isDescending ? "descending" : "ascending";
   return html`
-    <div class=${classOf(head)} role="columnheader" aria-sort=${column === head.key ? order : "none"} data-column=${head.key}>
+    <div class=${classOf(head)} role="columnheader" aria-sort=${tree.sort?.key === head.key ? order : "none"} data-column=${head.key}>
       <button tabindex="-1" onclick=${() => tree.sortBy(head)}>${head.title}</button>
     </div>
   `;

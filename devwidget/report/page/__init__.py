@@ -1,1 +1,1 @@
-"""Records as a page draws them: cards, packed tables, and standalone HTML."""
+"""Records as a page draws them: cards, the module tree, and standalone HTML."""

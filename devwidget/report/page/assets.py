@@ -13,8 +13,8 @@ from devwidget.report.style.palette import page_hues
 from devwidget.report.style.words import CODES
 
 PANEL = (
-    "words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "tables.js", "detail.js", "tree.js",
-    "modules.js", "figure.js", "timeline.js", "header.js", "edits.js", "findings.js", "apply.js", "side_bar.js", "verdict.js",
+    "words.js", "base.js", "parts.js", "rows.js", "filter.js", "outline.js", "tables.js", "detail.js", "tree.js", "figure.js",
+    "timeline.js", "header.js", "edits.js", "findings.js", "apply.js", "side_bar.js", "verdict.js",
     "compared.js", "devices.js", "tabs.js", "sections.js", "panel_widget.js",
 )  # fmt: skip
 PANEL_STYLES = ("base.css", "tree.css", "panel.css")

@@ -24,7 +24,7 @@ from devwidget.report.page.cards import (
     wait_cards,
 )
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
-from devwidget.report.page.tree_columns import mark_columns, pack_table, tree_table
+from devwidget.report.page.tree_columns import mark_columns, tree_table
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.text.advice import NAMES, StepNames
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
@@ -59,8 +59,8 @@ def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
 
 
 def tree_content(snapshot: Snapshot, table: PlacementTable, *, most: int = MOST_EAGER) -> Content:
-    """The module tree, packed, with the details of all rows for a model of ordinary size."""
-    return pack_table(displays_safely(tree_table)(table) | {"details": _eager_details(snapshot, table, most)})
+    """The module tree, with the details of all rows for a model of ordinary size."""
+    return displays_safely(tree_table)(table) | {"details": _eager_details(snapshot, table, most)}
 
 
 def _eager_details(snapshot: Snapshot, table: PlacementTable, most: int) -> Content:

@@ -135,7 +135,7 @@ def standalone_page(
         f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));',
         join_modules("shim.js"),
         as_value("shown", join_modules(*scripts)),
-        f"const facts = {json.dumps(facts, default=as_text)};",
+        f"const facts = {json.dumps(facts)};",
         _START,
     )
     packed = [*before, gzip.compress("\n".join(script).encode(), mtime=0)]
@@ -172,8 +172,3 @@ def as_value(name: str, module: str) -> str:
     if export:
         return f"const {name} = (() => {{\n{body}\nreturn {value}\n}})();"
     return module
-
-
-def as_text(value: bytes) -> dict[str, str]:
-    """Bytes for JSON, as `shim.js` reads them back."""
-    return {"__bytes__": base64.b64encode(value).decode("ascii")}

@@ -19,7 +19,7 @@ window.models = host.models;
 host.models.control.onsend = async (message) => {
   window.asked = (window.asked ?? 0) + 1;
   const { traits, answer } = JSON.parse(await window.askPython(JSON.stringify(message)));
-  for (const [name, value] of Object.entries(traits)) host.models.plan.update(name, value);
+  for (const [name, value] of Object.entries(traits)) host.models.plan.set(name, value);
   host.models.control.fire("msg:custom", answer);
 };
 host.getWidget("plan").then((widget) => widget.render({ el: document.getElementById("a") }));
@@ -106,7 +106,7 @@ def test_nothing_sticks_out_and_axe_is_silent(live):
     live_page.slide("batch", "20", end=False)
     check_widths_and_schemes(page, "live-moving")
     for kind, text in (("busy", "planning: 3 plans run"), ("refused", "error: the forward fails " + "x " * 90)):
-        page.evaluate("(status) => window.models.plan.update('status', status)", {"kind": kind, "text": text})
+        page.evaluate("(status) => window.models.plan.set('status', status)", {"kind": kind, "text": text})
         check_widths_and_schemes(page, f"live-{kind}")
 
 
