@@ -28,7 +28,7 @@ from devwidget.records.errors import error_text
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
-_MORE = READS | LISTS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
+_MORE = READS | LISTS | {"__set__", "__setitem__", "copy_"}
 """Calls that have an effect besides their result."""
 _MAKING = LISTS | {"copy_"}
 _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})

@@ -19,7 +19,7 @@ from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.event_log import device_id, format_dtype, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
-from devwidget.capture.recording.waits import LISTS
+from devwidget.capture.recording.waits import LISTS, READS
 from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
 from devwidget.capture.source_code.stack import caller, is_own
 from devwidget.capture.source_code.statements import MOVES
@@ -197,14 +197,9 @@ class CallMode(BirthMode):
                 self._note_written(call)
             case "copy_":
                 self._note_copied(call)
-            case "requires_grad_":
-                self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
-            case "__set__":
-                if len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
-                    self._note_switched(args[0], on=args[1])
             case name if name in LISTS:
                 self._note_listed(args[0] if args else kwargs.get("data", kwargs.get("obj")))
-            case _:
+            case name if name in READS:
                 self._note_wait(call)
 
     def _note_written(self, call: TorchCall) -> None:
@@ -269,13 +264,6 @@ class CallMode(BirthMode):
             if is_accelerator(tensor.device):
                 self._state.transfers.note_synchronized()
                 self._state.waits.note_wait(tensor.device)
-
-    def _note_switched(self, tensor: Any, *, on: bool) -> None:
-        """Note that a parameter is frozen or unfrozen."""
-        if on:
-            self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]
-        elif is_parameter(tensor):
-            self._state.frozen[tensor] = True
 
 
 def _arguments_of_copy(target: torch.Tensor, src: Any = None, non_blocking: bool = False) -> tuple[torch.Tensor, Any, bool]:

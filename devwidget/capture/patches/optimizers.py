@@ -22,15 +22,15 @@ from devwidget.capture.modules import is_module, named_tensors
 from devwidget.capture.object_fields import class_name, dict_of, is_among, items_of, parts_of
 from devwidget.capture.patches.untrained import UntrainedParameters, describe_operand, make_fault, trains_model
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
-from devwidget.capture.recording.births import Birth, TensorRef
+from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
-from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import user_frame, user_frames
-from devwidget.capture.source_code.statements import assignment, statement_text
+from devwidget.capture.source_code.statements import assignment
 from devwidget.capture.tensors import gradient_of, is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
@@ -43,72 +43,52 @@ _NamedParameters = list[tuple[str, torch.Tensor]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Construction:
-    """When and where an optimizer was built, which parameters were frozen then, and which modules were asked for theirs."""
+    """The line that built an optimizer, and the modules whose parameters it passed as a whole."""
 
-    number: int
-    site: RawSite | None
-    frozen: tuple[weakref.ref[torch.Tensor], ...]
-    asked: tuple[weakref.ref[nn.Module], ...]
+    site: Site | None
+    given: tuple[weakref.ref[nn.Module], ...] = ()
 
-    def would_give(self, parameter: torch.Tensor) -> bool:
-        """Return whether an optimizer built in the same way now would get a parameter."""
-        owners = [owner for ref in self.asked if (owner := ref()) is not None]
-        return any(is_among(parameter, own_tensors) for own_tensors in map(_list_parameters, owners))
-
-
-def _asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
-    """Return modules whose `parameters()` appear on the line that builds an optimizer, or in assignments that it uses.
-
-    Returns:
-        () if the line does not show it.
-    """
-    built = user_frame(frame)
-    if built is None:
-        return ()
-    file, line, scope = built.f_code.co_filename, line_of(site_of(built)), Scope(built)
-    nodes = list(_parse_nodes(statement_text(file, line)))
-    for node in nodes.copy():
-        match node:
-            case ast.Name(id=name, ctx=ast.Load()) if (before := assignment(file, name, line)) is not None:
-                nodes += _parse_nodes(before.text)
-    owners = (_module_asked(node, scope) for node in nodes)
-    return tuple(weakref.ref(owner) for owner in owners if owner is not None)
+    def list_given(self) -> list[torch.Tensor]:
+        """Return the current parameters of these modules."""
+        found: list[torch.Tensor] = []
+        for ref in self.given:
+            owner = ref()
+            if owner is not None:
+                found += [tensor for _, tensor in named_tensors(owner, "_parameters")]
+        return found
 
 
-def _list_given_whole(frame: FrameType, built: Site) -> list[torch.Tensor]:
-    """Return the current parameters of modules that a line passed to an optimizer as a whole, `SGD(net.parameters())`.
+def _read_construction(site: Site | None, frame: FrameType | None) -> _Construction:
+    """Read the line that built an optimizer, and the assignments that it uses.
+
+    Parameters that are chosen by their name or shape are left out on purpose, but not those that were frozen.
 
     Args:
-        frame: current frame of the program.
-        built: line that built the optimizer, in a running function or in a cell.
+        site: that line.
+        frame: the frame whose variables it reads; without one, its modules are unknown.
     """
-    running = next((each for each in user_frames(frame) if _has_variables_of(each, built)), None)
-    if running is None:
-        return []
-    scope, found = Scope(running), list[torch.Tensor]()
-    for call in _parse_nodes(built.text):
-        if isinstance(call, ast.Call):
-            params = [keyword.value for keyword in call.keywords if keyword.arg == "params"]
-            for given in (*call.args[:1], *params):
-                owner = _module_asked(_without_filter(given), scope)
-                if owner is not None:
-                    found += _list_parameters(owner)
-    return found
+    if site is None or frame is None:
+        return _Construction(site)
+    scope, nodes = Scope(frame), list(_parse_nodes(site.text))
+    for node in nodes.copy():
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) if (before := assignment(site.file, name, site.line)) is not None:
+                nodes += _parse_nodes(before.text)
+    chosen = {id(part) for node in nodes if _chooses(node) for part in ast.walk(node)}
+    owners = [_module_asked(node, scope) for node in nodes if id(node) not in chosen]
+    return _Construction(site, tuple(weakref.ref(owner) for owner in owners if owner is not None))
 
 
-def _list_parameters(owner: nn.Module) -> list[torch.Tensor]:
-    return [tensor for _, tensor in named_tensors(owner, "_parameters")]
-
-
-def _without_filter(given: ast.expr) -> ast.expr:
-    """Return the parameters behind `[p for p in ... if p.requires_grad]` and `filter(lambda p: p.requires_grad, ...)`."""
-    match given:
-        case ast.ListComp(generators=[only]) | ast.GeneratorExp(generators=[only]):
-            if [getattr(test, "attr", "") for test in only.ifs] in ([], ["requires_grad"]):
-                return only.iter
-        case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=ast.Attribute(attr="requires_grad")), source]):
-            return source
-    return given
+def _chooses(node: ast.AST) -> bool:
+    """Return whether an expression takes some of the parameters, by more than `requires_grad`."""
+    match node:
+        case ast.ListComp(generators=loops) | ast.GeneratorExp(generators=loops):
+            tests = [test for loop in loops for test in loop.ifs]
+        case ast.Call(func=ast.Name(id="filter"), args=[ast.Lambda(body=test), _]):
+            tests = [test]
+        case _:
+            return False
+    return any(getattr(test, "attr", "") != "requires_grad" for test in tests)
 
 
 def _has_variables_of(frame: FrameType, site: Site) -> bool:
@@ -158,8 +138,7 @@ class _OptimizerWatch:
         """Handle `add_param_group`, which every optimizer calls for its parameters."""
         frame, state = sys._getframe(1), self._state
         if optimizer not in self._made:
-            frozen = tuple(map(TensorRef, state.frozen))
-            self._made[optimizer] = _Construction(state.log.number(), raw_site(frame), frozen, _asked_modules(frame))
+            self._made[optimizer] = _read_construction(to_site(raw_site(frame)), user_frame(frame))
         try:
             original(optimizer, group)
         except ValueError as error:
@@ -185,7 +164,7 @@ class _OptimizerWatch:
         self.missing.mark_trained(parameters_of(optimizer))
         self._check_groups(optimizer, built, frame)
         if not has_closure:  # which may compute the gradients
-            self.missing.check_step(optimizer, to_site(site), frame)
+            self.missing.check_step(optimizer, site, frame)
         self.missing.check_coverage(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -197,28 +176,30 @@ class _OptimizerWatch:
         lacking, of_loss = _list_lacking(state, mine), _list_of_loss(state, mine)
         if optimizer in self._older or not (lacking or of_loss):
             return
-        late: _NamedParameters = []
-        if built is not None:
-            site = to_site(built.site)
-            late = _list_younger(state, built, lacking)
-        else:  # much is looked at: once is enough
+        if built is None:  # much is looked at: once is enough
             self._older[optimizer] = True
             if not self.missing.mark_reachable(frame):  # an older optimizer may train them without a step in the recording
                 return
-            site = find_construction(user_frames(frame), optimizer)
-            if site is None:
+            built = self._find_older(optimizer, frame)
+            if built.site is None:
                 of_loss = []
-            elif trains_model(state, optimizer):
-                given = _list_given_whole(frame, site)
-                late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
-        if not late:
-            late = _list_replaced(state, optimizer, lacking)
+        given = built.list_given()
+        late = [(name, parameter) for name, parameter in lacking if is_among(parameter, given)]
+        late = late or _list_replaced(state, optimizer, lacking)
         if late or of_loss:
             detail = MissingParameters(class_name(type(optimizer)), "" if late else "loss")
             missing = [*late, *of_loss]
             operands = tuple(describe_operand(name, parameter) for name, parameter in missing)
-            fault = make_fault(state, frame, "optimizer", operands, detail=detail, birth=site)
+            fault = make_fault(state, frame, "optimizer", operands, detail=detail, birth=built.site)
             self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in missing)
+
+    def _find_older(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> _Construction:
+        """Return how an optimizer was built that is older than the recording, as the source shows it."""
+        frames = list(user_frames(frame))
+        site = find_construction(frames, optimizer)
+        if site is None or not trains_model(self._state, optimizer):
+            return _Construction(site)
+        return _read_construction(site, next((each for each in frames if _has_variables_of(each, site)), None))
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
@@ -230,7 +211,7 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
 
 
 def check_state(
-    state: RecordingState, optimizer: torch.optim.Optimizer, built: RawSite | None, frame: FrameType, begun: int = sys.maxsize
+    state: RecordingState, optimizer: torch.optim.Optimizer, built: Site | None, frame: FrameType, begun: int = sys.maxsize
 ) -> None:
     """Report state that was allocated before its parameter moved. Numbers, such as `step`, may stay on the CPU.
 
@@ -240,15 +221,14 @@ def check_state(
         begun: when the optimizer first stepped. State allocated since then was left behind by a parameter that moved.
     """
     for parameter, entries, key, value in _list_stray_state(optimizer):
-        born = state.births.find_birth(value)
-        birth = built
+        born, line = state.births.find_birth(value), None
         if born is not None and _is_from(state, born, parameter):
             moved = state.births.find_birth(parameter)
             if born.number > begun and moved is not None:
-                birth = moved.site or built
+                line = moved.site
         elif born is not None:
-            birth = born.find_root().site or built
-        known = to_site(birth) or find_built(state.tracker, user_frames(frame), optimizer)
+            line = born.find_root().site
+        known = to_site(line) or built or find_built(state.tracker, user_frames(frame), optimizer)
         detail = StrayState(class_name(type(optimizer)), key)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
@@ -316,15 +296,3 @@ def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
             if parameter.grad is not None and id(parameter) not in mine:
                 lacking.append((f"{class_name(type(module))}.{name}", parameter))
     return lacking
-
-
-def _list_younger(state: RecordingState, built: _Construction, lacking: _NamedParameters) -> _NamedParameters:
-    """Return parameters that were created or unfrozen after the optimizer, and that its line would pass to it now."""
-    frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
-    late: _NamedParameters = []
-    for name, parameter in lacking:
-        root = state.births.find_root(parameter)
-        is_younger = root is not None and root.number > built.number
-        if (is_younger or id(parameter) in frozen) and built.would_give(parameter):
-            late.append((name, parameter))
-    return late

@@ -48,7 +48,6 @@ class RecordingState:
         births: which line created or moved a tensor.
         attempts: which line last requested a move of a tensor, whether or not it kept the result.
         given: tensors of the batch and the target of a step, each with which of the two it belongs to.
-        frozen: parameters that the code has frozen, `requires_grad = False`.
         saved: which line created a state dict.
         loaders: which line created a `DataLoader`, also by its iterator.
         loaded: the same for each tensor that a loader returned.
@@ -110,7 +109,7 @@ class RecordingState:
         All weak references are dropped here, and none is left to the garbage collector, where a traceback could leave them:
         until 3.13 Python crashes if it collects a weak reference at the moment when its object dies.
         """
-        for known in (self.births, self.attempts, self.given, self.frozen, self.saved, self.loaders, self.loaded):
+        for known in (self.births, self.attempts, self.given, self.saved, self.loaders, self.loaded):
             known.clear()
         self.tracker.let_go()
         self.ties.let_go()
@@ -122,7 +121,6 @@ class RecordingState:
         self.births = Births(self._older)
         self.attempts = Births()
         self.given: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
-        self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaders: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self.loaded: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
