@@ -24,6 +24,9 @@ _name: Callable[[type], str] = vars(type)["__name__"].__get__
 _qualname: Callable[[type], str] = vars(type)["__qualname__"].__get__
 _module: Callable[[type], object] = vars(type)["__module__"].__get__
 _has_dict: Callable[[type], int] = vars(type)["__dictoffset__"].__get__
+_flags: Callable[[type], int] = vars(type)["__flags__"].__get__
+_HEAP_TYPE = 1 << 9
+"""`Py_TPFLAGS_HEAPTYPE`."""
 
 SCALARS: tuple[type, ...] = (int, float, bool, complex, str, bytes, range, type(None))
 SCALAR_IDS = frozenset(map(id, SCALARS))
@@ -66,6 +69,11 @@ def module_name(kind: type) -> str:
     return found if type(found) is str else ""
 
 
+def is_heap(kind: type) -> bool:
+    """Return whether a class is not built into the interpreter or an extension, so that its attributes can be set."""
+    return bool(_flags(kind) & _HEAP_TYPE)
+
+
 def dict_of(value: object) -> dict[str, Any]:
     """Return the object's own `__dict__`, even if its class shows another one; empty if it has none."""
     kind = type(value)
@@ -80,17 +88,23 @@ def dict_of(value: object) -> dict[str, Any]:
 def fields_of(value: object) -> Iterator[tuple[str, Any]]:
     """Yield name and value of each field in the object's `__dict__` and slots."""
     yield from copy_items(dict_of(value))
-    yield from _slots_of(value)
+    yield from _slots_in(value)
 
 
-def _slots_of(value: object) -> Iterator[tuple[str, Any]]:
-    for base in mro_of(type(value)):
-        for name, member in names_of(base).items():
-            if type(member) is types.MemberDescriptorType and member.__objclass__ is base and name != "__dict__":
-                try:
-                    yield name, member.__get__(value)
-                except AttributeError:  # the slot is empty
-                    continue
+def _slots_in(value: object) -> Iterator[tuple[str, Any]]:
+    for name, slot in slots_of(type(value)):
+        try:
+            yield name, slot.__get__(value)
+        except AttributeError:  # it is empty
+            continue
+
+
+def slots_of(kind: type) -> Iterator[tuple[str, types.MemberDescriptorType]]:
+    """Yield the slots of a class that it and its bases have in Python."""
+    for base in mro_of(kind):
+        own = names_of(base)
+        if "__slots__" in own:
+            yield from ((name, slot) for name, slot in own.items() if type(slot) is types.MemberDescriptorType)
 
 
 def field_of(value: object, name: str) -> Any:
@@ -98,7 +112,15 @@ def field_of(value: object, name: str) -> Any:
     found = dict.get(dict_of(value), name)
     if found is not None:
         return found
-    return next((part for own, part in _slots_of(value) if own == name), None)
+    return next((part for own, part in _slots_in(value) if own == name), None)
+
+
+def cell_contents(cell: types.CellType) -> Any:
+    """Return the value of a closure variable; None if it has none yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
 
 
 def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
+    cell_contents,
     copy_items,
     fields_of,
     find_class_attribute,
@@ -144,19 +145,11 @@ def _parts_of_callable(value: Any) -> Iterator[tuple[str, Any]]:
     kind = type(value)
     if kind is FunctionType:
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
-            for _, part in _read_cell(cell):
-                yield f".__closure__.{name}", part
+            yield f".__closure__.{name}", cell_contents(cell)
     elif kind is CellType:
-        yield from _read_cell(value)
+        yield "", cell_contents(value)
     for name in _PARTS_OF.get(id(kind), ()):
         yield f".{name}", getattr(value, name)
-
-
-def _read_cell(cell: CellType) -> Iterator[tuple[str, Any]]:
-    try:
-        yield "", cell.cell_contents
-    except ValueError:  # not assigned yet
-        return
 
 
 def _fields(value: object) -> Iterator[tuple[str, Any]]:

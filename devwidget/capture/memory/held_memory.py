@@ -19,9 +19,9 @@ from devwidget.capture.modules import is_module, is_optimizer
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.reachable_objects import is_of_program, is_users
+from devwidget.capture.source_code.reachable_objects import is_of_program
 from devwidget.capture.source_code.source_files import is_outdated
-from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.stack import is_users_class, is_users_code
 from devwidget.capture.source_code.statements import keeping_line
 from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, node_of, read_attribute
 from devwidget.capture.walk import Place, TooManyObjects, walk
@@ -334,7 +334,7 @@ def _find_line(root: Root, classes: Iterable[type], name: str) -> Site | None:
         return None
     line = root.frame.f_lineno if root.frame is not None else 0
     found = keeping_line(root.file, line, name)
-    for method in (method for kind in classes if is_users(kind) for method in dict_of(kind).values()):
+    for method in (method for kind in classes if is_users_class(kind) for method in dict_of(kind).values()):
         if found is None and type(method) is FunctionType:
             found = keeping_line(method.__code__.co_filename, 0, name)
     return found

@@ -24,7 +24,7 @@ import torch
 from devwidget.capture.memory.roles import saved_by
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALARS, dict_of, find_class_attribute, is_a, module_name, names_of
-from devwidget.capture.source_code.reachable_objects import is_users
+from devwidget.capture.source_code.stack import is_users_class
 from devwidget.capture.tensors import gradient_of, is_tensor, node_of, sparse_parts, viewed_base
 
 _LEAVES = frozenset(
@@ -162,7 +162,7 @@ class ObjectGraph:
 
 def _list_referents(value: Any) -> list[Any]:
     if is_a(value, type):
-        return [*names_of(value).values()] if is_users(value) else []
+        return [*names_of(value).values()] if is_users_class(value) else []
     if module_name(type(value)).startswith(_TOOLS) or is_a(value, ModuleType):
         return []
     found = gc.get_referents(value)

@@ -16,7 +16,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.fields import is_own_class
 from devwidget.capture.restore.keepers import Undoing
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
@@ -24,6 +23,7 @@ from devwidget.capture.restore.settings import keep_settings
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import has_changed, put_versions_back
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
+from devwidget.capture.source_code.stack import is_users_class
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.capture.walk import TooManyObjects, walk
@@ -172,4 +172,4 @@ def _name_class(value: Any) -> str:
 
 
 def _is_entered(value: Any) -> bool:
-    return not is_a(value, type) or is_own_class(value)
+    return not is_a(value, type) or is_users_class(value)

@@ -8,8 +8,8 @@ import types
 from typing import Any, NamedTuple
 
 from devwidget.capture.patching.registry import PatchedFunction
-from devwidget.capture.restore.fields import is_own_package
 from devwidget.capture.restore.keepers import Keeper
+from devwidget.capture.source_code.stack import is_users_module
 
 _UNSET = object()
 
@@ -58,7 +58,7 @@ def _read_variables(function: types.FunctionType) -> list[Variable]:
 
 def _is_programs(namespace: dict[str, Any]) -> bool:
     name = dict.get(namespace, "__name__")
-    return is_own_package(name if type(name) is str else "")
+    return type(name) is not str or is_users_module(name)
 
 
 def _same_variables(now: list[Variable], before: list[Variable]) -> bool:

@@ -12,10 +12,19 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import TENSOR_GROUPS, Group, registered_entries
-from devwidget.capture.object_fields import find_class_attribute, is_among, is_exactly, is_scalar, module_name, mro_of
+from devwidget.capture.object_fields import (
+    find_class_attribute,
+    is_a,
+    is_among,
+    is_exactly,
+    is_heap,
+    is_scalar,
+    module_name,
+    mro_of,
+)
 from devwidget.capture.patching.registry import PatchedFunction
-from devwidget.capture.restore.fields import is_heap, is_own_class
 from devwidget.capture.restore.keepers import Keeper
+from devwidget.capture.source_code.stack import is_users_class
 from devwidget.capture.walk import children
 
 _CODE = (
@@ -25,8 +34,11 @@ _CODE = (
 
 
 def _read_parts(owner: Any) -> dict[str, Any]:
-    """Read the parts, except annotations, which Python creates on first access."""
-    return {path: part for path, part in children(owner) if not path.startswith(".__annot")}
+    """Read the parts, and the bases of a class; no annotations, which Python creates on first access."""
+    parts = {path: part for path, part in children(owner) if not path.startswith(".__annot")}
+    if is_a(owner, type):
+        parts[""] = mro_of(owner)
+    return parts
 
 
 def _same_parts(now: dict[str, Any], before: dict[str, Any]) -> bool:
@@ -52,13 +64,11 @@ def _parts_of_program(before: dict[str, Any]) -> list[Any]:
 
 
 def _is_programs(kind: type) -> bool:
-    return is_own_class(kind) or (is_heap(kind) and issubclass(kind, torch.Tensor | torch.nn.Module))
+    return is_users_class(kind) or (is_heap(kind) and issubclass(kind, torch.Tensor | torch.nn.Module))
 
 
 CODE = Keeper(_read_parts, same=_same_parts, parts=dict.values)
-"""A function: its variables are restored; a replaced part is reported."""
-CLASS = Keeper(lambda kind: {**_read_parts(kind), "": mro_of(kind)}, same=_same_parts, parts=dict.values)
-"""A class, with its bases: what its attributes hold is restored; a replaced one is reported."""
+"""A function or a class: what its parts hold is restored; a replaced part is reported."""
 OUTSIDE = Keeper(_read_parts, same=_same_parts, parts=_parts_of_program)
 """An object that stands for something outside, or has a field that does."""
 REFERENCE = Keeper(lambda owner: (weakref.ref.__call__(owner),), parts=iter)
@@ -93,9 +103,7 @@ _ITERATOR = Keeper(lambda iterator: iterator.__length_hint__(), same=_is_same)
 
 def named_keeper(kind: type) -> Keeper | None:
     """Return how classes, callables, references and objects written in C are compared; None if a change cannot be seen."""
-    if issubclass(kind, type):
-        return CLASS
-    if is_among(kind, _CODE):
+    if issubclass(kind, type) or is_among(kind, _CODE):
         return CODE
     if issubclass(kind, weakref.ref):
         return REFERENCE

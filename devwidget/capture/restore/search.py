@@ -9,20 +9,15 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.object_fields import is_a, slots_of
 from devwidget.capture.restore.containers import ARRAY, MOST_BYTES, container_keeper, is_array, plain_array
-from devwidget.capture.restore.fields import (
-    FIELDS,
-    has_kept_fields,
-    has_slots,
-    is_outside_object,
-    is_own_class,
-    leads_outside,
-)
+from devwidget.capture.restore.fields import FIELDS, has_kept_fields, is_outside_object, leads_outside
 from devwidget.capture.restore.global_variables import GLOBALS
 from devwidget.capture.restore.keepers import Keeper, Kept, format_reason
-from devwidget.capture.restore.named import CLASS, OUTSIDE, SCRIPTED, named_keeper
+from devwidget.capture.restore.named import OUTSIDE, SCRIPTED, named_keeper
 from devwidget.capture.restore.random_generators import generator_keeper
 from devwidget.capture.restore.tensors import TENSOR, is_wrapper
+from devwidget.capture.source_code.stack import is_users_class
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
@@ -85,7 +80,7 @@ class ReachSearch:
         return below
 
     def _keep(self, value: Any, keeper: Keeper) -> None:
-        if keeper is CLASS and not is_own_class(value):
+        if is_a(value, type) and not is_users_class(value):
             return
         if keeper is FIELDS and leads_outside(value):
             keeper = OUTSIDE
@@ -108,7 +103,7 @@ class ReachSearch:
 def _find_keepers(kind: type) -> Iterator[Keeper]:
     if issubclass(kind, torch.Tensor):  # what is in their `__dict__` is in the table
         yield TENSOR
-        if is_wrapper(kind) or has_slots(kind):
+        if is_wrapper(kind) or any(slots_of(kind)):
             yield FIELDS
         return
     if kind is types.FunctionType:

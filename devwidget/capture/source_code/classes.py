@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
 
-from devwidget.capture.object_fields import class_name, mro_of, names_of
+from devwidget.capture.object_fields import cell_contents, class_name, mro_of, names_of
 from devwidget.capture.source_code.source_files import classes_named, methods_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import last_return, site_at
@@ -45,14 +44,6 @@ def _wrapped_by(function: FunctionType) -> list[FunctionType]:
     told = _unwrap_member(function.__dict__.get("__wrapped__"))
     cells = [_unwrap_member(value) for value in map(cell_contents, function.__closure__ or ())]
     return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
-
-
-def cell_contents(cell: Any) -> object:
-    """Return the value of a closure variable; None if it has none yet."""
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return None
 
 
 def _unwrap_member(member: object) -> FunctionType | None:

@@ -6,20 +6,16 @@ are just creating, which crashes the interpreter.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 from devwidget.capture.object_fields import copy_items, is_a, module_name
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.stack import Owner, is_library, stack
+from devwidget.capture.source_code.stack import Owner, is_users_class, stack
 from devwidget.capture.walk import TooManyObjects as TooManyObjects
 from devwidget.capture.walk import walk
 
-_flags = vars(type)["__flags__"].__get__
-_MADE_WHILE_RUNNING = 1 << 9
-"""`Py_TPFLAGS_HEAPTYPE`: classes defined in a cell or by `exec`, whose module has no file, and few classes in C."""
 _RECORDS = "devwidget.records."
 """devwidget's records, which hold no live object. A trace has as many as a step has operators."""
 MOST_ITEMS = 256
@@ -66,19 +62,5 @@ def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
 def is_of_program(value: Any) -> bool:
     """Return whether an object's content is searched: not for devwidget's records and library classes."""
     if is_a(value, type):
-        return is_users(value)
+        return is_users_class(value)
     return not module_name(type(value)).startswith(_RECORDS)
-
-
-def is_users(kind: type) -> bool:
-    """Return whether a class was written by the user, so that its definitions are searched."""
-    if module_name(kind) == "__main__":  # the program that runs the script may have put its own module there
-        return True
-    module = sys.modules.get(module_name(kind))
-    if type(module) is ModuleType:
-        file = vars(module).get("__file__")
-    else:
-        file = None
-    if type(file) is str:
-        return not is_library(file)
-    return bool(_flags(kind) & _MADE_WHILE_RUNNING)

@@ -7,13 +7,13 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from enum import Enum, auto
-from types import CodeType, FrameType, FunctionType, TracebackType
+from types import CodeType, FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 import torch
 from torch.overrides import handle_torch_function
 
-from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import is_a, is_heap, module_name
 
 
 class Owner(Enum):
@@ -44,6 +44,8 @@ _PYTHON_FOLDERS = tuple(
 )
 _LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
 _GENERATED = ("<frozen", "<eval_with_key", "<__")
+_WITHOUT_FILES = sys.stdlib_module_names | {"torch"}
+"""Packages whose modules need no file of their own."""
 _IS_COMMAND = "-c" in sys.orig_argv
 """The program is a text of `python -c`, whose name is `<string>` as that of code that a library wrote."""
 _STEP = _PACKAGE + "capture/step/step.py"
@@ -95,6 +97,23 @@ def is_users_code(code: CodeType) -> bool:
 def is_users_function(value: Any) -> bool:
     """Return whether a value is a function that the user wrote."""
     return is_a(value, FunctionType) and is_users_code(value.__code__)
+
+
+def is_users_class(kind: type) -> bool:
+    """Return whether the user wrote a class."""
+    name = module_name(kind)
+    if name in ("", "builtins"):  # of code that `exec` ran without a name
+        return is_heap(kind)
+    return is_users_module(name)
+
+
+def is_users_module(name: str) -> bool:
+    """Return whether a module belongs to the program, as one that has no file does."""
+    module = sys.modules.get(name)
+    file = vars(module).get("__file__") if type(module) is ModuleType else None
+    if type(file) is str and name != "__main__":  # the program that runs the script may have put its own module there
+        return not is_library(file)
+    return name.partition(".")[0] not in _WITHOUT_FILES
 
 
 def is_own(filename: str) -> bool:
