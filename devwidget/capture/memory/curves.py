@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.memory.roles import MemoryBlock
@@ -32,8 +32,6 @@ MOST_POINTS = 400
 """Points kept per device. A step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
 MOST_EVENTS = 100_000
 """Events kept until they are folded. A longer step is folded before the roles of all blocks are known."""
-MOST_SHARES = 5000
-"""Shares kept of a peak; the rest is summed up."""
 _COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
 _PLACE = {role: place for place, role in enumerate(ROLES)}
 _Key = TypeVar("_Key", bound=Hashable)
@@ -60,19 +58,13 @@ class Event:
 
 Live = dict[MemoryBlock, Event | None]
 """Blocks in use with the event that allocated each; None for blocks from before the recording."""
-_Holding = tuple[str, Phase, str | None, RawSite | None]
-"""Role of bytes, and where they were allocated."""
-_Share = tuple[str, str | None, RawSite | None]
-"""Role of bytes, the module that owns them, and the line that allocated them."""
 
 
-@dataclass(slots=True, eq=False)
-class Point:
-    """A device right after an event: bytes by role, and for a failed request what was allocated during the recording."""
+class Point(NamedTuple):
+    """A device right after an event, with bytes by role."""
 
     event: Event
     parts: dict[str, int]
-    holdings: dict[_Holding, int] | None = None
 
     def make_record(self) -> MemoryPoint:
         """Return the point as a record."""
@@ -86,13 +78,13 @@ class DeviceCurve:
     def __init__(self) -> None:
         self.live: Live = {}
         self._points: list[Point] = []
-        self._refusals: list[Point] = []
+        self._refusals: list[Refusal] = []
         self._peak = -1
         self._most_kept = 0
         self._before: int | None = None
-        self._holdings: dict[_Holding, int] = {}
-        self._shares: dict[_Share, int] = {}
-        self._kept: dict[_Share, int] = {}
+        self._holdings: tuple[Holding, ...] = ()
+        self._shares: tuple[PeakShare, ...] = ()
+        self._kept: tuple[PeakShare, ...] = ()
 
     def fold_events(self, events: list[Event | MemoryBlock]) -> None:
         """Apply events, with the roles known so far. A block without an event was freed."""
@@ -114,9 +106,9 @@ class DeviceCurve:
                 self._peak, peak = event.held, place
         if peak >= 0:
             live = _go_on(live_before, events[: peak + 1])
-            self._holdings, self._shares = _sum_holdings(live), _share_out(live, self._peak)
+            self._holdings, self._shares = _list_holdings(live), _list_shares(live, ROLES, self._peak)
         if fullest >= 0:
-            self._kept = _sum_shares(_go_on(live_before, events[: fullest + 1]), {"activations"})
+            self._kept = _list_shares(_go_on(live_before, events[: fullest + 1]), {"activations"})
         self._points = thin_points(self._points)
 
     def _add_point(self, event: Event, sums: dict[str, int]) -> None:
@@ -125,7 +117,9 @@ class DeviceCurve:
         point = Point(event, _fit_parts(sums, event.held, self._before))
         self._points.append(point)
         if event.refused:
-            self._refusals.append(replace(point, holdings=_sum_holdings(self.live)))
+            at = point.make_record()
+            place = at.number, event.refused, at.allocated, at.phase, at.module, at.site
+            self._refusals.append(Refusal(*place, at, _list_holdings(self.live)))
 
     def list_living(self) -> dict[MemoryBlock, Holding]:
         """Return the blocks in use that were allocated during the recording."""
@@ -145,10 +139,10 @@ class DeviceCurve:
             end,
             "allocator",
             points,
-            refused=tuple(map(_make_refusal, self._refusals)),
-            holdings=_record_holdings(self._holdings),
-            shares=_record_shares(self._shares),
-            kept=_record_shares(self._kept),
+            refused=tuple(self._refusals),
+            holdings=self._holdings,
+            shares=self._shares,
+            kept=self._kept,
         )
 
 
@@ -251,17 +245,19 @@ def _go_on(live: Live, events: Iterable[Event | MemoryBlock]) -> Live:
     return live
 
 
-def _sum_holdings(live: Live) -> dict[_Holding, int]:
+def _list_holdings(live: Live) -> tuple[Holding, ...]:
     """Return bytes allocated during the recording, by role and place."""
-    sums: defaultdict[_Holding, int] = defaultdict(int)
+    sums: Counter[tuple[str, Phase, str | None, RawSite | None]] = Counter()
     for block, event in live.items():
         if event is not None:
             sums[block.role, event.phase, event.module, event.site] += block.size
-    return sums
+    largest = sums.most_common(MOST_HOLDINGS)
+    return tuple(Holding(role, size, phase, path, to_site(site)) for (role, phase, path, site), size in largest)
 
 
-def _sum_shares(live: Live, roles: Container[str]) -> dict[_Share, int]:
-    sums: defaultdict[_Share, int] = defaultdict(int)
+def _list_shares(live: Live, roles: Container[str], held: int | None = None) -> tuple[PeakShare, ...]:
+    """Divide bytes in use by role, module and line; with unseen bytes they add up to the allocator's figure."""
+    sums: Counter[tuple[str, str | None, RawSite | None]] = Counter()
     for block, event in live.items():
         if block.role not in roles:
             continue
@@ -269,18 +265,12 @@ def _sum_shares(live: Live, roles: Container[str]) -> dict[_Share, int]:
         if event is not None:
             module, site = event.module if module is None else module, event.site
         sums[block.role, module, site] += block.size
-    return sums
-
-
-def _share_out(live: Live, held: int) -> dict[_Share, int]:
-    """Divide all bytes in use by role, module and line, including unseen bytes; they add up to the allocator's figure."""
-    sums = _sum_shares(live, ROLES)
-    missing = held - sum(sums.values())
+    missing = held - sums.total() if held is not None else 0
     if missing > 0:
         sums[UNKNOWN, None, None] = missing
     elif missing < 0:
         _shrink(sums, sorted(sums, key=lambda key: -_PLACE[key[0]]), -missing)
-    return sums
+    return tuple(PeakShare(role, size, path, to_site(site)) for (role, path, site), size in sums.most_common() if size)
 
 
 def _fit_parts(sums: dict[str, int], held: int, before: int) -> dict[str, int]:
@@ -317,26 +307,3 @@ def thin_points(points: list[Point]) -> list[Point]:
 
 def _held_bytes(point: Point) -> int:
     return point.event.held
-
-
-# -- records
-
-
-def _make_refusal(point: Point) -> Refusal:
-    live, holdings = point.make_record(), _record_holdings(point.holdings or {})
-    return Refusal(live.number, point.event.refused, live.allocated, live.phase, live.module, live.site, live, holdings)
-
-
-def _record_holdings(sums: dict[_Holding, int]) -> tuple[Holding, ...]:
-    largest = sorted(sums.items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
-    return tuple(Holding(role, size, phase, path, to_site(site)) for (role, phase, path, site), size in largest)
-
-
-def _record_shares(sums: dict[_Share, int]) -> tuple[PeakShare, ...]:
-    """Sum up the smallest lines by role if there are very many."""
-    found = sorted(sums.items(), key=lambda item: -item[1])
-    shares = [PeakShare(role, size, module, to_site(site)) for (role, module, site), size in found[:MOST_SHARES] if size]
-    rest: defaultdict[str, int] = defaultdict(int)
-    for (role, _, _), size in found[MOST_SHARES:]:
-        rest[role] += size
-    return (*shares, *(PeakShare(role, size, None, None) for role, size in rest.items() if size))
