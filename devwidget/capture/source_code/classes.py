@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import FunctionType
+from typing import NamedTuple
 
 from devwidget.capture.object_fields import cell_contents, class_name, mro_of, names_of
 from devwidget.capture.source_code.source_files import classes_named, methods_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import last_return, site_at
 from devwidget.records.site import Site
-from devwidget.records.syntax import Function, assigns_self_attribute, can_name, is_self_attribute, targets_of
+from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
 
 MOST_WRAPPERS = 32
 
@@ -70,17 +71,49 @@ def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
                 yield filename, owner
 
 
+class _Write(NamedTuple):
+    """A statement in a class that gives an attribute a value; `method` is the name of the class for one in its body."""
+
+    filename: str
+    owner: ast.ClassDef
+    method: str
+    node: ast.stmt
+
+    def find_site(self) -> Site:
+        return site_at(self.filename, self.node.lineno, self.method)
+
+
+def _list_writes(kind: type, name: str) -> Iterator[_Write]:
+    """Yield where a class gives an attribute a value, `__init__` before other methods; `name` may be longer: `cache[0]`."""
+    attribute = _attribute_in(name)
+    for filename, owner in definitions(kind):
+        for method in sorted(methods_of(owner), key=lambda method: method.name != "__init__"):
+            for node in statements_of(method):
+                if _gives_value(node, attribute):
+                    yield _Write(filename, owner, method.name, node)
+        for node in owner.body:
+            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets_of(node)):
+                yield _Write(filename, owner, owner.name, node)
+
+
+def _list_later_writes(kind: type, attribute: str) -> Iterator[_Write]:
+    """Yield those in methods that do not initialise."""
+    return (write for write in _list_writes(kind, attribute) if write.method not in (*INITIALISERS, write.owner.name))
+
+
 def attribute_assignment(kind: type, name: str) -> Site | None:
-    """Return where a class first assigns an attribute, `__init__` before other methods; `name` may be longer: `cache[0]`."""
-    return next((site for site, _ in _assignments(kind, name)), None)
+    """Return where a class first assigns an attribute."""
+    for write in _list_writes(kind, name):
+        return write.find_site()
+    return None
 
 
 def find_filling(kind: type, name: str) -> Site | None:
     """Return where a class first registers or assigns something. `self.parts = None` and `self.parts = []` only announce it."""
-    for site, node in _assignments(kind, name):
-        value = getattr(node, "value", None)
+    for write in _list_writes(kind, name):
+        value = getattr(write.node, "value", None)
         if value is not None and ast.unparse(value) not in ("None", "[]", "{}", "list()", "dict()"):
-            return site
+            return write.find_site()
     return None
 
 
@@ -89,43 +122,21 @@ def deciding_assignment(kind: type, name: str) -> Site | None:
 
     `self.attribute = None` decides nothing. What is computed from the attribute itself, or in `forward`, continues it.
     """
-    attribute, found = _attribute_in(name), list[Site]()
-    for filename, owner in definitions(kind):
-        for method in methods_of(owner):
-            deciding = _deciding_lines(method, attribute)
-            if deciding and method.name not in ("forward", "__call__"):
-                found.append(site_at(filename, deciding[0].lineno, method.name))
+    found: dict[tuple[str, str], Site] = {}
+    for write in _list_writes(kind, name):
+        decides = write.method not in ("forward", "__call__", write.owner.name) and not _continues(write.node, name)
+        if decides:
+            found.setdefault((write.filename, write.method), write.find_site())
     if len(found) == 1:
-        return found[0]
+        return found.popitem()[1]
     return None
 
 
-def _deciding_lines(method: Function, attribute: str) -> list[ast.stmt]:
-    """Return the statements of a method that give an attribute a value which does not come from the attribute."""
-    found, older = [], set[str]()  # variables that were computed from it
-    for node in statements_of(method):
-        value = getattr(node, "value", None)
-        parts = list(ast.walk(value)) if isinstance(value, ast.AST) else []
-        names = {part.id for part in parts if isinstance(part, ast.Name)}
-        comes_from_it = bool(names & older) or any(is_self_attribute(part, attribute) for part in parts)
-        if comes_from_it:
-            older |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
-        is_empty = isinstance(value, ast.Constant) and value.value is None
-        if _gives_value(node, attribute) and not (comes_from_it or is_empty or isinstance(node, ast.AugAssign)):
-            found.append(node)
-    return found
-
-
-def _assignments(kind: type, name: str) -> Iterator[tuple[Site, ast.stmt]]:
-    attribute = _attribute_in(name)
-    for filename, owner in definitions(kind):
-        for method in sorted(methods_of(owner), key=lambda method: method.name != "__init__"):
-            for node in statements_of(method):
-                if _gives_value(node, attribute):
-                    yield site_at(filename, node.lineno, method.name), node
-        for node in owner.body:
-            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets_of(node)):
-                yield site_at(filename, node.lineno, owner.name), node
+def _continues(node: ast.stmt, name: str) -> bool:
+    value = getattr(node, "value", None)
+    if value is None or isinstance(node, ast.AugAssign) or (isinstance(value, ast.Constant) and value.value is None):
+        return True
+    return any(is_self_attribute(part, _attribute_in(name)) for part in ast.walk(value))
 
 
 def _attribute_in(name: str) -> str:
@@ -152,37 +163,23 @@ def attribute_read(kind: type, name: str) -> Site | None:
 
 def first_write(kind: type, attribute: str) -> Site | None:
     """Return where a method other than `__init__` first writes `self.attribute`."""
-    for filename, owner in definitions(kind):
-        for method, node in _later_writes(owner, attribute):
-            return site_at(filename, node.lineno, method.name)
+    for write in _list_later_writes(kind, attribute):
+        return write.find_site()
     return None
 
 
 def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | None:
     """Return the same, if the class reads it too, or if `by_others` other code of its file does."""
-    for filename, owner in definitions(kind):
-        writes = list(_later_writes(owner, attribute))
-        is_read = any(_reads(owner, attribute)) or any(isinstance(node, ast.AugAssign) for _, node in writes)
-        if writes and (is_read or (by_others and _is_read_outside(filename, owner, attribute))):
-            method, node = writes[0]
-            return site_at(filename, node.lineno, method.name)
+    for write in _list_later_writes(kind, attribute):
+        is_read = isinstance(write.node, ast.AugAssign) or any(_reads(write.owner, attribute))
+        if is_read or (by_others and _is_read_outside(write.filename, write.owner, attribute)):
+            return write.find_site()
     return None
 
 
-def _later_methods(owner: ast.ClassDef) -> list[Function]:
-    return [method for method in methods_of(owner) if method.name not in INITIALISERS]
-
-
-def _later_writes(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[Function, ast.stmt]]:
-    for method in _later_methods(owner):
-        for node in statements_of(method):
-            if assigns_self_attribute(node, attribute):
-                yield method, node
-
-
 def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
-    for method in _later_methods(owner):
-        for node in ast.walk(method):
+    for method in methods_of(owner):
+        for node in ast.walk(method) if method.name not in INITIALISERS else ():
             match node:
                 case ast.Attribute(ctx=ast.Load()) if is_self_attribute(node, attribute):
                     yield node
