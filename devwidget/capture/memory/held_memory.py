@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.memory.object_graph import ObjectGraph
-from devwidget.capture.memory.roots import LEFT, Root, Roots, last_errors
+from devwidget.capture.memory.object_graph import LEFT, ObjectGraph, Root, Roots, last_errors
 from devwidget.capture.modules import is_module, is_optimizer
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes

@@ -20,9 +20,8 @@ from devwidget.capture.restore.keepers import Undoing
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import keep_settings
-from devwidget.capture.restore.storages import SavedStorages
+from devwidget.capture.restore.storages import SavedStorages, WriteMode, watch_handed_out
 from devwidget.capture.restore.tensors import has_changed, put_versions_back
-from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.source_code.stack import is_users_class
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc

@@ -10,11 +10,22 @@ from typing import Any
 import torch
 
 from devwidget.capture.object_fields import is_a, slots_of
-from devwidget.capture.restore.containers import ARRAY, MOST_BYTES, container_keeper, is_array, plain_array
-from devwidget.capture.restore.fields import FIELDS, has_kept_fields, is_outside_object, leads_outside
-from devwidget.capture.restore.global_variables import GLOBALS
 from devwidget.capture.restore.keepers import Keeper, Kept, format_reason
-from devwidget.capture.restore.named import OUTSIDE, SCRIPTED, named_keeper
+from devwidget.capture.restore.kinds import (
+    ARRAY,
+    FIELDS,
+    GLOBALS,
+    MOST_BYTES,
+    OUTSIDE,
+    SCRIPTED,
+    container_keeper,
+    has_kept_fields,
+    is_array,
+    is_outside_object,
+    leads_outside,
+    named_keeper,
+    plain_array,
+)
 from devwidget.capture.restore.random_generators import generator_keeper
 from devwidget.capture.restore.tensors import TENSOR, is_wrapper
 from devwidget.capture.source_code.stack import is_users_class
