@@ -148,6 +148,31 @@ def _assigns(node: ast.stmt, names: set[str]) -> bool:
     return any(is_shallow(target) and ast.unparse(target) in names for target in targets_of(node))
 
 
+def is_limited(filename: str, expression: str, items: int) -> bool:
+    """Return whether a file compares the length of the container that an expression leads to with more than its present items.
+
+    Args:
+        filename: the file.
+        expression: such as `buffer.rows`; an attribute is known by its last name.
+        items: number of items; a limit without a number, `len(self.rows) < self.capacity`, counts as one.
+    """
+    name = expression.rpartition(".")[2]
+    for node in ast.walk(read_file(filename).tree):
+        if isinstance(node, ast.Compare):
+            has_length = allows_more = False
+            for side in (node.left, *node.comparators):
+                match side:
+                    case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=own) | ast.Attribute(attr=own)]) if own == name:
+                        has_length = True
+                    case ast.Constant(value=int(number)):
+                        allows_more |= number > items
+                    case ast.Name() | ast.Attribute():
+                        allows_more = True
+            if has_length and allows_more:
+                return True
+    return False
+
+
 def cell_assignment(name: str) -> Site | None:
     """Return the last cell of the notebook that assigns a variable at its top level."""
     for filename in reversed(cells()):

@@ -12,7 +12,7 @@ import torch
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.restore.random_generators import global_states
+from devwidget.capture.restore.settings import global_states
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.step.batch import make_arguments

@@ -164,13 +164,13 @@ def test_neither_the_iterator_nor_its_item_is_held():
 
 
 def test_the_data_behind_a_loader_is_not_read_through(monkeypatch):
-    from devwidget.capture.restore import containers, search
+    from devwidget.capture import restore
     from devwidget.capture.restore.keepers import Keeper
 
     class Large(Counting):
         def __init__(self):
             super().__init__()
-            self.rows = numpy.zeros(containers.MOST_BYTES + 1, dtype=numpy.uint8)
+            self.rows = numpy.zeros(restore.MOST_BYTES + 1, dtype=numpy.uint8)
 
-    monkeypatch.setattr(search, "ARRAY", Keeper(lambda block: pytest.fail("all of it was read")))
+    monkeypatch.setattr(restore, "ARRAY", Keeper(lambda block: pytest.fail("all of it was read")))
     assert devwidget.trace(Loose(), DataLoader(Large(), 2)).error == ""
