@@ -83,9 +83,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "step_pre_hooks": "torch.optim.optimizer._global_optimizer_pre_hooks",
     },
     "restoring": {
-        "BufferDict": "torch._C.BufferDict",
         "InferenceMode": "torch._C._InferenceMode",
-        "ParameterDict": "torch._C.ParameterDict",
         "default_device": "torch._GLOBAL_DEVICE_CONTEXT",
         "set_grad_enabled": "torch._C._set_grad_enabled torch.set_grad_enabled",
     },

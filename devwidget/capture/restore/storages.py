@@ -1,4 +1,4 @@
-"""Save bytes of storages before they are first written, whoever writes them."""
+"""Save bytes of storages before they are first written, and see each write before it happens."""
 
 from __future__ import annotations
 
