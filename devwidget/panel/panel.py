@@ -86,12 +86,15 @@ class DeviceWidget(Displayed):
         self._cell = ""  # which has displayed it, by the id of the notebook
         self._was_shown = False
         self._shown_choices = 0  # how often code has led the page to a row
-        self._is_page_choosing = False
+        self._page_choice: str | None = None
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self.lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.scripts = add_to_panel(section_scripts())
         self.sections: tuple[Section, ...] = tuple(kind(self) for kind in load_sections())
+        for each in self.sections:
+            for name in each.methods:
+                setattr(self, name, getattr(each, name))
         drawn = dict.fromkeys((*_DRAWN, *(each.name for each in self.sections)), Content())
         self.live: Any = Channel(figure={}, **{each.name: {} for each in self.sections})
         # Pages count views only if this begins as a number.
@@ -140,16 +143,13 @@ class DeviceWidget(Displayed):
     def choose_row(self, row: int) -> None:
         """Select the row that was chosen on the page."""
         if 0 <= row < len(self.table):
-            self._is_page_choosing = True
-            try:
-                self.selected = self.table.paths[row]
-            finally:
-                self._is_page_choosing = False
+            self._page_choice = self.selected = self.table.paths[row]
 
     @observe("selected")
     def _lead_page(self, change: dict[str, Any]) -> None:
-        if change["new"] is not None and not self._is_page_choosing:
+        if change["new"] not in (None, self._page_choice):
             self._show_choice(change["new"])
+        self._page_choice = None
 
     def _show_choice(self, path: str) -> None:
         self._shown_choices += 1
@@ -176,16 +176,6 @@ class DeviceWidget(Displayed):
     def answer_question(self, message: dict[str, Any]) -> dict[str, Any]:
         """Answer a question of the page."""
         return answer_panel(self, message)
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method that a section adds."""
-        for each in self.__dict__.get("sections", ()):
-            if name in each.methods:
-                return getattr(each, name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *(name for each in self.sections for name in each.methods)]
 
     def show_printed(self, text: str) -> None:
         """Show the output of the traced code."""
@@ -237,9 +227,14 @@ class DeviceWidget(Displayed):
             return trace
 
     @property
+    def _last_applied(self) -> AppliedOnce | None:
+        return self._applied[-1] if self._applied else None
+
+    @property
     def _waits_for_trace(self) -> bool:
         """Whether the last applied fix is live but not traced yet."""
-        return bool(self._applied) and self._applied[-1].works == "now" and not self._applied[-1].is_traced
+        last = self._last_applied
+        return last is not None and last.works == "now" and not last.is_traced
 
     def _trace_step(self, request: TraceRequest) -> Trace:
         """Trace. If that fails, the panel keeps its trace and the state of the applied fix."""
@@ -291,9 +286,9 @@ class DeviceWidget(Displayed):
             DevwidgetError: If a file has changed since. The panel shows it too.
         """
         with self.lock:
-            if not self._applied:
+            last = self._last_applied
+            if last is None:
                 return
-            last = self._applied[-1]
             with self._show_busy(say("undoing the fix …")):
                 last.applied.take_back()
             self._forget_applied(self._applied[:-1])
@@ -308,9 +303,8 @@ class DeviceWidget(Displayed):
             self._draw_compared()
 
     def _draw_applied(self) -> None:
-        content = Content()
-        if self._applied:
-            last = self._applied[-1]
+        content, last = Content(), self._last_applied
+        if last is not None:
             content = {
                 "count": len(self._applied),
                 "works": last.works,
@@ -434,21 +428,23 @@ class DeviceWidget(Displayed):
             return
         self._was_shown = self._was_shown or self.is_shown
         self.refresh_after_cell()
-        last = self._applied[-1] if self._applied else None
-        is_awaited = last is not None and raw in last.awaited
-        if is_awaited and not succeeded:
+        if succeeded:
+            self._trace_again_after(raw, number)
+        elif self._last_applied is not None and raw in self._last_applied.awaited:
             self._show_refusal(say("The cell raised an exception, so nothing was traced. Fix the cell and run it again."))
-        if not succeeded:
-            return
-        if last is not None and is_awaited:
-            last.note_run(raw, number)
-        if last is not None and not last.is_traced and (self._is_rebound or (is_awaited and not last.awaited)):
+
+    def _trace_again_after(self, raw: str, number: int) -> None:
+        """Trace again if a cell has brought the last fix into effect, or an object that repeats the last trace."""
+        last = self._last_applied
+        is_live = last is not None and (last.note_run(raw, number) or self._is_rebound)
+        if last is not None and is_live and not last.is_traced:
             last.works, last.awaited, self._again = "now", (), ""
             self._draw_applied()
-            self.jobs.submit(self._trace_after_cell)
         elif (self._is_rebound or self._continues) and self._has_traced and self.actions.can_repeat(self._request):
             self._again = self._why_other()
-            self.jobs.submit(self._trace_after_cell)
+        else:
+            return
+        self.jobs.submit(self._trace_after_cell)
 
     def _recall(self) -> None:
         """Compare later traces with the one that the notebook has saved, of an earlier kernel."""
@@ -619,11 +615,14 @@ class AppliedOnce:
     awaited: tuple[str, ...]
     is_traced: bool = False
 
-    def note_run(self, raw: str, number: int) -> None:
-        """Note the new number of a cell that was re-run."""
+    def note_run(self, raw: str, number: int) -> bool:
+        """Note the new number of a cell that was re-run; return whether it was the last one that was awaited."""
+        if raw not in self.awaited:
+            return False
         self.awaited = tuple(text for text in self.awaited if text != raw)
         numbers = dict(zip((cell.number for cell in self.cells), self.applied.texts, strict=True))
         self.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in self.cells)
+        return not self.awaited
 
 
 def _name_field(expression: str, name: str) -> str:
