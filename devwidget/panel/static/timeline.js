@@ -14,8 +14,6 @@ const WHOLE = [0, 1];
 // `reveal` is called with what a mark leads to: { path }, { hop } or { finding }.
 export class Timeline extends Callable {
   el = createRef();
-  frame = 0; // the request of the next drawing
-  seen = WHOLE; // what it will show
 
   // `view` is what is seen, from 0 to 1; `spot` a place to point at, by order and by time.
   static getDerivedStateFromProps({ drawn }, before) {
@@ -24,48 +22,43 @@ export class Timeline extends Callable {
     return { ...whole, spec: drawn && figureOf(whole) };
   }
 
-  componentDidUpdate() {
-    if (!this.frame) this.seen = this.state.view;
-  }
-
-  componentWillUnmount() {
-    cancelAnimationFrame(this.frame);
-  }
-
-  show(changes) {
-    this.setState({ ...changes, spec: figureOf({ ...this.state, ...changes }) });
+  // `change(state)` is what differs.
+  show(change) {
+    this.setState((state) => {
+      const next = { ...state, ...change(state) };
+      return { ...next, spec: figureOf(next) };
+    });
   }
 
   turn() {
-    this.show({ name: this.state.name === "time" ? "order" : "time", view: WHOLE });
+    this.show(({ name }) => ({ name: name === "time" ? "order" : "time", view: WHOLE }));
   }
 
   // Point at a place, where it is by order and by time, and have it in sight.
   point(spot) {
-    const [first, last] = this.state.view;
-    const at = placeOf({ ...this.state, spot });
-    const half = (last - first) / 2;
-    this.show({ spot, view: at < first || at > last ? within(at - half, at + half) : [first, last] });
+    this.show((state) => {
+      const [first, last] = state.view;
+      const at = placeOf({ ...state, spot });
+      const half = (last - first) / 2;
+      return { spot, view: at < first || at > last ? within(at - half, at + half) : [first, last] };
+    });
     this.el.current.scrollIntoView({ block: "nearest" });
   }
 
-  zoom(factor, around = (this.seen[0] + this.seen[1]) / 2) {
-    const [first, last] = this.seen;
-    this.look(around - (around - first) * factor, around + (last - around) * factor);
+  look(first, last) {
+    this.show(() => ({ view: within(first, last) }));
+  }
+
+  // Around a share of what is seen.
+  zoom(factor, share = 0.5) {
+    this.show(({ view: [first, last] }) => {
+      const around = first + share * (last - first);
+      return { view: within(around - (around - first) * factor, around + (last - around) * factor) };
+    });
   }
 
   move(by) {
-    const [first, last] = this.seen;
-    this.look(first + by * (last - first), last + by * (last - first));
-  }
-
-  // Drawn once in a frame, however often a wheel turns or a key repeats until then.
-  look(first, last) {
-    this.seen = within(first, last);
-    this.frame ||= requestAnimationFrame(() => {
-      this.frame = 0;
-      this.show({ view: this.seen });
-    });
+    this.show(({ view: [first, last] }) => ({ view: within(first + by * (last - first), last + by * (last - first)) }));
   }
 
   // A plain wheel scrolls the page.
@@ -73,8 +66,7 @@ export class Timeline extends Callable {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const { left, width } = this.el.current.getBoundingClientRect();
-    const [first, last] = this.seen;
-    this.zoom(Math.exp(event.deltaY / 300), first + ((event.clientX - left - LEFT) / (width - LEFT - RIGHT)) * (last - first));
+    this.zoom(Math.exp(event.deltaY / 300), (event.clientX - left - LEFT) / (width - LEFT - RIGHT));
   }
 
   key(event) {
