@@ -4,13 +4,11 @@ import { Component, createRef, h, render } from "preact";
 import { computed, effect, signal } from "@preact/signals-core";
 import { learn, say } from "./words.js";
 
-export const plain = (text) => text.replaceAll("`", "");
-
 // A button submits no form unless it says so. Tooltips and what is read out have no code in them: they would show its backticks.
 function element(type, props, ...children) {
   if (type === "button") props = { type, ...props };
   for (const name of ["title", "aria-label"]) {
-    if (props?.[name]?.includes?.("`")) props[name] = plain(props[name]);
+    if (props?.[name]?.includes?.("`")) props[name] = props[name].replaceAll("`", "");
   }
   return h(type, props, ...children);
 }

@@ -1,6 +1,6 @@
 // The Devices tab: the picture that Python has drawn, made live, and below it in words what spreads the model.
 import { createRef } from "preact";
-import { Fitted, html, plain } from "./base.js";
+import { Fitted, html } from "./base.js";
 import { traceFewer } from "./header.js";
 import { chip, codeToCopy, link, moduleLink, prose, table, wordList } from "./parts.js";
 import { say } from "./words.js";
@@ -9,34 +9,26 @@ import { say } from "./words.js";
 // drawn for; `unfold(question)` asks for one with other blocks unfolded, and in a picture without it no block unfolds.
 export class Picture extends Fitted {
   frame = createRef();
-  /** @type {SVGElement[]} */
-  marks = [];
 
   // What Python draws anew is folded.
   static getDerivedStateFromProps({ drawn }, before) {
     return drawn === before.drawn ? null : { drawn, shown: drawn, opened: [], every: false, mark: null };
   }
 
+  // A hidden picture has no room.
   fit() {
     const room = this.el.current.clientWidth;
-    const { shown } = this.state;
+    if (room && room !== this.state.room) this.setState({ room });
+  }
+
+  // Python has escaped every text of the model in it. Its marks are buttons here, and the first is where the keyboard comes in.
+  get drawing() {
+    const { shown, room } = this.state;
     const widths = Object.keys(shown).map(Number).sort((one, other) => one - other);
     const fitting = widths.filter((width) => width <= room);
     const text = shown[fitting.at(-1) ?? widths[0]] ?? "";
-    if (text === this.text || !room) return; // a hidden picture has no room
-    this.text = text;
-    this.frame.current.replaceChildren(...(text ? [parsed(text)] : []));
-    this.marks = [...this.frame.current.querySelectorAll("[data-mark]")];
-    this.marks.forEach((mark, at) => this.prepare(mark, at));
-  }
-
-  prepare(mark, at) {
-    const words = mark.firstChild?.textContent ?? "";
-    const facts = { role: "button", tabindex: at ? "-1" : "0", "aria-label": plain(words), "data-words": words };
-    for (const [name, value] of Object.entries(facts)) mark.setAttribute(name, value);
-    if (!this.props.unfold) mark.removeAttribute("data-unfolds");
-    if (mark.dataset.unfolds) mark.setAttribute("aria-expanded", "false");
-    if (mark.firstElementChild?.localName === "title") mark.firstElementChild.textContent = plain(words);
+    const marked = text.replaceAll("<g data-mark", '<g role="button" tabindex="-1" data-mark');
+    return marked.replace('role="img"', 'role="group"').replace('tabindex="-1"', 'tabindex="0"');
   }
 
   tell({ target }) {
@@ -51,7 +43,7 @@ export class Picture extends Fitted {
     if (!mark) return;
     this.tell({ target: mark });
     const { every, opened } = this.state;
-    if (mark.dataset.unfolds) this.turn(every, [...new Set([...opened, mark.dataset.unfolds])]);
+    if (this.props.unfold && mark.dataset.unfolds) this.turn(every, [...new Set([...opened, mark.dataset.unfolds])]);
   }
 
   // Ask for the picture with these blocks unfolded.
@@ -63,18 +55,14 @@ export class Picture extends Fitted {
   }
 
   key(event) {
-    const at = this.marks.findIndex((mark) => mark === document.activeElement);
-    const last = this.marks.length - 1;
+    const marks = [...this.frame.current.querySelectorAll("[data-mark]")];
+    const at = marks.indexOf(document.activeElement);
+    const last = marks.length - 1;
     const to = { ArrowDown: at + 1, ArrowRight: at + 1, ArrowUp: at - 1, ArrowLeft: at - 1, Home: 0, End: last }[event.key];
-    if (event.key === "Enter" || event.key === " ") this.pick(this.marks[at]);
+    if (event.key === "Enter" || event.key === " ") this.pick(marks[at]);
     else if (to === undefined) return;
-    else this.focus(this.marks[Math.max(0, Math.min(last, to))]);
+    else marks[Math.max(0, Math.min(last, to))].focus();
     event.preventDefault();
-  }
-
-  focus(mark) {
-    for (const each of this.marks) each.setAttribute("tabindex", each === mark ? "0" : "-1");
-    mark.focus();
   }
 
   render({ className, unfold, hidden }, { mark }) {
@@ -83,7 +71,8 @@ export class Picture extends Fitted {
       <section ref=${this.el} class=${`dw-pictured ${className}`} hidden=${hidden}>
         ${unfold && this.folds()}
         <div
-          ref=${this.frame} class="dw-drawn" onpointerover=${tell} onfocusin=${tell} onkeydown=${(event) => this.key(event)}
+          ref=${this.frame} class=${unfold ? "dw-drawn dw-unfolds" : "dw-drawn"} dangerouslySetInnerHTML=${{ __html: this.drawing }}
+          onpointerover=${tell} onfocusin=${tell} onkeydown=${(event) => this.key(event)}
           onclick=${({ target }) => this.pick(target.closest("[data-mark]"))}
         />
         <p class="dw-picked dw-soft" role="status">${mark ? this.told(mark) : say("Hover for details; click a stacked block to expand it.")}</p>
@@ -94,29 +83,18 @@ export class Picture extends Fitted {
   folds() {
     const { every, opened } = this.state;
     const button = (all, words) => html`
-      <button class="dw-filter-severity" aria-pressed=${all === every && !opened.length} onclick=${() => this.turn(all)}>${words}</button>
+      <button class="dw-plain dw-look" aria-pressed=${all === every && !opened.length} onclick=${() => this.turn(all)}>${words}</button>
     `;
-    return html`
-      <div class="dw-pictured-top">
-        <div class="dw-segments" role="group" aria-label=${say("blocks")}>${button(false, say("folded"))}${button(true, say("all blocks"))}</div>
-      </div>
-    `;
+    return html`<div class="dw-pictured-top" role="group" aria-label=${say("blocks")}>${button(false, say("folded"))}${button(true, say("all blocks"))}</div>`;
   }
 
   told(mark) {
     const { reveal } = this.props;
-    const [first, ...rest] = mark.dataset.words.split("\n");
+    const [first, ...rest] = mark.querySelector("title").textContent.split("\n");
     const { module, number } = mark.dataset;
     const line = number && link(say("show its line"), () => reveal({ move: mark.dataset }));
-    return html`<b>${prose(first)}</b>${rest.map((text) => html`<span>${prose(text)}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
+    return html`<b>${first}</b>${rest.map((text) => html`<span>${text}</span>`)}${module ? moduleLink({ path: module, module }, reveal) : line}`;
   }
-}
-
-// Python has escaped every text of the model in it; as XML it can hold no script of an HTML page either.
-function parsed(text) {
-  const svg = document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
-  svg.setAttribute("role", "group");
-  return svg;
 }
 
 // One call of DataParallel in figures and words.
