@@ -107,33 +107,12 @@ const FORMS = {
 
 // Python writes files; without a kernel there are only the pictures, which the page makes itself.
 export function Menu({ panel }) {
-  const entry = (form) => {
-    const pick = ({ currentTarget }) => {
-      currentTarget.closest("details").open = false;
-      panel.exportAs(form);
-    };
-    return html`<button class="dw-entry" onclick=${pick}>${say(FORMS[form])}</button>`;
-  };
+  const id = `${panel.id}-menu`;
+  const entry = (form) => html`<button class="dw-entry" popovertarget=${id} onclick=${() => panel.exportAs(form)}>${say(FORMS[form])}</button>`;
   return html`
-    <details class="dw-menu" onkeydown=${closeByKey} onfocusout=${closeWhenLeft}>
-      <summary aria-label=${say("Export")} title=${say("Export")}>⋯</summary>
-      <div class="dw-entries">
-        ${(panel.control ? Object.keys(FORMS) : PICTURES).map(entry)}
-      </div>
-    </details>
+    <button class="dw-icon dw-menu" popovertarget=${id} aria-label=${say("Export")} title=${say("Export")}>⋯</button>
+    <div id=${id} class="dw-entries" popover="auto">${(panel.control ? Object.keys(FORMS) : PICTURES).map(entry)}</div>
   `;
-}
-
-function closeByKey(event) {
-  const menu = event.currentTarget;
-  if (event.key !== "Escape" || !menu.open) return;
-  menu.open = false;
-  menu.firstElementChild.focus();
-  event.stopPropagation();
-}
-
-function closeWhenLeft({ currentTarget: menu, relatedTarget }) {
-  if (relatedTarget && !menu.contains(relatedTarget)) menu.open = false;
 }
 
 // -> what came of it, in words.
