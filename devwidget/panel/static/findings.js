@@ -33,63 +33,32 @@ function failureCard(failure) {
 export class Findings extends Callable {
   list = createRef();
 
-  // Of another trace all findings are listed, and the first is open.
+  // Of another trace the first is open.
   static getDerivedStateFromProps({ traced }, before) {
-    if (traced === before.traced) return null;
-    return { traced, left: new Set(), version: (before.version ?? 0) + 1 };
+    return traced === before.traced ? null : { traced, version: (before.version ?? 0) + 1 };
   }
 
   // Open a finding, and go there.
   show(number) {
-    const { left, traced } = this.state;
-    const cards = cardsOf(traced);
-    const at = cards.findIndex((card) => card.number === number);
-    left.delete(cards[at]?.severity);
-    this.setState({}, () => {
-      const card = this.list.current?.children[at];
-      if (!card) return;
-      card.open = true;
-      card.scrollIntoView({ block: "nearest" });
-      card.focus({ preventScroll: true });
-    });
+    const card = this.list.current?.children[cardsOf(this.props.traced).findIndex((each) => each.number === number)];
+    if (!card) return;
+    card.open = true;
+    card.scrollIntoView({ block: "nearest" });
+    card.focus({ preventScroll: true });
   }
 
-  leave(severity) {
-    const { left } = this.state;
-    if (!left.delete(severity)) left.add(severity);
-    this.setState({});
-  }
-
-  render({ traced, reveal, act }, { version }) {
+  render({ traced }, { version }) {
     const cards = cardsOf(traced);
     return html`
-      ${cards.length > 0 && this.filterBar(cards, traced)}
-      ${!cards.length && nothingFound(traced)}
+      ${cards.length ? countLine(cards, traced) : nothingFound(traced)}
       ${cards.length > 0 && html`<div class="dw-findings" key=${version} ref=${this.list}>${cards.map((card, at) => this.card(card, !at))}</div>`}
       ${checks(traced)}
     `;
   }
 
-  // How many there are of each severity; a click hides those lines, or shows them again.
-  filterBar(cards, { checked = [] }) {
-    const count = (severity) => cards.filter((card) => card.severity === severity).length;
-    const present = Object.keys(COUNTS).filter(count);
-    const button = (severity) => html`
-      <button
-        class="dw-filter-severity" aria-pressed=${!this.state.left.has(severity)} title=${say("show or hide these findings")}
-        onclick=${() => this.leave(severity)}
-      >${icon(severity)}<span>${COUNTS[severity](count(severity))}</span></button>
-    `;
-    const checks = checked.length ? sayCount("{count} check", "{count} checks", checked.length) : "";
-    return html`<div class="dw-filter-bar"><div class="dw-segments">${present.map(button)}</div><span class="dw-soft">${checks}</span></div>`;
-  }
-
   card(card, isOpen) {
     return html`
-      <details
-        class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${isOpen}
-        hidden=${this.state.left.has(card.severity)}
-      >
+      <details class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${isOpen}>
         <summary class="dw-finding-line">
           ${severityIcon(card.severity)}
           <h4>${prose(card.headline)}</h4>
@@ -129,6 +98,19 @@ export class Findings extends Callable {
       </div>
     `;
   }
+}
+
+// How many there are of each severity.
+function countLine(cards, { checked = [] }) {
+  const count = (severity) => cards.filter((card) => card.severity === severity).length;
+  const present = Object.keys(COUNTS).filter(count);
+  const checks = checked.length ? sayCount("{count} check", "{count} checks", checked.length) : "";
+  return html`
+    <div class="dw-counts">
+      ${present.map((severity) => html`<span>${icon(severity)} ${COUNTS[severity](count(severity))}</span>`)}
+      <span class="dw-soft">${checks}</span>
+    </div>
+  `;
 }
 
 // A step that did not run to its end may have had more findings.

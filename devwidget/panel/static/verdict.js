@@ -63,14 +63,6 @@ export class Verdict extends Callable {
     this.setState({ note: parts.length > 0 && html`<p class="dw-asked" role="alert">${parts}</p>` });
   }
 
-  step(by) {
-    this.setState({ at: this.state.at + by, note: null }, () => {
-      const [back, on] = this.el.current.querySelectorAll(".dw-step");
-      const [wanted, other] = by < 0 ? [back, on] : [on, back];
-      (wanted.disabled ? other : wanted).focus();
-    });
-  }
-
   // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
   async apply(finding, fix) {
     const { panel, traced } = this.props;
@@ -180,15 +172,15 @@ export class Verdict extends Callable {
     return html`<button class="dw-primary dw-apply" disabled=${this.props.isHeld} onclick=${act}>${text}</button>`;
   }
 
-  stepper(length) {
+  // After the last finding comes the first.
+  stepper(count) {
     const { at } = this.state;
-    if (length < 2) return "";
-    const isEnd = (by) => at + by < 0 || at + by >= length;
-    const step = (name, by, sign) => html`
-      <button class="dw-icon dw-step" aria-label=${name} title=${name} disabled=${isEnd(by)} onclick=${() => this.step(by)}>${sign}</button>
+    if (count < 2) return "";
+    const step = (name, to, sign) => html`
+      <button class="dw-icon" aria-label=${name} title=${name} onclick=${() => this.setState({ at: to % count, note: null })}>${sign}</button>
     `;
-    const words = say("{number} of {count}", { number: at + 1, count: length });
-    return html`<span class="dw-stepper">${step(say("previous finding"), -1, "‹")}${words}${step(say("next finding"), 1, "›")}</span>`;
+    const words = say("{number} of {count}", { number: at + 1, count });
+    return html`<span class="dw-stepper">${step(say("previous finding"), at + count - 1, "‹")}${words}${step(say("next finding"), at + 1, "›")}</span>`;
   }
 
   appliedPart({ works, traced, edits, cells, count }) {
