@@ -125,6 +125,7 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 def ranks_content(cluster: Cluster) -> Content:
     """Return everything that the panel of a job shows."""
     columns, asked, states = lay_out_columns(cluster), "", ranks_by_state(cluster)
+    named, alike = find_named(cluster), map(numbers_of, group_alike(cluster))
     if cluster.asked:
         asked = datetime.datetime.fromtimestamp(cluster.asked).strftime("%H:%M:%S")
     return {
@@ -134,10 +135,10 @@ def ranks_content(cluster: Cluster) -> Content:
         "states": [[state, len(states[state])] for state in TROUBLE if state in states],
         "lanes": list(map(list, lay_out_lanes(cluster))),
         "lane_names": list(name_lanes(cluster)),
-        "named": sorted(find_named(cluster)),
+        "named": sorted(named),
         **_ranks_content(cluster, columns),
         "held": list(map(_held_content, find_held(cluster))),
-        "alike": list(map(numbers_of, group_alike(cluster))),
+        "alike": sorted(map(runs_of, alike), key=lambda runs: runs[0][0] not in named),
         "spans": list(map(_span_content, find_spans(cluster, columns))),
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),

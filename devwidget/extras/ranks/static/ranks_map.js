@@ -16,7 +16,6 @@ export const MEANINGS = {
   ended: word("ended without an exception"),
   unknown: word("no data from it"),
 };
-const EVEN = 0.02; // memory that differs by less is of one colour
 const MOST_KINDS = 12; // of placements in the legend
 const MOST_NAMED = 3;
 
@@ -36,7 +35,8 @@ export function RanksMap({ content, kept, chosen }) {
   const [look, setLook] = useState("state");
   const { lanes } = content;
   const across = acrossOf(content);
-  const longest = Math.max(...lanes.map((lane) => laneName(content, lane).length));
+  const names = lanes.map((lane, at) => laneName(content, lane, at));
+  const longest = Math.max(...names.map((each) => each.length));
   const isLarge = lanes.length > 16 || across > 32;
   const [name, size] = acrossAxis(content, across);
   const paint = LOOKS[look].paint(content);
@@ -54,7 +54,7 @@ export function RanksMap({ content, kept, chosen }) {
           <div class="dw-lane dw-lane-head" aria-hidden="true">
             <span class="dw-lane-name" /><span class="dw-across">${`${name} 0 – ${size - 1} →`}</span>
           </div>
-          ${lanes.map((lane) => laneRow(content, lane, cell))}
+          ${lanes.map((lane, at) => laneRow(content, lane, names[at], cell))}
         </div>
       </div>
       <div class="dw-legend dw-map-key">${LOOKS[look].legend(content)}</div>
@@ -62,13 +62,13 @@ export function RanksMap({ content, kept, chosen }) {
   `;
 }
 
-function laneRow(content, lane, cell) {
+function laneRow(content, lane, name, cell) {
   const named = lane.filter((number) => content.named?.includes(number));
   const each = named.map((number) => say("rank {number}", { number })).join(", ");
   const words = named.length > MOST_NAMED ? say("{count} ranks", { count: named.length }) : each;
   return html`
     <div class=${named.length ? "dw-lane dw-lane-odd" : "dw-lane"} role="row">
-      <span class="dw-lane-name" role="rowheader">${laneName(content, lane)}</span>
+      <span class="dw-lane-name" role="rowheader">${name}</span>
       ${lane.map(cell)}
       ${named.length > 0 && html`<span class="dw-lane-named" role="gridcell">${words}</span>`}
     </div>
@@ -109,14 +109,6 @@ function walk(event, lanes, chosen) {
 // How many ranks stand in the longest row.
 export const acrossOf = ({ lanes }) => Math.max(1, ...lanes.map((lane) => lane.length));
 
-// Where the memory of a rank lies between the least and the most; `isEven` where they hardly differ.
-function shares(ranks) {
-  const sizes = ranks.map((rank) => rank.taken).filter((size) => size !== undefined);
-  const [low, high] = [Math.min(...sizes), Math.max(...sizes)];
-  const isEven = high - low < EVEN * high;
-  return { isEven, of: (size) => (isEven ? 0.4 : (size - low) / (high - low)) };
-}
-
 function statePaint({ named }) {
   return ({ state }, number) => {
     if (!named?.includes(number)) return { look: `dw-state-${state}` };
@@ -124,13 +116,14 @@ function statePaint({ named }) {
   };
 }
 
+// From nothing to the most that a rank has.
+function heat(share) {
+  return { look: share > 0.55 ? "dw-heat dw-deep" : "dw-heat", style: `--dw-share:${Math.round(8 + 82 * share)}%` };
+}
+
 function memoryPaint({ ranks }) {
-  const share = shares(ranks);
-  return ({ taken }) => {
-    if (taken === undefined) return { look: "dw-unknown" };
-    const at = share.of(taken);
-    return { look: at > 0.55 ? "dw-heat dw-deep" : "dw-heat", style: `--dw-share:${Math.round(8 + 82 * at)}%` };
-  };
+  const most = Math.max(1, ...ranks.map(({ taken = 0 }) => taken));
+  return ({ taken }) => (taken === undefined ? { look: "dw-unknown" } : heat(taken / most));
 }
 
 function placementPaint() {
@@ -140,7 +133,7 @@ function placementPaint() {
   };
 }
 
-const sample = (look, words, { style = "", sign = "", title = "" }) => html`
+const sample = (look, words, { style = "", sign = "", title = "" } = {}) => html`
   <span title=${title || null}><i class=${look} style=${style} aria-hidden="true">${sign}</i>${words}</span>
 `;
 
@@ -152,12 +145,14 @@ function stateLegend({ states, named }) {
   `;
 }
 
-function memoryLegend({ ranks, spans }) {
+function memoryLegend({ spans }) {
   const span = spans.find((each) => each.name === "allocated");
-  const heat = (share, words) => sample("dw-heat", words, { style: `--dw-share:${share}%` });
   if (!span) return html`<span>${say("no rank reported its memory")}</span>`;
-  if (shares(ranks).isEven) return heat(41, say("{size} on each rank, within {percent} %", { size: span.median, percent: 100 * EVEN }));
-  return [[8, span.least], [90, span.most]].map(([share, [size, number]]) => heat(share, say("{size}, rank {number}", { size, number })));
+  const [least, , most] = span.share;
+  return [[least, span.least], [most, span.most]].map(([share, [size, number]]) => {
+    const { look, style } = heat(share);
+    return sample(look, say("{size}, rank {number}", { size, number }), { style });
+  });
 }
 
 function placementLegend({ columns }) {
@@ -172,21 +167,15 @@ function placementLegend({ columns }) {
 function acrossAxis({ ranks, axes, lanes, lane_names }, across) {
   const differ = axes.filter((_, at) => new Set(lanes[0].map((number) => ranks[number].at[at])).size > 1);
   if (axes.length > 1 && differ.length === 1 && differ[0][1] === across) return differ[0];
-  return lane_names?.some(Boolean) ? [say("position on the machine"), across] : [say("ranks"), ranks.length];
+  return lane_names.some(Boolean) ? [say("position on the machine"), across] : [say("ranks"), ranks.length];
 }
 
 // What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.
-function laneName({ ranks, axes, lanes, lane_names }, lane) {
-  const machine = lane_names?.[lanes.indexOf(lane)] ?? "";
-  const [first] = lane;
+function laneName({ ranks, axes, lanes, lane_names }, [first, ...others], at) {
+  const machine = lane_names[at];
   const size = axes.reduce((product, [, length]) => product * length, 1);
-  if (axes.length < 2 || lanes.flat().length !== size) return machine || numberName(lane, lanes, lane_names);
-  const isCommon = (at) => axes[at][1] > 1 && lane.every((number) => ranks[number].at[at] === ranks[first].at[at]);
-  const common = axes.map(([name], at) => (isCommon(at) ? `${name} ${ranks[first].at[at]}` : ""));
+  if (axes.length < 2 || ranks.length !== size) return machine || (lanes.length > 1 ? String(first) : "");
+  const isCommon = (axis) => axes[axis][1] > 1 && others.every((number) => ranks[number].at[axis] === ranks[first].at[axis]);
+  const common = axes.map(([name], axis) => isCommon(axis) && `${name} ${ranks[first].at[axis]}`);
   return [machine, ...common].filter(Boolean).join(" · ");
-}
-
-function numberName(lane, lanes, names) {
-  if (lanes.length < 2) return "";
-  return names?.some(Boolean) ? `${lane[0]}–${lane[lane.length - 1]}` : String(lane[0]);
 }

@@ -13,22 +13,18 @@ export function stateTag(state) {
   return html`<span class="dw-state-tag" title=${say(MEANINGS[state])}><i class=${`dw-state-${state}`} aria-hidden="true">${SIGNS[state]}</i>${say(state)}</span>`;
 }
 
-// Ranks that are not simply there, those that are alike in one row, what findings name first; a click on a number shows the rank.
-export function troubledTable({ ranks, named, alike }, kept, show) {
-  const groups = alike.map((numbers) => numbers.filter((number) => !kept || kept.has(number))).filter((numbers) => numbers.length);
-  const isNamed = (numbers) => numbers.some((number) => named?.includes(number));
-  const ordered = [...groups.filter(isNamed), ...groups.filter((numbers) => !isNamed(numbers))];
-  if (!ordered.length) return "";
-  const rankOf = ([first]) => ranks[first];
+// Ranks that are not simply there, those that are alike in one row; a click on a number shows the rank.
+export function troubledTable({ ranks, alike }, show) {
+  if (!alike.length) return "";
+  const of = (cell) => ([[first]]) => cell(ranks[first]);
   const columns = [
-    [say("ranks"), (numbers) => runLinks(numbers, show), "dw-alike"],
-    [say("state"), (numbers) => stateTag(rankOf(numbers).state), "dw-nowrap"],
-    [say("step"), (numbers) => rankOf(numbers).step, "dw-number"],
-    [say("last report"), (numbers) => ageWords(rankOf(numbers)), "dw-number dw-nowrap"],
-    [say("why"), (numbers) => whyCell(rankOf(numbers))],
+    [say("ranks"), (runs) => runLinks(runs, show), "dw-alike"],
+    [say("state"), of(({ state }) => stateTag(state)), "dw-nowrap"],
+    [say("step"), of(({ step }) => step), "dw-number"],
+    [say("last report"), of(ageWords), "dw-number dw-nowrap"],
+    [say("why"), of(whyCell)],
   ];
-  const shown = ordered.slice(0, MOST_TROUBLED);
-  return table(say("ranks that did not answer"), columns, shown, { more: ordered.slice(MOST_TROUBLED).flat().length });
+  return table(say("ranks that did not answer"), columns, alike.slice(0, MOST_TROUBLED), { more: alike.length - MOST_TROUBLED });
 }
 
 const ageWords = ({ age }) => age && say("{time} ago", { time: age });
@@ -38,19 +34,9 @@ function whyCell({ note, waits }) {
 }
 
 // `0–7, 12`: a button for each run of numbers, which shows its first rank.
-function runLinks(numbers, show) {
-  /** @type {number[][]} */
-  const runs = [];
-  for (const number of numbers) {
-    const last = runs[runs.length - 1];
-    if (last && last[1] === number - 1) last[1] = number;
-    else runs.push([number, number]);
-  }
-  const run = (/** @type {number[]} */ [first, last], at) => html`${at > 0 && ", "}${link(first === last ? first : `${first}–${last}`, () => show(first))}`;
-  return html`
-    ${runs.slice(0, MOST_RUNS).map(run)}
-    ${runs.length > MOST_RUNS && html`<span class="dw-soft"> ${say("of {count} ranks", { count: numbers.length })}</span>`}
-  `;
+function runLinks(runs, show) {
+  const run = ([first, last], at) => html`${at > 0 && ", "}${link(first === last ? first : `${first}–${last}`, () => show(first))}`;
+  return html`${runs.slice(0, MOST_RUNS).map(run)}${runs.length > MOST_RUNS && ", …"}`;
 }
 
 // Least, usual and most of each quantity, and the rank that is far from all others.

@@ -118,7 +118,7 @@ function open(page) {
         <${RanksMap} content=${content.value} kept=${kept} chosen=${chosen} />
         <${Detail} />
       </div>
-      ${troubledTable(content.value, kept, show)}
+      ${troubledTable(content.value, show)}
       <section class="dw-step">${step && stepView(step)}</section>
       <h4>${say("Memory")}</h4>
       ${memoryTable(content.value, show)}
