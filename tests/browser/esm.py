@@ -1,4 +1,4 @@
-"""The panel's ES modules in a bare page: the shim of exported files stands in for Jupyter."""
+"""The panel's ES modules in a bare page: `live_host.js` stands in for Jupyter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser
@@ -18,6 +19,7 @@ from devwidget.report.page.html import as_value, page_facts
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
+LIVE_HOST = Path(__file__).with_name("live_host.js").read_text(encoding="utf-8")
 _START = """
 const host = pageHost({
   panel: { state: facts, definition: panel }, control: { state: {} }, live: { state: {} }, plotly: { state: {} }, ...others,
@@ -72,7 +74,7 @@ class BarePage:
         styles = dict.fromkeys(("page.css", *PANEL_STYLES, *(name for each in others.values() for name in each.styles)))
         style = "\n".join(map(static_text, styles))
         scripts = [
-            join_modules("shim.js"),
+            LIVE_HOST,
             as_value("panel", join_modules(*add_to_panel(section_scripts()))),
             *(as_value(name, join_modules(*each.scripts)) for name, each in others.items()),
             f"const facts = {json.dumps(facts)};",

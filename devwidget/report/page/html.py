@@ -91,9 +91,10 @@ def as_saved(html: str, *, is_panel: bool = True) -> str:
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 _START = """
-const page = pageHost({ shown: { state: facts, definition: shown }, plotly: { state: {} } });
+const modelOf = (state) => ({ get: (name) => state[name], on() {}, off() {} });
 globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
-page.getWidget("shown").then((widget) => widget.render({ el: document.getElementById("panel") }));
+const host = { getModel: async () => modelOf({}) };
+shown.render({ model: modelOf(facts), el: document.getElementById("panel"), host });
 """
 _UNPACK = """
 (async () => {
@@ -133,7 +134,6 @@ def standalone_page(
     style = {"textContent": "\n".join(map(static_text, styles))}
     script = (
         f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));',
-        join_modules("shim.js"),
         as_value("shown", join_modules(*scripts)),
         f"const facts = {json.dumps(facts)};",
         _START,

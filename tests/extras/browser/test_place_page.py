@@ -13,6 +13,7 @@ from devwidget.extras.plan.screen.plan_panel import PLAN_STYLES
 from devwidget.report.page.assets import join_modules, static_text
 from devwidget.report.page.html import as_value
 from tests.browser.chromium import Watched
+from tests.browser.esm import LIVE_HOST
 from tests.extras.browser.plans import check_widths_and_schemes, ids, make_model
 
 pytest.importorskip("accelerate")
@@ -59,7 +60,7 @@ def live(browser):
         for name in ("page.css", *PLAN_STYLES):
             page.add_style_tag(content=static_text(name))
         facts = {name: getattr(view, name) for name in ("words", "page")}
-        scripts = join_modules("shim.js"), as_value("layout", join_modules(*LAYOUT)), f"const facts = {json.dumps(facts)};"
+        scripts = LIVE_HOST, as_value("layout", join_modules(*LAYOUT)), f"const facts = {json.dumps(facts)};"
         page.add_script_tag(content="\n".join((*scripts, START)))
         expect(page.locator(".dw-columns").first).to_be_visible()
         return page

@@ -11,6 +11,7 @@ from devwidget.extras.plan.screen.plan_panel import PLAN, PLAN_STYLES, PlanWidge
 from devwidget.report.page.assets import join_modules, static_text
 from devwidget.report.page.html import as_value
 from tests.browser.chromium import Watched
+from tests.browser.esm import LIVE_HOST
 from tests.extras.browser.plans import check_widths_and_schemes, make_plan, plan_asked
 
 START = """
@@ -40,7 +41,7 @@ class LivePage:
         self.page.set_content(f"<html lang=en><body>{style}<main id=a></main></body></html>")
         self.page.expose_function("askPython", self.answer)
         facts = {**self.traits(), "control": "control"}
-        scripts = join_modules("shim.js"), as_value("plan", join_modules(*PLAN)), f"const facts = {json.dumps(facts)};"
+        scripts = LIVE_HOST, as_value("plan", join_modules(*PLAN)), f"const facts = {json.dumps(facts)};"
         self.page.add_script_tag(content="\n".join((*scripts, START)))
         expect(self.page.locator(".dw-tabs")).to_be_visible()
 
@@ -67,7 +68,7 @@ class LivePage:
             if (input.getAttribute("aria-valuetext") === to) break;
           }
           if (input.getAttribute("aria-valuetext") !== to) throw new Error(`no stop is ${to}`);
-          if (end) input.dispatchEvent(new Event("change"));
+          if (end) input.dispatchEvent(new Event("change", { bubbles: true }));
         }"""
         self.page.get_by_role("slider", name=name).evaluate(script, [to, end])
 

@@ -1,9 +1,8 @@
-// A page without Jupyter: the same widgets over plain objects, for exported files and for tests.
+// A page without Jupyter: the widgets over plain objects, which a test changes as Python would.
 
-export class PageModel {
+class PageModel {
   listeners = {};
   sent = [];
-  /** @type {((message: any) => void) | undefined} */
   onsend = undefined;
 
   constructor(state) {
@@ -32,7 +31,7 @@ export class PageModel {
 }
 
 // `widgets`: name -> { state, definition }; a trait that names a widget refers to it.
-export function pageHost(widgets) {
+function pageHost(widgets) {
   const models = Object.fromEntries(Object.entries(widgets).map(([name, { state }]) => [name, new PageModel(state)]));
   const draw = (name, { el, signal }) => widgets[name].definition.render({ model: models[name], el, signal, host });
   const host = { models, getModel: async (name) => models[name], getWidget: async (name) => ({ render: (place) => draw(name, place) }) };
