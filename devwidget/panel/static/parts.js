@@ -103,26 +103,17 @@ export function wordList(words) {
   return words?.length > 0 && html`<ul class="dw-words">${words.map((text) => html`<li>${prose(text)}</li>`)}</ul>`;
 }
 
-// What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`). Its buttons that ask something are
-// held while `isHeld`, those with a text to copy copy it, and the keyboard stays in what is drawn anew.
+// What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`). Its buttons with a text to copy
+// copy it, and the keyboard stays in what is drawn anew.
 export class Markup extends Component {
   el = createRef();
-
-  componentDidMount() {
-    this.hold();
-  }
 
   getSnapshotBeforeUpdate() {
     return this.el.current.contains(document.activeElement);
   }
 
   componentDidUpdate(_, __, wasFocused) {
-    this.hold();
     if (wasFocused && !this.el.current.contains(document.activeElement)) this.el.current.querySelector("button")?.focus();
-  }
-
-  hold() {
-    for (const button of this.el.current.querySelectorAll("[data-ask]")) button.disabled = Boolean(this.props.isHeld);
   }
 
   async copy({ target: button }) {

@@ -1,5 +1,4 @@
 // The page of a plan in a notebook: Python draws its parts, and the form stands between them.
-import { Component, createRef } from "preact";
 import { signal } from "@preact/signals-core";
 import { html, KEYS, newId, widget } from "../../../panel/static/base.js";
 import { Markup, Status } from "../../../panel/static/parts.js";
@@ -14,8 +13,6 @@ function open(page) {
   const draft = signal({}); // what was moved in the form since Python drew it
   const tab = signal(""); // the name of the one that is open, once it was chosen
   const id = newId("plan");
-  const body = createRef();
-  const cancel = createRef();
   let timer = 0;
 
   const isShown = (setting) => JSON.stringify(setting) === JSON.stringify(state.page.setting);
@@ -37,45 +34,26 @@ function open(page) {
     if (!button || page.ended.value) return;
     page.ask({ ask: "question", question: button.dataset.ask });
     page.tell("busy", say("asking the kernel … (after the running cell)"));
-    setTimeout(() => cancel.current?.focus());
-  }
-
-  // The button goes when nothing runs, and the keyboard with it.
-  class Work extends Component {
-    getSnapshotBeforeUpdate() {
-      return document.activeElement === cancel.current;
-    }
-
-    componentDidUpdate(_, __, held) {
-      if (held && cancel.current.hidden) body.current.querySelector("[aria-selected=true]").focus();
-    }
-
-    render({ isBusy }) {
-      return html`
-        <span class="dw-work">
-          <${Status} page=${page} />
-          <button ref=${cancel} class="dw-button" hidden=${!isBusy} onclick=${() => page.ask({ ask: "cancel" })}>${say("Cancel")}</button>
-        </span>
-      `;
-    }
   }
 
   return () => {
     const { page: drawn, form } = state;
     if (!drawn?.tabs) return "";
     const isOver = page.ended.value;
-    const isBusy = page.isBusy.value;
-    const tabs = drawn.tabs.map(([name, text]) => ({ name, content: html`<${Markup} text=${text} isHeld=${isBusy || isOver} />` }));
+    const tabs = drawn.tabs.map(([name, text]) => ({ name, content: html`<${Markup} text=${text} />` }));
     const look = isShown(setting()) ? "dw dw-panel dw-plan" : "dw dw-panel dw-plan dw-other"; // faint while the form says something else
     return html`
       <form class=${look} aria-label=${say("plan")} ...${KEYS} onclick=${click} onsubmit=${(event) => event.preventDefault()}>
         <${Markup} text=${drawn.head} />
         <div class="dw-knob-row">
-          <${PlanForm} form=${form} draft=${draft} chosen=${chosen} isOver=${isOver} />
-          <${Work} isBusy=${isBusy && !isOver} />
+          <${PlanForm} form=${form} draft=${draft} chosen=${chosen} isOver=${isOver} id=${id} />
+          <span class="dw-work">
+            <${Status} page=${page} />
+            <button class="dw-button" hidden=${!page.isBusy.value || isOver} onclick=${() => page.ask({ ask: "cancel" })}>${say("Cancel")}</button>
+          </span>
         </div>
         <${Markup} text=${drawn.verdict} />
-        <div ref=${body} class="dw-plan-body"><${Tabs} tabs=${tabs} open=${tab} id=${id} /></div>
+        <div class="dw-plan-body"><${Tabs} tabs=${tabs} open=${tab} id=${id} /></div>
       </form>
     `;
   };
