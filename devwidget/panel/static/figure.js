@@ -74,17 +74,14 @@ export class Figure extends Fitted {
     return Boolean(this.props.spec && this.el.current?.clientWidth);
   }
 
-  // Draw what is not on the page yet; a hidden figure has no width, and is asked again when it is shown.
-  fit() {
-    if (this.isBehind()) this.draw();
-  }
-
+  // Whether what is on the page is something else; a hidden figure has no width, and is asked again when it is shown.
   isBehind() {
     const { spec } = this.props;
     return !this.isClosed && this.isInSight && (spec !== this.drawn.spec || this.el.current.clientWidth !== this.drawn.width);
   }
 
-  async draw() {
+  async fit() {
+    if (!this.isBehind()) return;
     try {
       const Plotly = await this.props.plotly();
       if (!this.isBehind()) return; // hidden meanwhile, or drawn by another call
