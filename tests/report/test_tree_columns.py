@@ -1,10 +1,12 @@
 """The tree as a page draws it."""
 
+from devwidget.records.device import DeviceId
+from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.report.page.tree_columns import mark_columns, tree_table
 from devwidget.report.style.units import format_bytes
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
-from tests.views.builders import one_step, split_model
+from tests.views.builders import CPU, one_step, split_model, tensor
 from tests.views.test_repeats import stack
 
 
@@ -33,6 +35,13 @@ def test_rows_name_their_devices_and_dtypes():
     rows = shown_rows(tabulate_snapshot(split_model()))
     assert rows[0]["devices"] == ["cuda:0", "cuda:1", "cpu"]
     assert rows[4]["dtypes"] == ["bool"]
+
+
+def test_devices_whose_numbers_follow_each_other_are_one_word():
+    devices = [CPU, *(DeviceId("cuda", number) for number in (0, 1, 2, 3, 5))]
+    tensors = tuple(tensor(f"weight{at}", device=device, storage=at + 1) for at, device in enumerate(devices))
+    table = tabulate_snapshot(Snapshot((ModuleFacts("", "Net", -1, 0, tensors),)))
+    assert shown_rows(table)[0]["device_runs"] == "cuda:0-3 cuda:5 cpu"
 
 
 def test_rows_tell_gradients_and_attributes():

@@ -7,7 +7,7 @@ import { say, sayCount } from "./words.js";
 
 const ROW = 24;
 const SPARE = 20;
-const CHIP = { whole: 71, short: 34 }; // pixels, with the gap to the next one
+const MOST_CHIPS = 4;
 const WIDTHS = ["wide", "narrow", "narrowest"]; // of the table, as `tree.css` has them
 const SEVERITIES = ["", "info", "warning", "error"];
 const SIGN = { info: "ℹ", warning: "▲", error: "✖" };
@@ -64,7 +64,7 @@ const gridCell = (head, content, title = "", ...looks) => html`<div class=${clas
 // What stands in a cell of each kind.
 const CELLS = {
   name: nameCell,
-  devices: (head, { rows }, row, width) => gridCell(head, deviceChips(rows.facts[row].devices, width - 14)),
+  devices: (head, { rows }, row) => gridCell(head, deviceChips(rows.facts[row])),
   flow: flowCell,
   notes: (head, tree, row) => gridCell(head, rowNotes(tree, row)),
   words: textCell,
@@ -82,8 +82,7 @@ function flowCell(head, { rows }, row) {
   const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
   const title = into.length || out.length ? text : "";
   if (into.join() === out.join()) return gridCell(head, into.join(" "), title);
-  const short = into.length + out.length > 2 ? "dw-short" : ""; // else names would be cut
-  return gridCell(head, html`${flowSide(into)} → ${flowSide(out)}`, title, "dw-moves", short);
+  return gridCell(head, several(into.length + out.length, html`${flowSide(into)} → ${flowSide(out)}`), title, "dw-moves");
 }
 
 function flowSide(devices) {
@@ -111,24 +110,13 @@ function nameCell(_, tree, row) {
   `;
 }
 
-function deviceChips(devices, room) {
-  const fits = (width) => devices.length * width <= room;
-  if (devices.length < 2 || fits(CHIP.whole)) return devices.map(chip);
-  if (fits(CHIP.short)) return html`<span class="dw-short" title=${devices.join(" ")}>${devices.map(chip)}</span>`;
-  return html`<span class="dw-mono" title=${devices.join(" ")}>${inRuns(devices)}</span>`;
+function deviceChips({ devices, device_runs: runs }) {
+  if (devices.length > MOST_CHIPS) return html`<span class="dw-mono" title=${devices.join(" ")}>${runs}</span>`;
+  return several(devices.length, devices.map(chip), devices.join(" "));
 }
 
-// `cpu cuda:0-7`: devices of one kind whose numbers follow each other as one.
-function inRuns(devices) {
-  const runs = [];
-  for (const device of devices) {
-    const [kind, number] = device.split(":");
-    const last = runs[runs.length - 1];
-    if (last?.kind === kind && last.to + 1 === Number(number)) last.to += 1;
-    else runs.push({ device, kind, from: Number(number), to: Number(number) });
-  }
-  return runs.map(({ device, from, to }) => (to > from ? `${device}-${to}` : device)).join(" ");
-}
+// `tree.css` shortens chips that have no room beside each other.
+const several = (count, chips, title = null) => html`<span class="dw-several" style=${`--dw-count:${count}`} title=${title}>${chips}</span>`;
 
 function rowNotes(tree, row) {
   const { rows, found } = tree;
@@ -159,7 +147,7 @@ function markNotes([ownHops, allHops, own, all, severity, worst], isShut) {
 class TreeTable extends Fitted {
   id = newId("tree");
   head = createRef();
-  state = { top: 0, height: 480, deviceWidth: 220 };
+  state = { top: 0, height: 480 };
   goal = -1; // where to scroll to once the rows are drawn
 
   // Where the table is, and how large: what is the same draws nothing.
@@ -167,8 +155,7 @@ class TreeTable extends Fitted {
     const grid = this.el.current;
     if (this.goal >= 0) grid.scrollTop = this.goal;
     this.goal = -1;
-    const deviceWidth = this.head.current.querySelector(".dw-is-devices")?.offsetWidth || 220;
-    const seen = { top: grid.scrollTop, height: grid.clientHeight || 480, deviceWidth };
+    const seen = { top: grid.scrollTop, height: grid.clientHeight || 480 };
     if (Object.keys(seen).some((key) => seen[key] !== this.state[key])) this.setState(seen);
   }
 
@@ -223,7 +210,7 @@ class TreeTable extends Fitted {
     this.showActive();
   }
 
-  render({ tree }, { top, height, deviceWidth }) {
+  render({ tree }, { top, height }) {
     tree.version.value; // each change draws again
     const { rows, shown, active } = tree;
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
@@ -243,7 +230,7 @@ class TreeTable extends Fitted {
             <div ref=${this.head} class="dw-row dw-head" role="row" aria-rowindex="1">${rows.heads.map((head) => headCell(head, tree))}</div>
           </div>
           <div class="dw-body" role="rowgroup" style=${`height:${room * ROW}px`} onclick=${(event) => this.click(event)}>
-            ${shown.slice(first, stop).map((row, at) => this.row(row, first + at, deviceWidth))}
+            ${shown.slice(first, stop).map((row, at) => this.row(row, first + at))}
             ${!shown.length && noRow(tree)}
           </div>
         </div>
@@ -252,7 +239,7 @@ class TreeTable extends Fitted {
     `;
   }
 
-  row(row, place, deviceWidth) {
+  row(row, place) {
     const { tree } = this.props;
     const { rows, found } = tree;
     const mark = rows.marks[row];
@@ -266,7 +253,7 @@ class TreeTable extends Fitted {
         data-row=${row} data-severity=${severity || null} aria-level=${rows.facts[row].depth + 1} aria-rowindex=${place + 2}
         aria-expanded=${rows.hasChildren(row) ? tree.isExpanded(row) : null} aria-selected=${tree.isMet && place === tree.active}
       >
-        ${rows.heads.map((head) => CELLS[head.cell](head, tree, row, deviceWidth))}
+        ${rows.heads.map((head) => CELLS[head.cell](head, tree, row))}
       </div>
     `;
   }

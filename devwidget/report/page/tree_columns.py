@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.records.runs import runs_of
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count, some_bytes
 from devwidget.report.style.words import dtype_words
 from devwidget.views.overlay import Overlay, RowHop, RowMark, repeated_blocks
 from devwidget.views.placement import PlacementTable, device_order
+from devwidget.views.sums import group_by
 
 K = TypeVar("K", bound=Hashable)
 
@@ -67,6 +69,7 @@ def _show_row(table: PlacementTable, row: int, parameters: int) -> dict[str, Any
         "class": table.classes[row],
         "depth": table.depths[row],
         "devices": list(map(str, table.devices_of(row))),
+        "device_runs": _device_runs(table.devices_of(row)),
         "dtypes": list(dtypes),
         "note": said(table.notes[row]),
         "has_gradient": bool(table.gradients[row]),
@@ -78,6 +81,16 @@ def _show_row(table: PlacementTable, row: int, parameters: int) -> dict[str, Any
         },
         "amounts": {"params": parameters, "bytes": table.bytes[row]},
     }
+
+
+def _device_runs(devices: Iterable[DeviceId]) -> str:
+    """`cuda:0-7 cpu`, in which devices whose numbers follow each other are one; for rows with too many for a chip each."""
+    words = []
+    for kind, alike in group_by(devices, lambda device: device.kind).items():
+        runs = runs_of(device.index for device in alike if device.index is not None)
+        numbers = (str(first) if first == last else f"{first}-{last}" for first, last in runs)
+        words += [f"{kind}:{number}" for number in numbers] or [kind]
+    return " ".join(words)
 
 
 def mark_columns(table: PlacementTable, marks: Overlay) -> dict[str, Any]:
