@@ -224,7 +224,7 @@ def trace(
     found, _ = record_step(step, take, recording, progress, restore=restore, source=source, watch=watch, then=then)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
-        from devwidget.trying.offers import LiveParts, LiveStep, offer_step
+        from devwidget.trying.offers import LiveParts, offer_step
         from devwidget.trying.step_trials import try_fix, verify_fixes
 
         if watch is not None:
@@ -234,7 +234,8 @@ def trace(
             if portable:
                 found = extras.need_home("rules", "portable", "portable=True").verify_edits(found, run_edits)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
-        found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
+        run = functools.partial(try_fix, backward=backward, allow=allow, name=name)
+        found = offer_step(found, parts.make_attempt(run))
     if moves_on(batch):
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     remember_findings(found.findings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -45,28 +45,16 @@ class LiveParts:
         """
         return {name: self._find_part(name) for name in self._parts}
 
+    def make_attempt(self, run: Callable[..., Fix]) -> Attempt:
+        """Return what verifies a fix on these parts by `run`."""
+        return lambda fix: run(fix, **self.find_all())
+
     def _find_part(self, name: str) -> Any:
         try:
             return self._parts[name]()
         except _Gone:
             part = "batch" if name in ("args", "kwargs") else name
             raise _refuse_trial(Message("its {part} no longer exists: a trace keeps nothing alive", part=part)) from None
-
-
-class LiveStep:
-    """Verifies a fix on a step.
-
-    Args:
-        parts: what the step ran on.
-        run: verifies a fix on these parts.
-    """
-
-    def __init__(self, parts: LiveParts, run: Callable[..., Fix]) -> None:
-        self._parts, self._run = parts, run
-
-    def __call__(self, fix: Fix) -> Fix:
-        """See `Fix.try_it`."""
-        return self._run(fix, **self._parts.find_all())
 
 
 class SeenCalls:
@@ -90,29 +78,23 @@ class SeenCalls:
             run: verifies a fix on a model and its arguments.
             failed: the call whose exception ended the recording.
         """
-        steps = [LiveStep(each, run) for each in self._calls.values()]
+        calls = list(self._calls.values())
         if failed is not None:
-            steps.insert(0, LiveStep(failed, run))
-        return offer_step(trace, _AnyStep(steps))
+            calls.insert(0, failed)
 
+        def verify_on_any(fix: Fix) -> Fix:
+            """Verify a fix on the first call that still has the fault."""
+            troubles = []
+            for each in calls:
+                try:
+                    return each.make_attempt(run)(fix)
+                except DevwidgetError as error:
+                    troubles.append(error)
+            if not troubles:
+                raise _refuse_trial(Message("no module call was recorded"))
+            raise troubles[0]
 
-class _AnyStep:
-    """Verifies a fix on the first of some steps that still has the fault."""
-
-    def __init__(self, steps: Sequence[LiveStep]) -> None:
-        self._steps = steps
-
-    def __call__(self, fix: Fix) -> Fix:
-        """See `Fix.try_it`."""
-        troubles = []
-        for step in self._steps:
-            try:
-                return step(fix)
-            except DevwidgetError as error:
-                troubles.append(error)
-        if not troubles:
-            raise _refuse_trial(Message("no module call was recorded"))
-        raise troubles[0]
+        return offer_step(trace, verify_on_any)
 
 
 def _refuse_trial(why: str) -> DevwidgetError:

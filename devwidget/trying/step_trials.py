@@ -18,7 +18,7 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.rules.edits.draft import without_fixes
-from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, mark_untried, offer_step
+from devwidget.trying.offers import LiveParts, SeenCalls, mark_untried, offer_step
 from devwidget.trying.reference_step import Results, Run, key_of, results_of
 from devwidget.trying.side_effects import Inside, reasons_against_trial, silence_trial
 from devwidget.trying.trials import Again, has_edits_of, try_alone, try_fixes
@@ -115,8 +115,8 @@ def offer_explained(told: Explanation, error: BaseException) -> Explanation:
     call = outermost_call(error)
     if call is None:
         return told
-    live = LiveStep(_live_parts(call), functools.partial(_try_alone, told.findings))
-    return dataclasses.replace(told, findings=offer_step(Trace(findings=told.findings), live).findings)
+    attempt = _live_parts(call).make_attempt(functools.partial(_try_alone, told.findings))
+    return dataclasses.replace(told, findings=offer_step(Trace(findings=told.findings), attempt).findings)
 
 
 def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:

@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
-from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
+from devwidget.capture.patching.mode_stack import DispatchMode, has_mode_of, redispatch
 from devwidget.capture.patching.operator_key import key_threads
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
@@ -191,7 +191,7 @@ class OperatorMode(DispatchMode):
             return
         state.transfers.note_synchronized()
         # Whether the function mode of the recording would see a call that begins now.
-        is_active = any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
+        is_active = has_mode_of(state, torch_internals.function_modes())
         if here.site is not None or (self._tracker.forced != "backward" and not is_active):
             state.waits.note_wait(device, copies=name in _COPIES)
         else:

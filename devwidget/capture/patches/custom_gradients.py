@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
-from devwidget.capture.patching.mode_stack import dispatch_modes
+from devwidget.capture.patching.mode_stack import dispatch_modes, has_mode_of
 from devwidget.capture.patching.registry import PatchedFunction, listen
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -60,17 +60,13 @@ def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
     state.listen(torch.autograd.Function, "apply", apply, undo)
     state.listen(torch.Tensor, "register_hook", functools.partial(_register_hook, state, undo), undo)
     owner, name = torch_internals.find_target("run_backward")
-    listen(lambda: _has_mode(state, dispatch_modes()), owner, name, functools.partial(_run_engine, state, calls), undo)
-
-
-def _has_mode(state: RecordingState, modes: Iterable[Any]) -> bool:
-    return any(getattr(mode, "_state", None) is state for mode in modes)
+    listen(lambda: has_mode_of(state, dispatch_modes()), owner, name, functools.partial(_run_engine, state, calls), undo)
 
 
 def _run_engine(state: RecordingState, calls: Calls, original: Any, *args: Any, **kwargs: Any) -> Any:
     """Run the engine with the function mode active. What a checkpoint computes again is user code as in the first run."""
     state.tracker.phases.add("backward")
-    if _has_mode(state, torch_internals.function_modes()):
+    if has_mode_of(state, torch_internals.function_modes()):
         return original(*args, **kwargs)
     with calls():
         return original(*args, **kwargs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -121,8 +121,13 @@ def _ended_class(passing: type, kind: type) -> Any:
 def leave_modes(state: object) -> None:
     """End all modes of a recording that are still active in this thread: a signal may have interrupted their end."""
     for mode in (*torch_internals.function_modes(), *dispatch_modes()):
-        if isinstance(mode, (FunctionMode, DispatchMode)) and getattr(mode, "_state", None) is state:
+        if isinstance(mode, (FunctionMode, DispatchMode)) and has_mode_of(state, [mode]):
             mode.leave_mode()
+
+
+def has_mode_of(state: object, modes: Iterable[Any]) -> bool:
+    """Return whether one of these modes is of a recording."""
+    return any(getattr(mode, "_state", None) is state for mode in modes)
 
 
 redispatch = operator_key.run_below

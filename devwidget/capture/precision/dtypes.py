@@ -151,8 +151,6 @@ def _is_integer(tensor: torch.Tensor) -> bool:
 
 
 def _widen(tensor: torch.Tensor, lacking: torch.dtype | None) -> torch.Tensor:
-    if tensor.dtype == lacking == torch.complex32:
-        return tensor.to(torch.complex64)
     if tensor.dtype == lacking and not tensor.is_complex():
         return tensor.float()
     return tensor

@@ -14,7 +14,7 @@ from devwidget import extras
 from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import GlobalHook
-from devwidget.capture.patching.mode_stack import dispatch_modes
+from devwidget.capture.patching.mode_stack import dispatch_modes, has_mode_of
 from devwidget.capture.recording.births import Births, TensorKeyRef
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.loader_clock import LoaderClock
@@ -96,8 +96,7 @@ class RecordingState:
     def _is_in_engine(self) -> bool:
         """Return whether autograd runs here for our program: its threads have the modes of the thread that called
         `backward`."""
-        modes = [*dispatch_modes(), *torch_internals.function_modes()]
-        return any(getattr(mode, "_state", None) is self for mode in modes)
+        return has_mode_of(self, (*dispatch_modes(), *torch_internals.function_modes()))
 
     def report_fault(self, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
         """Log a fault and return it; see `ModuleTracker.describe_fault` for the arguments."""

@@ -81,8 +81,6 @@ class TensorReader:
     def __init__(self, *, gradients: bool = True) -> None:
         self.storages = StorageNumbers()
         self._gradients = gradients
-        self._devices: dict[torch.device, DeviceId] = {}
-        self._dtypes: dict[torch.dtype, str] = {}
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def read_tensor(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str = "") -> TensorFacts:
@@ -104,7 +102,7 @@ class TensorReader:
             tied = self.storages.tied_to((number, shape, tensor.storage_offset()), path, name)
         else:
             tied = ""
-        device = self._devices.get(tensor.device) or self._device_id(tensor.device)
+        device = _device_id(tensor.device)
         if device.kind == "meta":
             note, size, storage_size = join_notes(note, _once_loaded(size)), 0, 0
         grad_bytes, grad_device = 0, None
@@ -120,31 +118,24 @@ class TensorReader:
             note = _COMPUTED
         if known and role == "attribute" and not tied and not note:
             note = self.storages.part_of(number)
-        dtype = self._dtypes.get(tensor.dtype) or self.dtype_word(tensor.dtype)
+        dtype = _dtype_word(tensor.dtype)
         return TensorFacts(
             name, role, shape, dtype, device, size, number, storage_size,
             tensor.requires_grad, grad_bytes, grad_device, tied, note,
         )  # fmt: skip
 
-    def _device_id(self, device: torch.device) -> DeviceId:
-        return self._devices.setdefault(device, DeviceId(device.type, device.index if device.type != "cpu" else None))
-
     def _read_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return self._shapes.setdefault(tuple(shape), tuple(shape))
 
-    def dtype_word(self, dtype: torch.dtype) -> str:
-        """Return torch's name of a dtype, without the prefix."""
-        return self._dtypes.setdefault(dtype, str(dtype).removeprefix("torch."))
-
     def _read_gradient(self, grad: torch.Tensor) -> tuple[int, DeviceId]:
-        device = self._device_id(grad.device)
+        device = _device_id(grad.device)
         if device.kind == "meta":
             return 0, device
         dense = grad.layout == torch.strided and not is_odd(grad)
         return (grad.nbytes if dense else read_odd(grad).bytes), device
 
     def _read_odd(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str) -> TensorFacts:
-        reading, device = read_odd(tensor), self._device_id(tensor.device)
+        reading, device = read_odd(tensor), _device_id(tensor.device)
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
         number, _ = self.storages.storage_number(key, tensor, path, name)
         grad = gradient_of(tensor) if self._gradients and reading.shape is not None else None
@@ -157,7 +148,7 @@ class TensorReader:
             name=name,
             role=role,
             shape=reading.shape,
-            dtype=self.dtype_word(tensor.dtype),
+            dtype=_dtype_word(tensor.dtype),
             device=device,
             bytes=reading.bytes if real else 0,
             storage=number,
@@ -169,6 +160,16 @@ class TensorReader:
             note=join_notes(note, reading.note),
             placements=reading.placements,
         )
+
+
+@functools.cache
+def _device_id(device: torch.device) -> DeviceId:
+    return DeviceId(device.type, device.index if device.type != "cpu" else None)
+
+
+@functools.cache
+def _dtype_word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def join_notes(*notes: str) -> str:
