@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from devwidget.capture.explain.error_context import ModuleCalled
 from devwidget.capture.explain.read_error import outermost_call
 from devwidget.capture.restore import SavedState
 from devwidget.capture.step.batch import Arguments, make_arguments
@@ -106,10 +107,6 @@ def try_fix(
 # Module calls of the program.
 
 
-Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-"""A module, and what it was called with."""
-
-
 def offer_explained(told: Explanation, error: BaseException) -> Explanation:
     """Return the explanation with fixes that can be verified on the module call that failed, if its frames still hold it."""
     call = outermost_call(error)
@@ -129,7 +126,7 @@ def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) ->
     return calls.offer_trials(trace, run, failed)
 
 
-def _live_parts(call: Call) -> LiveParts:
+def _live_parts(call: ModuleCalled) -> LiveParts:
     return LiveParts(dict(zip(("model", "args", "kwargs"), call, strict=True)))
 
 

@@ -16,7 +16,7 @@ from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.faults.failed_call import FailedCall
 from devwidget.capture.modules import is_module, is_optimizer, modules_in, named_tensors, walk_modules
-from devwidget.capture.object_fields import is_a, is_among
+from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
@@ -25,6 +25,9 @@ from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
+
+ModuleCalled = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
+"""A module, and what it is called with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,20 @@ def context_of(error: BaseException, above: Sequence[TracebackType] = ()) -> Err
     if in_worker is None:
         return ErrorContext(error, error, tuple(frames), state)
     return ErrorContext(error, in_worker, tuple(frames), state)
+
+
+def called_module(frame: FrameType) -> ModuleCalled | None:
+    """Return the module that a frame of torch calls, with its arguments; None for all other frames."""
+    if frame.f_code is not torch_internals.module_call:
+        return None
+    above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
+    if above is not None and above.f_code is torch_internals.outer_module_call:
+        frame = above
+    variables = locals_of(frame)
+    module, args, kwargs = variables.get("self"), variables.get("args"), variables.get("kwargs")
+    if is_module(module) and is_exactly(args, (tuple,)) and is_exactly(kwargs, (dict,)):
+        return module, args, kwargs  # type: ignore[return-value]
+    return None
 
 
 def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel import constructions, faults
 from devwidget.capture.explain import raised_errors
-from devwidget.capture.explain.error_context import ErrorContext
+from devwidget.capture.explain.error_context import ErrorContext, called_module
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
 from devwidget.capture.modules import is_module, is_optimizer, own, own_parameters
@@ -264,9 +263,9 @@ def wrapper_call(context: ErrorContext) -> None:
 
 def _inputs_of(context: ErrorContext, wrapper: nn.Module) -> tuple[Any, Any]:
     for frame in context.frames:
-        if frame.f_code is torch_internals.module_call and _self(frame) is wrapper:
-            variables = locals_of(frame)
-            return variables.get("args", ()), variables.get("kwargs", {})
+        call = called_module(frame)
+        if call is not None and call[0] is wrapper:
+            return call[1:]
     return (), {}
 
 

@@ -7,14 +7,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType, TracebackType
-from typing import Any
 
 import torch
-from torch import nn
 
-from devwidget.capture import devices, torch_internals
+from devwidget.capture import devices
 from devwidget.capture.explain import library_frames
-from devwidget.capture.explain.error_context import ErrorContext, context_of, failed_calls, run_readers
+from devwidget.capture.explain.error_context import (
+    ErrorContext,
+    ModuleCalled,
+    called_module,
+    context_of,
+    failed_calls,
+    run_readers,
+)
 from devwidget.capture.explain.traceback_frames import (
     CAUGHT,
     IN_LOADER,
@@ -31,10 +36,10 @@ from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import is_among, is_exactly
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.precision.dtypes import lacking_dtype
 from devwidget.capture.recording.event_log import device_id, format_dtype, lost_operand, operand_of
-from devwidget.capture.source_code.call_sites import call_text, forget_sites, locals_of, raw_site, site_of, to_site
+from devwidget.capture.source_code.call_sites import call_text, forget_sites, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import (
     UNKNOWN,
     Scope,
@@ -101,22 +106,10 @@ def read_error(error: BaseException) -> Reading:
     return readings[0]
 
 
-def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
+def outermost_call(error: BaseException) -> ModuleCalled | None:
     """Return the module that the program was calling when it failed, with its arguments; None outside of modules."""
     frames = [frame for each in chain_of(error) for frame in traceback_frames(each.__traceback__)]
-    for frame in frames:
-        if frame.f_code is not torch_internals.module_call:
-            continue
-        above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
-        if above is not None and above.f_code is torch_internals.outer_module_call:
-            frame = above
-        variables = locals_of(frame)
-        module: Any = variables.get("self")
-        args: Any = variables.get("args")
-        kwargs: Any = variables.get("kwargs")
-        if is_module(module) and is_exactly(args, (tuple,)) and is_exactly(kwargs, (dict,)):
-            return module, args, kwargs
-    return None
+    return next(filter(None, map(called_module, frames)), None)
 
 
 def _read(error: BaseException, above: Sequence[TracebackType]) -> Reading:
