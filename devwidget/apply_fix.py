@@ -20,8 +20,7 @@ from devwidget.records.site import cell_label, find_shell, has_page, is_in_jupyt
 from devwidget.report.report_parts import Code, Part
 from devwidget.report.style.words import site_words
 from devwidget.report.text.finding_text import changed_lines
-from devwidget.trying.code_swap import CodeSwap, Pair
-from devwidget.trying.edited_code import locate_edit, runs_in_constructor
+from devwidget.trying.edited_code import CodeSwap, Pair, locate_edit, runs_in_constructor
 from devwidget.trying.installed_edits import find_functions
 
 When = Literal["later", "cell", "now"]

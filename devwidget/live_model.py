@@ -17,7 +17,7 @@ from devwidget.capture.modules import all_tensors, is_module, is_optimizer
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import CLICK
-from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.step.batch import (
     ITEM_TAKEN,
@@ -33,6 +33,7 @@ from devwidget.capture.step.batch import (
 )
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.capture.walk import TooManyObjects
 from devwidget.memory import Held
 from devwidget.panel.actions import GIVEN, PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest

@@ -14,16 +14,25 @@ from torch import nn
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, copy_items, is_a, mro_of, names_of, parts_of
-from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.undo import Undo, paused_gc
+from devwidget.capture.walk import TooManyObjects
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, Effect, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
-from devwidget.trying.code_swap import Pair, put_codes_in_place
-from devwidget.trying.edited_code import EditPlace, NotTried, edit_file, forget_reached, mark_reached, reached_edits
+from devwidget.trying.edited_code import (
+    EditPlace,
+    NotTried,
+    Pair,
+    edit_file,
+    forget_reached,
+    mark_reached,
+    put_codes_in_place,
+    reached_edits,
+)
 
 
 @dataclass(frozen=True, slots=True)

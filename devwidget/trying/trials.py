@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic as clock
 
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
+from devwidget.capture.source_code.frames import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
 from devwidget.records.errors import DevwidgetError

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.source_code import reachable_objects
+from devwidget.capture.source_code import frames
 from devwidget.capture.step.step import Step
 from devwidget.trying import installed_edits, trials
 from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
@@ -236,7 +236,7 @@ def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model
 
 
 def test_an_edit_whose_function_was_not_found_among_too_many_objects_says_so(monkeypatch):
-    monkeypatch.setattr(reachable_objects, "MOST_OBJECTS", 1)
+    monkeypatch.setattr(frames, "MOST_OBJECTS", 1)
     (found,) = devwidget.trace(nested_model(), torch.ones(2, 6, device="cuda:0")).findings
     assert "the program holds more than" in found.fixes[0].not_tried
     assert not found.fixes[0].verified

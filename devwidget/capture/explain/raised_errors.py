@@ -23,7 +23,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
 from devwidget.capture.modules import is_optimizer
 from devwidget.capture.object_fields import is_exactly
-from devwidget.capture.precision.autocast_regions import region_before
+from devwidget.capture.precision import region_before
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call

@@ -37,7 +37,7 @@ from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_among
-from devwidget.capture.precision.dtypes import lacking_dtype
+from devwidget.capture.precision import lacking_dtype
 from devwidget.capture.recording.event_log import device_id, format_dtype, lost_operand, operand_of
 from devwidget.capture.source_code.call_sites import call_text, forget_sites, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import (

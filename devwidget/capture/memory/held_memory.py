@@ -18,7 +18,7 @@ from devwidget.capture.modules import is_module, is_optimizer
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.reachable_objects import is_of_program
+from devwidget.capture.source_code.frames import is_of_program
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_class, is_users_code
 from devwidget.capture.source_code.statements import keeping_line

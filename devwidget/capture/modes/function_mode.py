@@ -7,14 +7,13 @@ from typing import Any
 
 import torch
 
-from devwidget.capture import torch_internals
+from devwidget.capture import precision, torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
 from devwidget.capture.faults import devices, moves, operand_names, operands
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
-from devwidget.capture.precision import dtypes
 from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.event_log import device_id, format_dtype, operand_of
 from devwidget.capture.recording.state import RecordingState
@@ -76,10 +75,10 @@ FAMILIES = (
     operands.handle_host_only,
     operands.handle_meta,
     devices.handle_absent_device,
-    dtypes.handle_index,
-    dtypes.handle_missing_kernel,
-    dtypes.handle_mixed_dtypes,
-    dtypes.handle_unsafe_loss,
+    precision.handle_index,
+    precision.handle_missing_kernel,
+    precision.handle_mixed_dtypes,
+    precision.handle_unsafe_loss,
 )
 """What recognises and repairs a failed call, one function per family of faults."""
 

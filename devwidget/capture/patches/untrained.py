@@ -25,10 +25,11 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of, tensors_of
 from devwidget.capture.source_code import classes
 from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.source_code.provenance import find_construction
-from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import gradient_of, is_leaf, is_parameter
+from devwidget.capture.walk import TooManyObjects
 from devwidget.records.fault_details import MissingParameters
 from devwidget.records.site import Site
 from devwidget.records.trace import Family, Fault, Held, Operand

@@ -1,4 +1,4 @@
-"""Find what the code of a frame calls a value."""
+"""Find what the code of a frame calls a value, and what the running calls can reach through their variables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import FrameType, FunctionType, MethodType
 from typing import Any
 
@@ -14,14 +14,15 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own_tensors, walk_modules
-from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import copy_items, is_a, module_name
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
+from devwidget.capture.source_code.stack import Owner, is_users_class, stack
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.syntax import parsed_expression
 
-MOST_ITEMS = 64
+_MOST_ITEMS = 64
 """Items of a container in which a value is searched."""
-MOST_OBJECTS = 20_000
+_MOST_NAMED = 20_000
 DEEPEST = 3
 """Nesting of containers in which it is searched."""
 
@@ -76,7 +77,7 @@ def _path_to(wanted: object, variables: list[tuple[str, Any]], enter: Callable[[
 def _reached(variables: list[tuple[str, Any]], enter: Callable[[Any], bool], deepest: int) -> Iterator[tuple[str, Any]]:
     """Yield what the variables reach, each with the path that code would write."""
     with contextlib.suppress(TooManyObjects):
-        for place in walk(variables, enter=enter, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS):
+        for place in walk(variables, enter=enter, most=_MOST_NAMED, deepest=deepest, most_items=_MOST_ITEMS):
             if "<" not in place.path:
                 yield place.path, place.value
 
@@ -124,3 +125,57 @@ def path_of(text: str) -> tuple[str, tuple[Any, ...]]:
                 return name, tuple(keys)
             case _:
                 return "", tuple(keys)
+
+
+# What the running calls can reach. Other objects may be anywhere in the process: searching the garbage collector's lists would
+# visit objects that other threads are just creating, which crashes the interpreter.
+
+
+_RECORDS = "devwidget.records."
+"""devwidget's records, which hold no live object. A trace has as many as a step has operators."""
+MOST_ITEMS = 256
+MOST_OBJECTS = 50_000
+
+
+def reachable_objects(frame: FrameType | None, *, roots: Iterable[Any] = (), deepest: int = 6) -> Iterator[Any]:
+    """Yield what some roots, and a frame and its callers, can reach, the nearest first, without the frames that launched it.
+
+    Args:
+        frame: innermost frame.
+        roots: further objects to search.
+        deepest: objects and containers between a variable and a result.
+
+    Raises:
+        TooManyObjects: after `MOST_OBJECTS`.
+    """
+    named = [*(("", each) for each in roots), *((name, value) for name, value, _ in variables(frame))]
+    places = walk(named, enter=is_of_program, most=MOST_OBJECTS, deepest=deepest, most_items=MOST_ITEMS)
+    return (place.value for place in places)
+
+
+def variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
+    """Yield name, value and frame: locals of a call and its callers, then globals of their files."""
+    users: dict[int, FrameType] = {}
+    for owner, each in _calls_of_program(frame):
+        if owner is not Owner.OURS and owner is not Owner.STEP:
+            yield from ((name, value, each) for name, value in locals_of(each).items())
+        if owner is Owner.USER:
+            users.setdefault(id(each.f_globals), each)
+    for each in users.values():
+        yield from ((name, value, each) for name, value in copy_items(each.f_globals) if type(name) is str)
+
+
+def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
+    """Return frames from the innermost to the outermost of the user, or all if none is the user's."""
+    frames = list(stack(frame))
+    users = [index for index, (owner, _) in enumerate(frames) if owner is Owner.USER]
+    if users:
+        return frames[: users[-1] + 1]
+    return frames
+
+
+def is_of_program(value: Any) -> bool:
+    """Return whether an object's content is searched: not for devwidget's records and library classes."""
+    if is_a(value, type):
+        return is_users_class(value)
+    return not module_name(type(value)).startswith(_RECORDS)

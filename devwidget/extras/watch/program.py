@@ -15,8 +15,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.undo import Undo
+from devwidget.capture.walk import TooManyObjects
 from devwidget.extras.watch.records.run import StepRows, WatchedRun
 from devwidget.extras.watch.step_hooks import Hook
 from devwidget.extras.watch.watch import Watch

@@ -1,1 +1,0 @@
-"""Failed calls about dtypes, and the autocast regions behind them."""
