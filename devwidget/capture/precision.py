@@ -189,7 +189,7 @@ def handle_mixed_dtypes(call: FailedCall) -> Any:
     detail = WrongDtype(
         format_dtype(wanted),
         autocast=_find_region(call, floats, backward),
-        backward=definition_site(backward) if backward is not None else None,
+        backward=definition_site(backward.f_code) if backward is not None else None,
     )
     call.report("dtype", strays, floats[0].device, out, detail)
     return out

@@ -16,6 +16,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, field_of, find_class_attribute, is_a, module_name
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, to_site
 from devwidget.capture.source_code.stack import Owner, is_users_code, stack
+from devwidget.capture.source_code.statements import definition_site
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
 
@@ -205,11 +206,11 @@ def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
     for name in ("__getitems__", "__getitem__", "__iter__"):
         code = _find_code(find_class_attribute(type(dataset), name))
         if code is not None:
-            yield f"{class_name(type(dataset))}.{name}", _to_first_line(code)
+            yield f"{class_name(type(dataset))}.{name}", definition_site(code)
             break
     collate = _find_code(field_of(batches, "_collate_fn"))
     if collate is not None and is_users_code(collate):
-        yield collate.co_name, _to_first_line(collate)
+        yield collate.co_name, definition_site(collate)
 
 
 def _find_code(function: object) -> CodeType | None:
@@ -217,10 +218,6 @@ def _find_code(function: object) -> CodeType | None:
     if isinstance(code, CodeType):
         return code
     return None
-
-
-def _to_first_line(code: CodeType) -> Site:
-    return Site(code.co_filename, code.co_firstlineno, "", code.co_name)
 
 
 _LOADER_FILE = getattr(sys.modules.get(getattr(torch_internals.BatchIterator, "__module__", "")), "__file__", "")

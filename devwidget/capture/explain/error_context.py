@@ -27,7 +27,7 @@ from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
 
 ModuleCalled = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
-"""A module, and what it is called with."""
+"""A module, and the arguments of its call."""
 
 
 @dataclass(frozen=True, slots=True)

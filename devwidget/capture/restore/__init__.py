@@ -83,10 +83,6 @@ class SavedState:
         """Return a context that saves what this thread writes."""
         return WriteMode(self._storages)
 
-    def saved_bytes(self) -> int:
-        """Return how many bytes of the storages were copied so far."""
-        return self._storages.saved_bytes()
-
     def list_changed(self) -> list[Any] | None:
         """Return objects that have changed, and tensors over written storages, without gradients and random generators.
 

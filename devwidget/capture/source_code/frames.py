@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from types import FrameType, FunctionType, MethodType
 from typing import Any
@@ -18,6 +19,7 @@ from devwidget.capture.object_fields import copy_items, is_a, module_name
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.stack import Owner, is_users_class, stack
 from devwidget.capture.walk import TooManyObjects, walk
+from devwidget.records.site import cell_label, cells
 from devwidget.records.syntax import parsed_expression
 
 _MOST_ITEMS = 64
@@ -172,6 +174,14 @@ def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
     if users:
         return frames[: users[-1] + 1]
     return frames
+
+
+def other_cells(frame: FrameType) -> list[str]:
+    """Return the other cells of the notebook whose variables the code of a frame has; none outside of a notebook."""
+    file = frame.f_code.co_filename
+    if not cell_label(file) and frame.f_globals is not vars(sys.modules["__main__"]):
+        return []
+    return [each for each in cells() if each != file]
 
 
 def is_of_program(value: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -17,10 +16,10 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, argument_named, device_asked_for, factory_of, is_of_torch, means
-from devwidget.capture.source_code.frames import holds, is_place, name_in, path_of
+from devwidget.capture.source_code.frames import holds, is_place, name_in, other_cells, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
-from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.site import Site
 from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
 from devwidget.records.trace import Operand
 
@@ -310,11 +309,7 @@ def _has_empty_part(value: ast.expr) -> bool:
 
 
 def _appends(frame: FrameType, name: str) -> Iterator[Site]:
-    file = frame.f_code.co_filename
-    files = [file]
-    if cell_label(file) or frame.f_globals is vars(sys.modules["__main__"]):
-        files += [each for each in cells() if each != file]
-    for each in files:
+    for each in (frame.f_code.co_filename, *other_cells(frame)):
         for node in read_file(each).statements:
             match node:
                 case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner, attr="append"), args=[_])):

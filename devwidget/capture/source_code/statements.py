@@ -6,7 +6,7 @@ import ast
 import linecache
 import textwrap
 from collections.abc import Iterator
-from types import FrameType
+from types import CodeType
 
 from devwidget.capture.source_code.source_files import read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
@@ -42,12 +42,10 @@ def site_at(filename: str, line: int, function: str = "") -> Site:
     return Site(filename, line, statement_text(filename, line), function)
 
 
-def definition_site(frame: FrameType) -> Site:
-    """Return the first line of the function of a frame, a decorator if it has one."""
-    code = frame.f_code
-    return Site(
-        code.co_filename, code.co_firstlineno, linecache.getline(code.co_filename, code.co_firstlineno).strip(), code.co_name
-    )
+def definition_site(code: CodeType) -> Site:
+    """Return the first line of a function, a decorator if it has one."""
+    file, line = code.co_filename, code.co_firstlineno
+    return Site(file, line, linecache.getline(file, line).strip(), code.co_name)
 
 
 def assignment(filename: str, name: str, before: int) -> Site | None:

@@ -16,12 +16,12 @@ from devwidget.capture.object_fields import class_name, copy_items, dict_of, fin
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, device_requested
-from devwidget.capture.source_code.frames import name_in
+from devwidget.capture.source_code.frames import name_in, other_cells
 from devwidget.capture.source_code.source_files import definition_of, function_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.site import Site, cells
 from devwidget.records.syntax import (
     assigns_self_attribute,
     name_of_called,
@@ -143,9 +143,7 @@ def _moves_of(frame: FrameType, name: str, value: Any) -> Iterator[Site]:
     if site is not None:
         yield site
         return
-    if not cell_label(file) and frame.f_globals is not vars(sys.modules["__main__"]):
-        return
-    for variable in _global_names(frame, name, value):
+    for variable in _global_names(frame, name, value) if other_cells(frame) else ():
         site = _move_in_cells(variable, but=file)
         if site is not None:
             yield site
@@ -203,8 +201,7 @@ def find_module_moves(frames: Sequence[FrameType], module: nn.Module) -> list[Mo
 
 def _list_moves(frame: FrameType, name: str) -> list[ModuleMove]:
     scope, here, moves = Scope(frame), frame.f_code.co_filename, list[ModuleMove]()
-    others = [each for each in cells() if each != here and cell_label(here)]
-    for file in [*others, here]:
+    for file in [*other_cells(frame), here]:
         for node in statements_of(read_file(file).tree):
             if file == here and node.lineno >= frame.f_lineno:
                 break
