@@ -64,13 +64,9 @@ def _folding(original: Callable[..., list[str]]) -> Callable[..., list[str]]:
         with folded(error) as left_out:
             lines = list(original(kind, error, trace, *args, **kwargs))
         if left_out and len(lines) > 1:
-            lines.insert(-1, in_language(_left_out(left_out)))
+            one = "[... 1 frame of devwidget left out; %tb shows all]\n"
+            many = "[... {count} frames of devwidget left out; %tb shows all]\n"
+            lines.insert(-1, in_language(Message.of(left_out, one, many, count=left_out)))
         return lines
 
     return structured_traceback
-
-
-def _left_out(count: int) -> Message:
-    if count == 1:
-        return Message("[... 1 frame of devwidget left out; %tb shows all]\n")
-    return Message("[... {count} frames of devwidget left out; %tb shows all]\n", count=count)
