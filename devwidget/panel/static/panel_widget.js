@@ -101,6 +101,7 @@ class Panel extends Page {
     const { findings, failure } = this.model.get("traced") ?? EMPTY;
     const hasNews = findings?.length || failure || this.model.get("applied")?.works;
     if (["done", "error"].includes(kind) && hasNews) this.tab.value = "Findings";
+    this.verdict.current?.comeBack(kind); // from the cell, to which its button has led
   }
 
   // A word in passing: the status of the panel comes back after it.

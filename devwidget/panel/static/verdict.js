@@ -25,6 +25,7 @@ const copyEdit = (fix) => html`<${CopyButton} text=${newLines(fix)} name=${say("
 export class Verdict extends Callable {
   el = createRef();
   state = { at: 0, note: null }; // which finding is shown; what stands below it
+  isAway = false; // what was asked has led to a cell
 
   // A new trace begins with its worst finding; what was applied answers what was asked.
   static getDerivedStateFromProps({ traced, applied }, before) {
@@ -104,9 +105,15 @@ export class Verdict extends Callable {
     }
   }
 
-  // What was written is seen in its cell; when the kernel has answered, this strip is in sight again, and its button at hand.
-  async leave(question) {
-    await this.props.panel.run(question);
+  // What was written is seen in its cell; when the kernel is done, this strip is in sight again, and its button at hand.
+  leave(question) {
+    this.isAway = true;
+    this.props.panel.run(question);
+  }
+
+  comeBack(kind) {
+    if (!this.isAway || !["done", "error", "refused", "cancelled", "moved"].includes(kind)) return;
+    this.isAway = false;
     this.setState({}, () => {
       const el = this.el.current;
       el.parentElement?.scrollIntoView({ block: "nearest" }); // with before and after below it
