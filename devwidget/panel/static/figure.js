@@ -5,7 +5,6 @@ import { say } from "./words.js";
 
 const CONFIG = { displaylogo: false, displayModeBar: false, showSendToCloud: false, doubleClick: false };
 const NARROW = 900; // pixels, below which a figure is drawn with `spec.narrow`: shorter names
-const THEME_MS = 400; // the theme's style sheet comes after its name
 const LOADED = Symbol.for("devwidget.plotly");
 
 // -> Promise of the Plotly object, shared by all panels of this page.
@@ -39,33 +38,23 @@ function factsOf(points) {
   return nearest?.customdata ?? nearest?.data?.meta;
 }
 
-// One figure. It is drawn when it is in sight and drew another `spec`, or at another width. `figures` has those that can be saved;
-// `clicked` is called with the custom data of a clicked mark, or with the meta of a clicked area, `moved` with what is seen of its
-// axis from then on.
+// One figure. It is drawn when it is in sight and drew another `spec`, at another width or in another theme. `figures` has those that
+// can be saved; `clicked` is called with the custom data of a clicked mark, or with the meta of a clicked area, `moved` with what is
+// seen of its axis from then on.
 export class Figure extends Fitted {
   plot = createRef();
   probe = createRef();
-  drawn = { spec: null, width: 0 }; // what is on the page
-  themes = new MutationObserver(() => setTimeout(() => this.redraw(), THEME_MS));
-  scheme = matchMedia("(prefers-color-scheme: dark)");
-  redraw = () => {
-    this.drawn = { spec: null, width: 0 };
-    this.fit();
-  };
+  drawn = { spec: null, width: 0, color: "" }; // what is on the page
 
   componentDidMount() {
     super.componentDidMount();
     this.props.figures.add(this);
-    this.scheme.addEventListener("change", this.redraw);
-    this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   }
 
   componentWillUnmount() {
     super.componentWillUnmount();
     this.isClosed = true;
     this.props.figures.delete(this);
-    this.themes.disconnect();
-    this.scheme.removeEventListener("change", this.redraw);
     const plot = this.plot.current;
     globalThis[LOADED]?.then((Plotly) => Plotly.purge(plot)).catch(() => undefined); // never drawn
   }
@@ -74,10 +63,15 @@ export class Figure extends Fitted {
     return Boolean(this.props.spec && this.el.current?.clientWidth);
   }
 
-  // Whether what is on the page is something else; a hidden figure has no width, and is asked again when it is shown.
+  // What is to be on the page; a hidden figure has no width, and is asked again when it is shown.
+  get wanted() {
+    if (this.isClosed || !this.isInSight) return this.drawn;
+    return { spec: this.props.spec, width: this.el.current.clientWidth, color: getComputedStyle(this.el.current).color };
+  }
+
   isBehind() {
-    const { spec } = this.props;
-    return !this.isClosed && this.isInSight && (spec !== this.drawn.spec || this.el.current.clientWidth !== this.drawn.width);
+    const { drawn, wanted } = this;
+    return Object.keys(drawn).some((key) => drawn[key] !== wanted[key]);
   }
 
   async fit() {
@@ -85,7 +79,7 @@ export class Figure extends Fitted {
     try {
       const Plotly = await this.props.plotly();
       if (!this.isBehind()) return; // hidden meanwhile, or drawn by another call
-      this.drawn = { spec: this.props.spec, width: this.el.current.clientWidth };
+      this.drawn = this.wanted;
       const { data, layout } = this.styled();
       const plot = this.plot.current;
       await Plotly.react(plot, data, layout, CONFIG);
@@ -154,7 +148,7 @@ export class Figure extends Fitted {
   render({ name, spec }, { failure }) {
     const swatch = (colour) => colour && html`<i style=${`background:${colour}`} aria-hidden="true" />`; // of a group no colour
     return html`
-      <div ref=${this.el} class=${`dw-figure dw-${name}`} hidden=${!spec}>
+      <div ref=${this.el} class=${`dw-figure dw-${name}`} hidden=${!spec} ontransitionend=${() => this.fit()}>
         <div class="dw-legend">${spec?.legend?.map(([words, colour]) => html`<span>${swatch(colour)}${words}</span>`)}</div>
         <p class="dw-empty" hidden=${!failure}>${failure}</p>
         <div class="dw-canvas" role="img" style=${spec && `height:${spec.layout.height}px`} aria-label=${spec?.words} hidden=${Boolean(failure)}>
