@@ -6,11 +6,10 @@ import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from operator import itemgetter
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve, Refusal
-from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, OpEvent, Phase, Trace
+from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Phase, Trace
 from devwidget.views.clock import last_place
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
@@ -31,8 +30,7 @@ class Box:
 
     Attributes:
         path, class_name: which module.
-        lane: where its operators ran; the device of its results where none of them computed anything; None where it or its
-            parts ran on several devices.
+        lane: where its parts are; of a module without parts, the device of its result; None for parts on several devices.
         start, stop: places in the trace where the call began and ended.
         level: nesting among the boxes of its lane, 0 outermost.
         failed: whether a call raised.
@@ -131,7 +129,7 @@ def make_timeline(trace: Trace) -> Timeline:
     """Draw the order of a trace on lanes; positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
     chosen = _shallowest_first(events)
-    forward = _find_boxes(chosen, trace.ops)
+    forward = _find_boxes(chosen)
     boxes = _stack_boxes([*forward, *_find_gradients(trace, forward)])
     crosses = tuple(_find_crosses(trace))
     arrows = tuple(_join_cross(arrow, crosses) for arrow in _find_arrows(trace))
@@ -157,15 +155,15 @@ def _stop_of(event: ModuleEvent) -> float:
     return float(max(event.stopped, event.number))
 
 
-def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> list[Box]:
-    """The boxes of the events, none of them on top of another yet."""
-    seen = _Operators(ops)
+def _find_boxes(events: list[ModuleEvent]) -> list[Box]:
+    """The boxes of the events, none of them on top of another yet. A module with parts is where they are."""
     parents = _find_parents(events)
     contained: dict[int, set[DeviceId]] = {}
     boxes = []
     for at in reversed(range(len(events))):  # what is inside comes after it
         event = events[at]
-        devices = contained.get(at, set()) | seen.list_own_accelerators(event) or {seen.find_last(event)}
+        result = (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
+        devices = contained.get(at, {result})
         boxes.append(_make_box(event, devices))
         if at in parents:
             contained.setdefault(parents[at], set()).update(devices)
@@ -176,32 +174,6 @@ def _make_box(event: ModuleEvent, devices: set[DeviceId]) -> Box:
     lane = next(iter(devices)) if len(devices) == 1 else None
     start, stop = float(event.number), _stop_of(event)
     return Box(event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds, event.calls, event.replica)
-
-
-class _Operators:
-    """Where the operators of a trace computed, in order."""
-
-    def __init__(self, ops: Iterable[OpEvent]) -> None:
-        self._computed: list[tuple[int, str | None, DeviceId]] = []
-        for op in sorted(ops, key=lambda op: op.number):
-            lane = _computed_on(op)
-            if lane is not None:
-                self._computed.append((op.number, op.module, lane))
-
-    def _list_inside(self, event: ModuleEvent) -> list[tuple[int, str | None, DeviceId]]:
-        first = bisect_right(self._computed, event.number, key=itemgetter(0))
-        last = bisect_left(self._computed, _stop_of(event), key=itemgetter(0))
-        return [each for each in self._computed[first:last] if _is_inside(each[1], event)]
-
-    def list_own_accelerators(self, event: ModuleEvent) -> set[DeviceId]:
-        """The accelerators on which a module itself computed, and no part of it."""
-        return {lane for _, module, lane in self._list_inside(event) if module == event.path and lane.is_accelerator}
-
-    def find_last(self, event: ModuleEvent) -> DeviceId:
-        """Where a call last computed; the device of its results where that is unknown, as in a replica."""
-        for _, _, lane in self._list_inside(event)[-1:]:
-            return lane
-        return (event.outputs or event.inputs or (DeviceId("cpu"),))[0]
 
 
 def _find_gradients(trace: Trace, forward: list[Box]) -> Iterator[Box]:
@@ -236,22 +208,6 @@ def _outer_paths(path: str | None) -> list[str]:
 
 def _gradient_box(path: str, class_name: str, lane: DeviceId, start: int, stop: int) -> Box:
     return Box(path, class_name, lane, float(start), float(stop), 0, False, 0.0, 1, -1, is_gradient=True)
-
-
-def _computed_on(op: OpEvent) -> DeviceId | None:
-    """Where an operator read and wrote; None for copies between devices, and for what reads nothing."""
-    if op.output is None:
-        if op.inputs:
-            return op.inputs[0]
-        return None
-    if op.output in op.inputs:
-        return op.output
-    return None
-
-
-def _is_inside(module: str | None, event: ModuleEvent) -> bool:
-    """Replicas run in parallel under the same paths: the owner of an operator is unknown."""
-    return event.replica < 0 and module is not None and (not event.path or f"{module}.".startswith(f"{event.path}."))
 
 
 def _find_parents(events: list[ModuleEvent]) -> dict[int, int]:

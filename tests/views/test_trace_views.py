@@ -130,30 +130,16 @@ def ran(path, number, stopped, output, replica=-1):
 
 
 def test_a_container_whose_parts_ran_on_several_devices_is_in_no_single_lane():
-    copies = (replace(computed(6, "", GPU0), output=GPU1), replace(computed(12, "", GPU1), output=CPU))
-    ops = (
-        computed(3, "lower", GPU0),
-        *copies,
-        computed(9, "upper", GPU1),
-        OpEvent("zeros", "", "forward", None, (), CPU, 1, 1),
-    )
-    whole = Trace(modules=(ran("", 0, 14, CPU), ran("lower", 2, 5, GPU0), ran("upper", 8, 11, GPU1)), ops=ops)
+    whole = Trace(modules=(ran("", 0, 14, CPU), ran("lower", 2, 5, GPU0), ran("upper", 8, 11, GPU1)))
     assert parts(whole) == [
         ("", "None", 0, 14, 0), ("lower", "cuda:0", 2, 5, 0), ("upper", "cuda:1", 8, 11, 0)
     ]  # fmt: skip
     assert timeline_figure(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
 
 
-def test_a_container_on_one_gpu_is_there_also_while_it_computes_on_the_cpu_itself():
-    ops = (computed(3, "block.a", GPU0), computed(5, "block", CPU), computed(7, "block.b", GPU0))
-    trace = Trace(modules=(ran("block", 0, 9, GPU0), ran("block.a", 2, 4, GPU0), ran("block.b", 6, 8, GPU0)), ops=ops)
+def test_a_container_is_drawn_where_its_parts_are_and_any_other_module_where_its_result_is():
+    trace = Trace(modules=(ran("block", 0, 9, CPU), ran("block.a", 2, 4, GPU0), ran("block.b", 6, 8, GPU0)))
     assert parts(trace) == [("block", "cuda:0", 0, 9, 0), ("block.a", "cuda:0", 2, 4, 1), ("block.b", "cuda:0", 6, 8, 1)]
-
-
-def test_a_module_without_submodules_that_computes_on_two_gpus_is_in_no_single_lane():
-    copies = (replace(computed(4, "both", GPU0), output=GPU1),)
-    trace = Trace(modules=(ran("both", 2, 8, GPU1),), ops=(computed(3, "both", GPU0), *copies, computed(6, "both", GPU1)))
-    assert parts(trace) == [("both", "None", 2, 8, 0)]
 
 
 def test_gradients_of_modules_are_boxes_where_memory_was_allocated_for_them():
@@ -183,30 +169,22 @@ def test_a_phase_in_which_nothing_is_drawn_is_empty_and_says_how_much_ran():
     assert (last.phase, last.operators, last.is_empty) == ("optimizer", 4, True)
 
 
-def test_a_module_that_hands_its_result_on_is_drawn_where_it_computed():
-    trace = Trace(modules=(ran("lower", 2, 5, GPU1),), ops=(computed(3, "lower", GPU0),))
-    assert parts(trace) == [("lower", "cuda:0", 2, 5, 0)]
-
-
 def test_a_wrapper_of_replicas_is_in_no_single_lane_and_they_are_on_theirs():
     replicas = (ran("module", 2, 8, GPU0, 0), ran("module", 3, 9, GPU1, 1))
-    ops = (computed(4, "module", GPU0), computed(5, "module", GPU1), computed(6, "module", GPU0))
-    assert parts(Trace(modules=(ran("", 0, 12, GPU0), *replicas), ops=ops)) == [
+    assert parts(Trace(modules=(ran("", 0, 12, GPU0), *replicas))) == [
         ("", "None", 0, 12, 0), ("module", "cuda:0", 2, 8, 0), ("module", "cuda:1", 3, 9, 0)
     ]  # fmt: skip
 
 
-def test_a_container_in_a_replica_is_on_its_device_whatever_the_others_compute_under_its_path():
+def test_a_container_in_a_replica_is_on_the_device_of_the_replica():
     sides = ((0, GPU0), (1, GPU1))
     calls = [
         ran(path, 2 + inner, 20 - inner, device, replica)
         for replica, device in sides
         for inner, path in enumerate(("m", "m.a"))
     ]
-    ops = (computed(6, "m", GPU0), computed(7, "m", GPU1), computed(8, "m.a", GPU0), computed(9, "m.a", GPU1))
-    drawn = {
-        (box.path, box.replica): box.lane for box in make_timeline(Trace(modules=(ran("", 0, 30, GPU0), *calls), ops=ops)).boxes
-    }
+    boxes = make_timeline(Trace(modules=(ran("", 0, 30, GPU0), *calls))).boxes
+    drawn = {(box.path, box.replica): box.lane for box in boxes}
     assert drawn == {("", -1): None, ("m", 0): GPU0, ("m.a", 0): GPU0, ("m", 1): GPU1, ("m.a", 1): GPU1}
 
 
