@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.finding import Finding
-from devwidget.records.memory import CATEGORIES, ROLES, MemoryCurve, MemoryPoint
+from devwidget.records.memory import CATEGORIES, ROLES, MemoryCurve, MemoryPoint, PeakShare
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
-from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.records.trace import ModuleEvent, OpEvent, Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.views.placement import join_path, tabulate_snapshot
-from devwidget.views.usage import KEPT, LineUsage, ModuleUsage, list_lines, list_modules
+from devwidget.views.sums import group_by, total
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,19 +103,29 @@ _BYTE_COLUMNS = {
     "foreign": "foreign_bytes",
     "unknown": "unknown_bytes",
 }
-"""Role -> its column in the tables by module and by line; they add up to `peak_bytes`."""
+"""Role -> its column in the tables by module and by line; they add up to `peak_bytes`.
+
+A role of its own, `kept`, are activations that backward needs, when there were most of them: a peak in the optimizer has none.
+"""
 
 
-def _byte_columns(rows: Iterable[ModuleUsage | LineUsage]) -> Columns:
-    columns: Columns = {name: [] for name in ("peak_bytes", "kept_bytes", *_BYTE_COLUMNS.values())}
-    for row in rows:
-        peak = 0
-        for role, name in _BYTE_COLUMNS.items():
-            size = row.bytes.get(role, 0)
-            columns[name].append(size)
-            peak += size
-        columns["peak_bytes"].append(peak)
-        columns["kept_bytes"].append(row.bytes.get(KEPT, 0))
+def _list_shares(curves: Iterable[MemoryCurve]) -> Iterator[tuple[DeviceId, PeakShare, str]]:
+    """Each share with its device, and what it counts as."""
+    for curve in curves:
+        for share in curve.shares:
+            yield curve.device, share, share.role
+        for share in curve.kept:
+            yield curve.device, share, "kept"
+
+
+def _byte_columns(rows: Iterable[Counter[str]]) -> Columns:
+    rows = list(rows)
+    columns: Columns = {
+        "peak_bytes": [sizes.total() - sizes["kept"] for sizes in rows],
+        "kept_bytes": [sizes["kept"] for sizes in rows],
+    }
+    for role, name in _BYTE_COLUMNS.items():
+        columns[name] = [sizes[role] for sizes in rows]
     return columns
 
 
@@ -124,20 +136,87 @@ _TENSOR = ("name", "device", "role", "shape", "dtype", "bytes", "storage", "stor
            "tied_to", "note", "grad_device")  # fmt: skip
 
 
+@dataclasses.dataclass(slots=True)
+class _ModuleRow:
+    """What a module, or a replica of it, was called with, and what it had at the peaks of all devices.
+
+    Attributes:
+        event: its calls; None for one that was not called itself, and for what belongs to no module.
+        path: of the module; None outside of all.
+        bytes: by role.
+    """
+
+    event: ModuleEvent | None
+    path: str | None
+    bytes: Counter[str] = dataclasses.field(default_factory=Counter)
+
+
 def _called_columns(trace: Trace) -> Columns:
-    rows = list_modules(trace)
+    """A row for each call that the trace has, in order; then what had bytes without being called."""
+    rows = [_ModuleRow(event, event.path) for event in trace.modules]
+    places = group_by(rows, lambda row: row.path)
+    for device, share, role in _list_shares(trace.memory):
+        if share.module not in places:
+            rows.append(_ModuleRow(None, share.module))
+            places[share.module] = rows[-1:]
+        _find_replica(places[share.module], device).bytes[role] += share.bytes
     columns = attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
-    return {"number": columns.pop("number")} | attribute_columns(rows, "path") | columns | _byte_columns(rows)
+    sizes = _byte_columns(row.bytes for row in rows)
+    return {"number": columns.pop("number")} | attribute_columns(rows, "path") | columns | sizes
+
+
+def _find_replica(rows: list[_ModuleRow], device: DeviceId) -> _ModuleRow:
+    """That which ran on the device, of several replicas of one module."""
+    for row in rows:
+        if row.event is not None and device in (*row.event.inputs, *row.event.outputs):
+            return row
+    return rows[0]
+
+
+@dataclasses.dataclass(slots=True)
+class _LineRow:
+    """A line on one device.
+
+    Attributes:
+        device: where its results lie; None for what gives no tensor.
+        site: the line; None for what was there before, or is unknown.
+        bytes: by role, at the peak of the device.
+        ops: what it ran there, in backward too.
+    """
+
+    device: DeviceId | None
+    site: Site | None
+    bytes: Counter[str] = dataclasses.field(default_factory=Counter)
+    ops: list[OpEvent] = dataclasses.field(default_factory=list)
 
 
 def _line_columns(trace: Trace) -> Columns:
-    rows = list_lines(trace)
-    columns = attribute_columns(rows, "device", "site") | {"library": []}
+    """A row for each line and device, that with the most bytes first."""
+    lines: dict[object, _LineRow] = {}
+
+    def find_line(device: DeviceId | None, site: Site | None) -> _LineRow:
+        return lines.setdefault((device, site and site.place), _LineRow(device, site))
+
+    for device, share, role in _list_shares(trace.memory):
+        find_line(device, share.site).bytes[role] += share.bytes
+    for op in trace.ops:
+        find_line(op.output, op.site).ops.append(op)
+    rows = sorted(lines.values(), key=lambda row: (-row.bytes.total(), -_sum_seconds(row.ops)))
+    columns = attribute_columns(rows, "device", "site")
+    columns |= {name: [] for name in ("library", "shape", "operators", "seconds", "backward_seconds")}
     for row in rows:
         library = row.site and row.site.library
         columns["library"].append(library and f"{library.file}:{library.line}")
-    columns |= attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
-    return columns | _byte_columns(rows)
+        columns["shape"].append(next((op.shape for op in row.ops if op.shape), ()))
+        columns["operators"].append(total(row.ops, "count"))
+        columns["seconds"].append(_sum_seconds(row.ops))
+        columns["backward_seconds"].append(_sum_seconds(op for op in row.ops if op.phase == "backward"))
+    return columns | _byte_columns(row.bytes for row in rows)
+
+
+def _sum_seconds(ops: Iterable[OpEvent]) -> float:
+    """Time of the host that operators took, and what Python did before each."""
+    return sum(op.seconds for op in ops)
 
 
 def _memory_columns(trace: Trace) -> Columns:
