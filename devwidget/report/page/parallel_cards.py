@@ -9,16 +9,15 @@ from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
-from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
-from devwidget.report.style.units import format_bytes, some_bytes, some_seconds
+from devwidget.report.style.units import format_bytes
 from devwidget.report.text.advice import idle_advice
 from devwidget.report.text.parallel_words import (
-    card_words,
     parallel_summary,
     parallel_title,
     parallel_words,
+    replica_card,
 )
 from devwidget.views.parallel import ParallelCall
 from devwidget.views.parallel_wrappers import WRAPPERS, Share, Spread, find_spreads
@@ -32,29 +31,10 @@ def parallel_card(call: ParallelCall) -> Card:
     return {
         "title": parallel_title(call),
         "summary": parallel_summary(call),
-        "replicas": [_replica_card(call, replica) for replica in call.replicas],
+        "replicas": [replica_card(call, replica) for replica in call.replicas],
         "idle": list(map(str, call.idle)),
         "words": list(parallel_words(call)),
         "advice": list(map(dataclasses.asdict, idle_advice(call))),
-    }
-
-
-def _replica_card(call: ParallelCall, replica: Replica) -> Card:
-    known = call.memory.get(replica.device)
-    gradients = some_bytes(replica.gradient_bytes)
-    if call.call.backward:
-        gradients = gradients or say("own")
-    return {
-        "device": str(replica.device),
-        "card": card_words(call, replica.device),
-        "uuid": known.uuid if known is not None else "",
-        "samples": replica.samples,
-        "input": format_bytes(replica.input_bytes),
-        "parameters": some_bytes(replica.parameter_bytes) or say("own"),
-        "output": format_bytes(replica.output_bytes),
-        "gradients": gradients,
-        "peak": some_bytes(call.peak_on(replica.device)),
-        "time": some_seconds(replica.seconds),
     }
 
 

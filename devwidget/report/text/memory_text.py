@@ -56,18 +56,16 @@ def _row_of(holder: MemoryHolder, *, is_failed: bool) -> tuple[str, ...]:
 
 def holder_words(holder: MemoryHolder, *, is_failed: bool) -> str:
     """`list `losses` in train(), 14 items`."""
-    facts = {"name": holder.name, "kind": holder.kind, "function": holder.function, "count": f"{holder.items:,}"}
+    count = f"{holder.items:,}"
     if holder.place == "elsewhere" and holder.items:
-        return say("not found in {count} objects", **facts)
+        return say("not found in {count} objects", count=count)
     if holder.place == "elsewhere":
         return say("no variable of yours leads to it")
     if not holder.name:
         return say("the failed call of a library")
     words = said(name_holder(holder))
-    if holder.place == "traceback" and not is_failed:
-        words = say("{kind} `{name}` in {function}(), which failed", **facts)
     if holder.items:
-        words = say("{words}, {count} items", words=words, count=facts["count"])
+        words = say("{words}, {count} items", words=words, count=count)
     if holder.also and not holder.freed and not is_failed:
         others = row_words(f"`{each}`" for each in holder.also[:_MOST_OTHERS])
         return say("{words}, also kept by {others}", words=words, others=others)

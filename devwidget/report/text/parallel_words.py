@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
-from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.records.parallel import Replica
+from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes, some_seconds
 from devwidget.report.style.words import code_word
 from devwidget.views.parallel import ParallelCall
 
@@ -85,3 +86,23 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
     if known.virtual or not known.name:
         return f"GPU {known.card}"
     return f"GPU {known.card}, {known.name}"
+
+
+def replica_card(call: ParallelCall, replica: Replica) -> dict[str, str]:
+    """What one replica got, gave and took."""
+    known = call.memory.get(replica.device)
+    gradients = some_bytes(replica.gradient_bytes)
+    if call.call.backward:
+        gradients = gradients or say("own")
+    return {
+        "device": str(replica.device),
+        "card": card_words(call, replica.device),
+        "uuid": known.uuid if known is not None else "",
+        "samples": str(replica.samples),
+        "input": format_bytes(replica.input_bytes),
+        "parameters": some_bytes(replica.parameter_bytes) or say("own"),
+        "output": format_bytes(replica.output_bytes),
+        "gradients": gradients,
+        "peak": some_bytes(call.peak_on(replica.device)),
+        "time": some_seconds(replica.seconds),
+    }

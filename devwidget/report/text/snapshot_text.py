@@ -13,7 +13,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import GAP, Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes, format_count, some_bytes
-from devwidget.report.style.words import device_list, dtype_words
+from devwidget.report.style.words import device_list, dtype_words, row_words
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import PlacementTable, device_order, tabulate_snapshot
 
@@ -34,7 +34,7 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
     heads = (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
     yield Table([heads, *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
     if len(rows) < len(table):
-        yield Sentence(say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
+        yield Sentence(say("… and {count} more", count=count_words(len(table) - len(rows), "row")))
 
 
 def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
@@ -76,15 +76,12 @@ def _unicode_bar(bar: MemoryBar) -> str:
 
 def bar_words(bar: MemoryBar) -> str:
     """`3.10 GiB in use, 3.50 GiB reserved of 8.00 GiB, peak 4.20 GiB`."""
-    capacity, used = reserved_words(bar), in_use_words(bar)
-    words = used
-    if capacity and bar.reserved > bar.in_use:
-        words = say("{used}, {capacity}", used=used, capacity=capacity)
-    elif capacity:
-        words = say("{used} {capacity}", used=used, capacity=capacity)
+    parts = [in_use_words(bar), reserved_words(bar)]
+    if bar.known_total and bar.reserved <= bar.in_use:
+        parts = [say("{used} {capacity}", used=parts[0], capacity=parts[1])]
     if bar.peak > bar.in_use:  # else more is in use now than in the whole trace
-        return say("{words}, peak {peak}", words=words, peak=format_bytes(bar.peak))
-    return words
+        parts.append(say("peak {size}", size=format_bytes(bar.peak)))
+    return row_words(parts)
 
 
 def in_use_words(bar: MemoryBar) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from operator import attrgetter
+from operator import itemgetter
 
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import SEVERITIES
@@ -13,7 +13,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.page.draw_page import writes
 from devwidget.report.report_parts import GAP, Fold, Heading, Part, Sentence, Table
 from devwidget.report.style.safe_text import columns_of
-from devwidget.report.style.units import count_words, format_bytes, format_seconds, some_bytes
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import (
     and_more,
     code_word,
@@ -29,7 +29,7 @@ from devwidget.report.text.draw_text import MOST_COLUMNS, MOST_ROWS, line_table
 from devwidget.report.text.failure_card import failure_parts
 from devwidget.report.text.finding_text import finding_parts
 from devwidget.report.text.memory_words import memory_parts
-from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
+from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words, replica_card
 from devwidget.views.clock import with_real_times
 from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
@@ -221,17 +221,19 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
 
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
     yield Heading(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
-    rows = [[say("device"), say("samples"), say("batch in"), say("parameters in"), say("out"), say("gradients"), say("peak")]]
-    is_timed = any(map(attrgetter("seconds"), call.replicas))
-    if is_timed:
-        rows[0].append(say("time"))
-    for replica in call.replicas:
-        sizes = (replica.input_bytes, replica.parameter_bytes, replica.output_bytes, replica.gradient_bytes)
-        peak = some_bytes(call.peak_on(replica.device))
-        rows.append([str(replica.device), str(replica.samples), *map(format_bytes, sizes), peak])
-        if is_timed:
-            rows[-1].append(format_seconds(replica.seconds))
-    if call.replicas:
-        yield Table(rows, right=range(1, len(rows[0])))
+    heads = {
+        "device": say("device"),
+        "samples": say("samples"),
+        "input": say("batch in"),
+        "parameters": say("parameters in"),
+        "output": say("out"),
+        "gradients": say("gradients"),
+        "peak": say("peak"),
+    }
+    cards = [replica_card(call, replica) for replica in call.replicas]
+    if any(card["time"] for card in cards):
+        heads["time"] = say("time")
+    if cards:
+        yield Table(list(map(itemgetter(*heads), (heads, *cards))), right=range(1, len(heads)))
     for words in parallel_words(call):
         yield Sentence(f"  {words}")
