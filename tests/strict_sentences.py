@@ -150,10 +150,7 @@ def _keeps(said: Said) -> Iterator[str]:
         yield "nobody keeps it so"
 
 
-@about(
-    "`{call}` got tensors on {devices}", "`{call}` got a tensor on {devices} but requires one on {target}",
-    "`{call}` got a generator on {devices} but requires one on {target}",
-)  # fmt: skip
+@about("`{call}` got tensors on {devices}", "`{call}` got a {kind} on {devices} but requires one on {target}")
 def _given(said: Said) -> Iterator[str]:
     there = {str(each.device) for fault in said.faults for each in fault.operands}
     told = set(DEVICE_NAME.findall(said.facts["devices"])) | ({"meta"} & words_in(said.facts["devices"]))

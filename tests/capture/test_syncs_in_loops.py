@@ -101,26 +101,3 @@ class Halving(torch.optim.Optimizer):
 def test_an_optimizer_of_the_user_that_reads_each_gradient_is_a_warning(steps):
     (found,) = syncs(nothing, Halving, steps=steps)
     assert (found.severity, found.fault.text) == ("warning", "if parameter.grad.norm() > 1:")
-
-
-@pytest.mark.parametrize(
-    ("fill", "edited"),
-    [
-        ("x = x.masked_fill(empty, 0.0)", "        x = x.masked_fill(empty, 0.0)"),
-        ("x.masked_fill_(empty[:, None], 0.0)", "        x.masked_fill_(empty[:, None], 0.0)"),
-        ("x[empty] = 0.0", "        x[empty] = 0.0"),
-    ],
-)
-def test_a_fill_needs_no_question_whether_its_mask_is_empty(fill, edited, tmp_path):
-    file = tmp_path / "attend.py"
-    lines = ["class Attend(nn.Module):", "    def forward(self, x, empty):", "        if empty.any():", f"            {fill}"]
-    file.write_text("\n".join(["from torch import nn", "", *lines, "        return x * 2", ""]))
-    names: dict[str, object] = {}
-    exec(compile(file.read_text(), str(file), "exec"), names)
-    empty = torch.zeros(4, 4 if "None" not in fill else 1, device="cuda", dtype=torch.bool).squeeze(1)
-    with devwidget.record() as recording:
-        names["Attend"]()(torch.ones(4, 4, device="cuda"), empty)
-    (found,) = recording.trace.findings
-    assert found.headline == "`if empty.any()` syncs with cuda:0, 1 time"
-    assert found.fixes[0].summary == "fill without the `if`: an empty mask changes nothing"
-    assert [each.text for each in found.fixes[0].edits] == [edited]

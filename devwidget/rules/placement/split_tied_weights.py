@@ -85,12 +85,11 @@ def _move_to_them(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
 
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
+    words = Message("keep the tied modules on the same device, and move the activations between them")
     if held.left_behind == "":
-        words = Message("keep the tied modules together, and move the activations to them")
         yield mended(fault.site, words, _move_to_them, fault, stray)
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
-    words = Message("keep the tied modules on the same device, and move the activations between them")
     code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"
     yield mended(stray.birth, words, _together, stray, held, target, instead=code)
     yield Fix(Message("untie them: use two independent parameters"), confidence="choice")

@@ -99,15 +99,12 @@ def _cause(fault: Fault, stray: Operand) -> str:
 
 
 def _headline(fault: Fault, stray: Operand) -> Message:
-    call, target = fault.call, fault.target
-    if stray.argument == "generator":
-        facts = {"call": call, "devices": stray.device, "target": target}
-        return Message("`{call}` got a generator on {devices} but requires one on {target}", **facts)
     devices = listed(map(str, devices_met(fault)))
-    if _alone(fault):
-        facts = {"call": call, "devices": devices, "target": target}
-        return Message("`{call}` got a tensor on {devices} but requires one on {target}", **facts)
-    return Message("`{call}` got tensors on {devices}", call=call, devices=devices)
+    if not _alone(fault):
+        return Message("`{call}` got tensors on {devices}", call=fault.call, devices=devices)
+    kind = Message("generator") if stray.argument == "generator" else Message("tensor")
+    facts = {"call": fault.call, "kind": kind, "devices": devices, "target": fault.target}
+    return Message("`{call}` got a {kind} on {devices} but requires one on {target}", **facts)
 
 
 def _alone(fault: Fault) -> bool:

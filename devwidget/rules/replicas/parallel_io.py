@@ -137,7 +137,7 @@ def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
     if fault.operands:
         yield mended(fault.site, Message("create it in forward, for the replica's part"), _zeros_here, fault, detail)
         yield Fix(_STATE_IN_FORWARD)
-        yield Fix(Message("pass it to `forward` with the batch first, so that it is split"), confidence="choice")
+        yield Fix(_TRANSPOSED, confidence="choice")
         return
     words, size = Message("take the batch size from an input"), f"{detail.given or 'x'}.size(0)"
     yield mended(fault.site, words, _replace_attribute, detail, size, instead=size)
@@ -170,13 +170,11 @@ def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, tex
 def _joinable(detail: NotJoined) -> Iterator[Fix]:
     if detail.problem != "class":
         yield Fix(Message("return the same keys and shapes in each replica, padded where sizes differ"))
-    elif detail.first in ("int", "float", "bool"):
-        yield Fix(
-            Message("return a tensor with one entry per replica"), f"torch.tensor([value], device={detail.given or 'x'}.device)"
-        )
-        yield Fix(Message("compute it outside of `forward`"), confidence="choice")
-    else:
-        yield Fix(Message("return its tensors in a tuple or a dict, and compute the rest outside of `forward`"))
+        return
+    code = ""
+    if detail.first in ("int", "float", "bool"):
+        code = f"torch.tensor([value], device={detail.given or 'x'}.device)"
+    yield Fix(Message("return tensors in a tuple or a dict, and compute the rest outside of `forward`"), code)
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:

@@ -162,13 +162,13 @@ def _list_fixes(fault: Fault, reason: MissingReason, made: Site | None) -> Itera
     if reason == "another model":
         yield from _built_after_the_model(fault, made)
         return
+    owner = fault.model_name or "model"
     if reason == "loss":
-        words = Message("pass it the parameters of the loss too")
+        words, owner = Message("pass it the parameters of the loss too"), "criterion"
         yield mended(fault.birth, words, _with_the_loss, fault.operands[0].expression)
-        yield Fix(Message("add a parameter group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
-        return
-    yield mended(fault.birth, _AFTER_MODEL, _move_below_last_need, instead="")
-    added = f"optimizer.add_param_group({{'params': {fault.model_name or 'model'}.parameters()}})"
+    else:
+        yield mended(fault.birth, _AFTER_MODEL, _move_below_last_need, instead="")
+    added = f"optimizer.add_param_group({{'params': {owner}.parameters()}})"
     yield Fix(Message("add a parameter group"), added, "choice")
 
 

@@ -203,8 +203,8 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     elif wait.call in _LISTS:
         yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"))
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
-        yield Fix(Message("select on the GPU with index_select, index_copy_ or torch.where"))
-        yield Fix(Message("keep the index or the count in Python from the start"), confidence="choice")
+        words = Message("select on the GPU with index_select or torch.where, or keep the index in Python from the start")
+        yield Fix(words)
     elif wait.call in _SIZES:
         yield Fix(
             Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()")
@@ -236,49 +236,12 @@ def _list_later_reads(uses: frozenset[str]) -> Iterator[Fix]:
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:
     """Fixes for a value that the step computes with."""
-    yield mended(wait.site, Message("fill without the `if`: an empty mask changes nothing"), _fill_always)
     yield mended(wait.site, Message("use torch.where"), _where, wait)
     if wait.call in ("numpy", "__array__"):
         yield Fix(Message("stay on the GPU: most numpy functions have a torch equivalent; register constants as buffers"))
     else:
         yield Fix(Message("use torch.where, a mask or a fixed number of steps instead of the value"))
     yield Fix(Message("keep a .detach() of it, and read the value once after the step"), confidence="choice")
-
-
-def _fill_always(draft: Draft, statement: ast.stmt) -> None:
-    """`if mask.any(): x = x.masked_fill(mask, 0)` becomes its body."""
-    match statement:
-        case ast.If(test=ast.Call(func=ast.Attribute(attr="any", value=ast.Name(id="torch")), args=[mask]), orelse=[]):
-            pass
-        case ast.If(test=ast.Call(func=ast.Attribute(attr="any", value=mask), args=[]), orelse=[]):
-            pass
-        case _:
-            return
-    if all(_is_fill(each, ast.unparse(mask)) for each in statement.body):
-        draft.rewrite(statement, "\n".join(map(draft.code.text, statement.body)))
-
-
-def _is_fill(statement: ast.stmt, mask: str) -> bool:
-    """Whether a statement changes nothing where a mask is false."""
-    match statement:
-        case ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="masked_fill", value=old), args=[where, _])):
-            return ast.unparse(old) == ast.unparse(target) and _is_view(where, mask)
-        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="masked_fill_"), args=[where, _])):
-            return _is_view(where, mask)
-        case ast.Assign(targets=[ast.Subscript(slice=where)], value=ast.Constant()):
-            return ast.unparse(where) == mask
-    return False
-
-
-def _is_view(node: ast.expr, mask: str) -> bool:
-    """`mask`, `mask[:, None]`, `mask.unsqueeze(-1)`."""
-    while ast.unparse(node) != mask:
-        match node:
-            case ast.Subscript(value=inner) | ast.Call(func=ast.Attribute(attr="unsqueeze" | "expand_as", value=inner)):
-                node = inner
-            case _:
-                return False
-    return True
 
 
 def _where(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
