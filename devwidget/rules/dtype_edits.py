@@ -7,10 +7,10 @@ import ast
 from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, calls_named, own_lines
+from devwidget.records.syntax import arguments_in, calls_named
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.source_file import code_of_site, has_torch
+from devwidget.rules.edits.source_file import code_at, has_torch
 
 LOW = "float16", "bfloat16"
 
@@ -28,22 +28,17 @@ def autocast_for(region: AutocastRegion, device: str, summary: str) -> Fix | Non
 
 def with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix | None:
     """`custom_fwd` and `custom_bwd` above `forward` and `backward` of an `autograd.Function` whose forward gets the context."""
-    code = code_of_site(backward)
-    if code is None or not has_torch(code):
+    found = code_at(backward)
+    owner = found[0].owner(found[1]) if found is not None else None
+    if found is None or owner is None or not has_torch(found[0]):
         return None
-    node = next((each for each in ast.walk(code.tree) if _is_backward(each, backward.line)), None)
-    owner = code.owner(node) if node is not None else None
-    methods = {each.name: each for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else {}
-    if "forward" not in methods or "setup_context" in methods:
+    methods = {each.name: each for each in owner.body if isinstance(each, ast.FunctionDef)}
+    if not {"forward", "backward"} <= methods.keys() or "setup_context" in methods:
         return None
-    draft = Draft(code)
+    draft = Draft(found[0])
     for name, decorator in (("forward", "custom_fwd"), ("backward", "custom_bwd")):
         draft.decorate(methods[name], f'@torch.amp.{decorator}(device_type="{device}")')
     return fix(summary, draft)
-
-
-def _is_backward(node: ast.AST, line: int) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == "backward" and line in own_lines(node)
 
 
 def cast_argument(fault: Fault, stray: Operand, cast: str, summary: str) -> Fix | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 from collections.abc import Iterator, Sequence
 
-from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, MemoryHolder
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cells
 from devwidget.records.syntax import Function, arguments_in, name_of_called, owner_text, targets_of
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of_site, edited_code, has_torch
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of_site, has_torch
 from devwidget.rules.found import Found, make_finding
 
 KIND = "kept-memory"
@@ -160,17 +161,13 @@ def _is_computed(loop: ast.stmt, added: ast.expr | None) -> bool:
 
 def _run_without_gradients(code: Code, loop: ast.stmt) -> Fix | None:
     """Return the edit that puts a loop under `torch.no_grad()`."""
-    first, last = loop.lineno, loop.end_lineno or loop.lineno
-    rows = code.rows[first - 1 : last]
     texts = [node for node in ast.walk(loop) if isinstance(node, ast.Constant | ast.JoinedStr)]
     if any(node.lineno != node.end_lineno for node in texts) or not has_torch(code):
         return None
-    indent = rows[0][: len(rows[0]) - len(rows[0].lstrip())]
-    inner = [f"    {row}" if row.strip() else row for row in rows]
-    edit = Edit(code.file, first, last, "\n".join([f"{indent}with torch.no_grad():", *inner]), "\n".join(rows))
-    if edited_code(code.file, code.rows, [edit]) is None:
-        return None
-    return Fix(_NO_GRAD, "with torch.no_grad():", edits=(edit,))
+    block = textwrap.dedent(" " * loop.col_offset + code.text(loop))
+    draft = Draft(code)
+    draft.rewrite(loop, "with torch.no_grad():\n" + textwrap.indent(block, "    "))
+    return fix(_NO_GRAD, draft)
 
 
 # -- where its values go
