@@ -25,7 +25,7 @@ from devwidget.report.text.finding_text import birth_words, confidence_words, fi
 from devwidget.report.text.memory_words import line_card
 from devwidget.report.text.snapshot_text import bar_words, bytes_by_device
 from devwidget.views.clock import Clock
-from devwidget.views.hops import group_hops, group_waits
+from devwidget.views.hops import group_hops
 from devwidget.views.memory import MemoryBar
 from devwidget.views.placement import PlacementTable
 from devwidget.views.sums import group_by, total
@@ -161,16 +161,6 @@ def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
     if finding.explains:
         return (min(finding.explains), clock.at(min(finding.explains)))
     return None
-
-
-def wait_cards(trace: Trace) -> list[Card]:
-    """The syncs by line, the most frequent first."""
-    cards = []
-    for line in group_waits(trace.waits)[:_MOST_LINES]:
-        phases = ", ".join(map(code_word, line.phases))
-        card = {"device": str(line.device), "count": line.count, "what": ", ".join(line.calls), "phase": phases}
-        cards.append(card | line_card(line.modules, line.site or line.called))
-    return cards
 
 
 def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:

@@ -21,7 +21,6 @@ from devwidget.report.page.cards import (
     hop_cards,
     meter_cards,
     row_detail,
-    wait_cards,
 )
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_columns import mark_columns, tree_table
@@ -30,7 +29,14 @@ from devwidget.report.text.advice import NAMES, StepNames
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
-from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
+from devwidget.report.text.trace_text import (
+    findings_words,
+    not_checked_words,
+    summary_words,
+    trial_words,
+    wait_cards,
+    wait_words,
+)
 from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import compare_traces
 from devwidget.views.devices import Picture, make_picture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from operator import itemgetter
+from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import SEVERITIES
@@ -17,7 +18,6 @@ from devwidget.report.style.units import count_words, format_bytes, format_secon
 from devwidget.report.style.words import (
     and_more,
     code_word,
-    device_list,
     examples_words,
     first_line,
     modules_words,
@@ -28,13 +28,14 @@ from devwidget.report.style.words import (
 from devwidget.report.text.draw_text import MOST_COLUMNS, MOST_ROWS, line_table
 from devwidget.report.text.failure_card import failure_parts
 from devwidget.report.text.finding_text import finding_parts
-from devwidget.report.text.memory_words import memory_parts
+from devwidget.report.text.memory_words import line_card, memory_parts
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words, replica_card
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
+from devwidget.views.hops import Hop, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
 from devwidget.views.sums import items_once, total, values_once
 
+_MOST_LINES = 500
 _FEW_ROWS = 2
 """Of each table of a trace that has nothing to tell but that all is well."""
 
@@ -169,25 +170,24 @@ def not_checked_words(trace: Trace) -> list[str]:
 def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
     """Transfers and syncs, each line of the program once."""
     hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
-    waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
+    waits = wait_cards(trace)
     if hops:
         largest = sorted(hops, key=lambda line: -total(line, "bytes"))
         yield line_table(say("transfers, by line"), list(map(_hop_cells, largest)), (1, 2), most)
     if waits:
-        yield line_table(say("syncs, by line"), list(map(_wait_cells, waits)), (1,), most)
+        cells = itemgetter("device", "times", "what", "phase", "module", "place", "code")
+        yield line_table(say("syncs, by line"), list(map(cells, waits)), (1,), most)
 
 
-def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
-    site = line[0].site or line[0].called
-    return (
-        device_list(values_once(line, "device")),
-        f"{total(line, 'count')}x",
-        ", ".join(items_once(line, "calls")),
-        ", ".join(map(code_word, items_once(line, "phases"))),
-        modules_words(items_once(line, "modules")),
-        site_words(site),
-        first_line(site),
-    )
+def wait_cards(trace: Trace) -> list[dict[str, Any]]:
+    """The syncs by line, the most frequent first."""
+    cards = []
+    for line in group_waits(trace.waits)[:_MOST_LINES]:
+        phases = ", ".join(map(code_word, line.phases))
+        card: dict[str, Any] = {"device": str(line.device), "what": ", ".join(line.calls), "phase": phases}
+        card |= {"count": line.count, "times": f"{line.count}x"}
+        cards.append(card | line_card(line.modules, line.site or line.called))
+    return cards
 
 
 def _hop_cells(line: Sequence[Hop]) -> tuple[str, ...]:
