@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve, Refusal
-from devwidget.records.trace import Cause, Fault, ModuleEvent, Move, Phase, Trace
+from devwidget.records.trace import Fault, ModuleEvent, Move, Phase, Trace
 from devwidget.views.clock import last_place
 from devwidget.views.hops import group_hops
 from devwidget.views.placement import device_order
-from devwidget.views.sums import group_by, total, values_once
+from devwidget.views.sums import values_once
 
 MOST_BOXES = 20_000
 """Deeper modules than so many are left out."""
 MOST_BANDS = 24
 """A loop of many steps changes its phase too often for bands to be read."""
-TELL_APART = 1 / 20_000
-"""Arrows of one kind that are nearer than this share of the trace are one, however near one looks."""
 _STEP: tuple[Phase, ...] = ("forward", "loss", "backward", "optimizer")
 
 
@@ -54,26 +52,22 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Crossings between the same devices, for the same cause, in the same module, that fall together on a screen.
+    """A crossing.
 
     Attributes:
-        at: place in the trace of the first.
-        moves: all of them, the largest first.
-        count, bytes: crossings, and bytes of all of them.
+        move: its facts.
         hop: place of its line among the hops of `group_hops`.
         cross: of a healed one, the fault that it healed.
     """
 
-    source: DeviceId
-    target: DeviceId
-    cause: Cause
-    module: str | None
-    at: float
-    moves: tuple[Move, ...]
-    count: int
-    bytes: int
+    move: Move
     hop: int
-    cross: Cross | None = None
+    cross: Cross | None
+
+    @property
+    def at(self) -> float:
+        """Place in the trace."""
+        return float(self.move.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +126,13 @@ def make_timeline(trace: Trace) -> Timeline:
     forward = _find_boxes(chosen)
     boxes = _stack_boxes([*forward, *_find_gradients(trace, forward)])
     crosses = tuple(_find_crosses(trace))
-    arrows = tuple(_join_cross(arrow, crosses) for arrow in _find_arrows(trace))
+    arrows = tuple(_find_arrows(trace, crosses))
     refusals = []
     for curve in trace.memory:
         for refused in curve.refused:
             refusals.append(RefusalMark(float(refused.number), curve, refused))
     used = {*values_once(boxes, "lane"), *values_once(crosses, "lane"), *values_once(refusals, "curve.device")}
-    used |= {*values_once(arrows, "source"), *values_once(arrows, "target")}
+    used |= {*values_once(arrows, "move.source"), *values_once(arrows, "move.target")}
     lanes = tuple(sorted(used - {None}, key=device_order))
     bands = _find_bands(trace, sorted({*values_once(boxes, "start"), *values_once((*arrows, *crosses, *refusals), "at")}))
     return Timeline(lanes, boxes, arrows, crosses, bands, tuple(refusals), len(events) - len(chosen))
@@ -238,29 +232,19 @@ def _stack_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     return tuple(stacked)
 
 
-def _find_arrows(trace: Trace) -> Iterator[Arrow]:
-    near = max(1.0, (last_place(trace) + 1) * TELL_APART)
+def _find_arrows(trace: Trace, crosses: tuple[Cross, ...]) -> Iterator[Arrow]:
     hops = {number: place for place, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
-    crossing = [move for move in trace.moves if move.source != move.target]
-    groups = group_by(crossing, lambda move: (move.source, move.target, move.cause, move.module, move.number // near))
-    for moves in groups.values():
-        yield _make_arrow(moves, hops)
+    for move in trace.moves:
+        if move.source != move.target:
+            yield Arrow(move, hops[move.number], _find_cross(move, crosses))
 
 
-def _make_arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
-    first = moves[0]
-    largest = tuple(sorted(moves, key=lambda move: (-move.all_bytes, move.number)))
-    count, size = total(moves, "count"), total(moves, "all_bytes")
-    hop = hops[first.number]
-    return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size, hop)
-
-
-def _join_cross(arrow: Arrow, crosses: tuple[Cross, ...]) -> Arrow:
-    """A healed move with its fault: the nearest one of its module that wanted a tensor there."""
-    if arrow.cause != "healed":
-        return arrow
-    own = [cross for cross in crosses if (cross.module, cross.lane) == (arrow.module, arrow.target)]
-    return replace(arrow, cross=min(own, key=lambda cross: abs(cross.at - arrow.at), default=None))
+def _find_cross(move: Move, crosses: tuple[Cross, ...]) -> Cross | None:
+    """The fault of a healed move: the nearest one of its module that wanted a tensor there."""
+    if move.cause != "healed":
+        return None
+    own = [cross for cross in crosses if (cross.module, cross.lane) == (move.module, move.target)]
+    return min(own, key=lambda cross: abs(cross.at - move.number), default=None)
 
 
 def _find_crosses(trace: Trace) -> Iterator[Cross]:

@@ -117,7 +117,9 @@ def test_the_timeline_has_the_boxes_bands_and_hops_that_were_counted(name):
     for path, _, count in {(box.path, box.replica, box.calls) for box in forward_boxes}:  # a part of it on each device
         drawn[path] += count
     assert drawn == calls
-    explicit = sum(arrow.count for arrow in lanes.arrows if arrow.cause == "explicit" and arrow.moves[0].phase == "forward")
+    explicit = sum(
+        arrow.move.count for arrow in lanes.arrows if arrow.move.cause == "explicit" and arrow.move.phase == "forward"
+    )
     assert explicit == crossings
     assert [band.phase for band in lanes.bands] == ["forward", "loss", "backward", "optimizer"]
     forward = lanes.bands[0]

@@ -210,13 +210,6 @@ def test_while_a_cell_runs_what_was_there_before_is_no_activation():
     assert not {"running", "outside"} & dict(freed.parts).keys()
 
 
-def test_arrows_of_one_kind_that_fall_together_are_drawn_as_one():
-    trace = one_step()
-    near = replace(trace.moves[0], number=trace.moves[0].number)
-    arrows = make_timeline(replace(trace, moves=(*trace.moves, near))).arrows
-    assert [(arrow.at, arrow.count, arrow.bytes) for arrow in arrows] == [(10, 2, 32768), (20, 3, 49152), (5, 1, MIB)]
-
-
 def test_bands_are_the_phases_in_the_order_of_their_first_events():
     phases = ((0, "forward"), (12, "loss"), (20, "backward"), (33, "optimizer"), (40, "other"))
     ops = tuple(OpEvent("add", None, phase, None, (GPU0,), GPU0, number=number) for number, phase in phases)
@@ -253,7 +246,7 @@ def test_an_arrow_knows_its_line_and_a_cross_its_finding():
     told = replace(trace, findings=(replace(trace.findings[0], explains=(13,)), trace.findings[1]))
     lanes = make_timeline(told)
     lines = group_hops(told.moves)
-    assert [str(lines[arrow.hop].source) for arrow in lanes.arrows] == [str(arrow.source) for arrow in lanes.arrows]
+    assert [str(lines[arrow.hop].source) for arrow in lanes.arrows] == [str(arrow.move.source) for arrow in lanes.arrows]
     assert [(cross.finding, cross.headline) for cross in lanes.crosses] == [(0, told.findings[0].headline)]
 
 

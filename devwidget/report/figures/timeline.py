@@ -66,7 +66,7 @@ def timeline_figure(lanes: Timeline, clock: Clock | None = None) -> Figure:
         clock: Tells when things happened; without one there is no axis of time.
     """
     floor = _lay_floor(lanes)
-    arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
+    arrows = sorted(lanes.arrows, key=lambda arrow: -arrow.move.all_bytes)[:_MOST_ARROWS]
     rows = [*_box_rows(lanes, floor), *_hop_rows(arrows, floor), *_fault_rows(lanes, arrows, floor)]
     last = max([*(stop for row in rows for _, stop in row.places), *(band.stop for band in lanes.bands)])
     places: dict[str, Callable[[float], float]] = {"order": float}
@@ -246,11 +246,11 @@ def _marks(y: float, symbol: str, hue: str, size: int, **more: Any) -> Figure:
 
 def _hop_rows(arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
     """A stem as wide as its bytes, a ring where it leaves, a head; a healed one is dotted and ends in its fault."""
-    largest = max((arrow.bytes for arrow in arrows), default=0)
+    largest = max((arrow.move.all_bytes for arrow in arrows), default=0)
 
     def way_of(arrow: Arrow) -> tuple[float, float, bool, bool]:
-        ends = floor.middle(arrow.source), floor.middle(arrow.target, arrow.module)
-        return (*ends, arrow.cause == "healed", arrow.cross is not None)
+        ends = floor.middle(arrow.move.source), floor.middle(arrow.move.target, arrow.move.module)
+        return (*ends, arrow.move.cause == "healed", arrow.cross is not None)
 
     for (start, stop, healed, has_cross), own in group_by(sorted(arrows, key=lambda arrow: arrow.at), way_of).items():
         hue = WRONG if healed else HOP_HUE
@@ -264,7 +264,7 @@ def _hop_rows(arrows: list[Arrow], floor: _Floor) -> Iterator[_Row]:
         elif stop > start:
             head["marker"]["symbol"] = "triangle-down"
         ring = _marks(start, "circle-open", hue, 6, line={"width": 1.5, "color": hue})
-        wide = [2 + 4.5 * math.sqrt(arrow.bytes / max(largest, 1)) for arrow in own]
+        wide = [2 + 4.5 * math.sqrt(arrow.move.all_bytes / max(largest, 1)) for arrow in own]
         facts = [[_hop_words(arrow), _find_target(arrow)] for arrow in own]
         places = [(arrow.at, arrow.at) for arrow in own]
         yield _Row([stem, ring, head, _stems(hue)], _NEAR, places, facts, wide=wide)
@@ -302,7 +302,7 @@ def _fault_rows(lanes: Timeline, arrows: list[Arrow], floor: _Floor) -> Iterator
 
 def _count_words(lanes: Timeline) -> str:
     calls = sum(not box.is_gradient for box in lanes.boxes)
-    hops = count_words(total(lanes.arrows, "count"), "hop")
+    hops = count_words(total(lanes.arrows, "move.count"), "hop")
     return row_words((count_words(calls, "module call"), hops, count_words(len(lanes.lanes), "device")))
 
 
@@ -339,17 +339,17 @@ def _box_words(box: Box) -> str:
 
 
 def _hop_words(arrow: Arrow) -> str:
-    site, fault = arrow.moves[0].site, ""
-    about = [format_bytes(arrow.bytes)]
-    if arrow.count > 1:
-        about.append(count_words(arrow.count, "hop"))
-    if arrow.cause == "healed":
+    move, site, fault = arrow.move, arrow.move.site, ""
+    about = [format_bytes(move.all_bytes)]
+    if move.count > 1:
+        about.append(count_words(move.count, "hop"))
+    if move.cause == "healed":
         about.append(say("moved by devwidget"))
     if arrow.cross is not None:
         fault = _plain(said(arrow.cross.headline))
-    way = plotly_text(f"{arrow.source} → {arrow.target}")
+    way = plotly_text(f"{move.source} → {move.target}")
     line = plotly_text(f"{site_words(site)}  {first_line(site)}".strip())
-    return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _module_line(arrow.module), line)
+    return _join_lines(f"<b>{way}</b> {row_words(about)}", fault, _module_line(move.module), line)
 
 
 def _find_target(arrow: Arrow) -> dict[str, Any]:
