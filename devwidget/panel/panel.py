@@ -96,7 +96,7 @@ class DeviceWidget(Displayed):
             for name in each.methods:
                 setattr(self, name, getattr(each, name))
         drawn = dict.fromkeys((*_DRAWN, *(each.name for each in self.sections)), Content())
-        self.live: Any = Channel(figure={}, **{each.name: {} for each in self.sections})
+        self.live: Any = Channel(memory={}, **{each.name: {} for each in self.sections})
         # Pages count views only if this begins as a number.
         super().__init__(
             _view_count=0, live=refer_to(self.live), plotly=refer_to(shared_plotly()), opens=opens, printed="", gone=False,
@@ -495,9 +495,9 @@ class DeviceWidget(Displayed):
         self._sampled, drawn = True, {"over": self._drawn}
         before = self.snapshot.memory if self.snapshot is not None else ()
         try:
-            self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
+            self.live.memory = memory_content(self._memory_now(), self.trace, before=before) | drawn
         except Exception as error:
-            self.live.figure = {"error": say("memory cannot be sampled: {error}", error=error_text(error))} | drawn
+            self.live.memory = {"error": say("memory cannot be sampled: {error}", error=error_text(error))} | drawn
             return False
         return True
 

@@ -67,11 +67,11 @@ def test_bars_of_a_running_cell_that_come_after_its_end_are_not_drawn(bare):
     running = memory_content([replace(each, activations=5 * MIB, free=0) for each in memory], None, before=memory)
     legend = bare.page.locator(".dw-memory .dw-legend")
     bare.update("panel", "memory", ended | {"drawn": 1})
-    bare.update("live", "figure", running | {"over": 1})
+    bare.update("live", "memory", running | {"over": 1})
     expect(legend).to_contain_text("activations and other new tensors")
     bare.update("panel", "memory", ended | {"drawn": 2})
     expect(legend).to_contain_text("tensors outside this model")
-    bare.update("live", "figure", running | {"over": 1})
+    bare.update("live", "memory", running | {"over": 1})
     expect(legend).to_contain_text("tensors outside this model")
 
 

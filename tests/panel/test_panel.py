@@ -296,9 +296,9 @@ def test_bars_of_a_model_that_is_gone_are_not_drawn_on(opened):
     panel, fake = opened
     fake.gone = True
     panel.refresh()
-    before = panel.live.figure
+    before = panel.live.memory
     assert panel.sample_memory() is True
-    assert panel.live.figure == before
+    assert panel.live.memory == before
 
 
 def test_where_both_would_be_shown_there_is_one_output(opened, monkeypatch):
@@ -311,18 +311,18 @@ def test_where_both_would_be_shown_there_is_one_output(opened, monkeypatch):
 def test_memory_is_sampled_and_a_failing_look_stops_the_watch(opened):
     panel, fake = opened
     assert panel.sample_memory() is True
-    assert panel.live.figure["gpus"] != panel.view.memory["gpus"]
+    assert panel.live.memory["gpus"] != panel.view.memory["gpus"]
     fake.record = None
     assert panel.sample_memory() is False
-    assert "memory cannot be sampled" in panel.live.figure["error"]
+    assert "memory cannot be sampled" in panel.live.memory["error"]
 
 
 def test_bars_are_drawn_again_after_a_cell_in_which_they_were_sampled(opened):
     panel, _ = opened
     assert panel.sample_memory() is True
-    assert panel.live.figure["over"] == panel.view.memory["drawn"]
+    assert panel.live.memory["over"] == panel.view.memory["drawn"]
     panel.refresh_after_cell()
-    assert panel.live.figure["over"] < panel.view.memory["drawn"]
+    assert panel.live.memory["over"] < panel.view.memory["drawn"]
     before = panel.view.memory
     panel.refresh_after_cell()
     assert panel.view.memory is before
@@ -335,7 +335,7 @@ def test_what_appears_while_a_cell_runs_is_named_gradients_and_not_activations(o
         panel.actions, memory=lambda: (plain,), training=lambda: {GPU0: {"gradients": 3 * MIB, "optimizer": MIB}}
     )
     assert panel.sample_memory() is True
-    bars = {trace["meta"]: trace["x"] for trace in panel.live.figure["gpus"]["data"]}
+    bars = {trace["meta"]: trace["x"] for trace in panel.live.memory["gpus"]["data"]}
     assert (bars["gradients"], bars["optimizer"]) == ([3 * MIB], [MIB])
     assert "activations" not in bars
 

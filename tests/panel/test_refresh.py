@@ -33,7 +33,7 @@ def test_memory_is_watched_while_a_long_cell_runs(shell, monkeypatch):
     panel.view._view_count = 1
     shell.user_ns["wait"] = time.sleep
     shell.run_cell("wait(0.3)")
-    assert panel.live.figure["gpus"]["data"]
+    assert panel.live.memory["gpus"]["data"]
     panel.close()
 
 

@@ -8,7 +8,7 @@ export function Headline({ panel }) {
   const { filterBy } = panel;
   const { head } = panel.state;
   if (!head?.title) return html`<div class="dw-headline" />`;
-  const { meters = [] } = panel.memory;
+  const { meters = [] } = panel.latest("memory");
   const metered = new Map(meters.map((each) => [each.device, each]));
   const sizes = new Map(head.devices);
   const devices = [...new Set([...sizes.keys(), ...metered.keys()])];

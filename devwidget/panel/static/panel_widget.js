@@ -140,11 +140,10 @@ class Panel extends Page {
   // The figures of the open tab; the memory bars where it has none.
   async savePictures(format) {
     const all = [...this.figures];
-    const isMemory = ({ props }) => props.name === "memory";
-    const seen = all.filter((each) => each.isInSight && !isMemory(each));
+    const seen = all.filter((each) => each.isInSight);
     const title = (this.model.get("head")?.title || "trace").replace(/\W+/g, "-");
     try {
-      for (const each of seen.length ? seen : all.filter(isMemory)) {
+      for (const each of seen.length ? seen : all.filter(({ props }) => props.name === "memory")) {
         const name = `${title}-${each.props.name}.${format}`;
         saveAs(await each.picture(format), name);
         this.mention(say("saved {file}", { file: name }));
@@ -203,10 +202,10 @@ class Panel extends Page {
     this.showIn("Findings", () => this.findings.current?.show(number));
   }
 
-  // While a cell runs its samples; what was on its way when the cell ended comes too late.
-  get memory() {
-    const last = this.state.memory ?? EMPTY;
-    const sampled = this.live.figure;
+  // What a trait has; while a cell runs its samples. What was on its way when the cell ended comes too late.
+  latest(name) {
+    const last = this.state[name] ?? EMPTY;
+    const sampled = this.live[name];
     return sampled?.over !== undefined && sampled.over === last.drawn ? sampled : last;
   }
 
@@ -230,7 +229,7 @@ class Panel extends Page {
 }
 
 function ModulesPage({ panel }) {
-  const { memory } = panel;
+  const memory = panel.latest("memory");
   const isShown = panel.withCpu.value;
   const turn = () => (panel.withCpu.value = !isShown);
   return html`

@@ -9,9 +9,7 @@ SECTIONS.push({ name: "watched", tab: word("Watch"), open: openWatch });
 
 function openWatch(panel) {
   function page() {
-    const last = panel.state.watched ?? {};
-    const sampled = panel.live.watched; // while a cell runs
-    const watched = sampled?.summary && sampled.over === last.drawn ? sampled : last;
+    const watched = panel.latest("watched");
     if (!watched.summary) return null;
     const { findings } = watched;
     return { content: watchPage(watched, panel), count: findings.length, severity: findings[0]?.severity };
