@@ -59,8 +59,8 @@ node_of: Callable[[torch.Tensor], Any] = torch_internals.TensorBase.grad_fn.__ge
 """Returns the autograd node behind a tensor. Virtual GPUs have their own `grad_fn`, which prepares each node for hooks."""
 
 
-def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
-    """Yield some nodes of autograd's graph and the nodes behind them, each once."""
+def nodes_behind(nodes: Iterable[Any], is_last: Callable[[Any], bool] = lambda node: False) -> Iterator[Any]:
+    """Yield some nodes of autograd's graph and the nodes behind them, each once, and none behind the last ones."""
     seen = {None}  # holds the nodes, whose ids would be used again
     waiting = list(nodes)
     while waiting:
@@ -68,7 +68,8 @@ def nodes_behind(nodes: Iterable[Any]) -> Iterator[Any]:
         if node not in seen:
             seen.add(node)
             yield node
-            waiting += [before for before, _ in node.next_functions]
+            if not is_last(node):
+                waiting += [before for before, _ in node.next_functions]
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:

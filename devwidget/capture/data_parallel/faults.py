@@ -39,7 +39,7 @@ from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
+from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, nodes_behind, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import (
     CallsOriginal,
@@ -366,17 +366,13 @@ def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | 
 
 def _is_of_numbers(loss: torch.Tensor) -> bool:
     """Return whether all that it takes from the replicas are their scalar outputs."""
-    nodes, seen, gathered = [node_of(loss)], set[Any](), []
-    while nodes:
-        node: Any = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if CALL in node.metadata:
-            gathered.append(node)
-        else:
-            nodes += [before for before, _ in node.next_functions]
+    nodes = nodes_behind([node_of(loss)], _is_of_call)
+    gathered = list(filter(_is_of_call, nodes))
     return bool(gathered) and all(NUMBER in node.metadata for node in gathered)
+
+
+def _is_of_call(node: Any) -> bool:
+    return CALL in node.metadata
 
 
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:

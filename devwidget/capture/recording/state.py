@@ -78,7 +78,8 @@ class RecordingState:
 
     def is_here(self) -> bool:
         """Return whether this thread runs the program of this recording. Hooks and patches apply to all threads."""
-        return self in _thread.states or self._is_in_engine()
+        # The threads of autograd have the modes of the thread that called `backward`.
+        return self in _thread.states or has_mode_of(self, (*dispatch_modes(), *torch_internals.function_modes()))
 
     def listen(self, owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
         """Call `around(original, *args, **kwargs)` in place of a function, where the program of this recording runs."""
@@ -92,11 +93,6 @@ class RecordingState:
                 hook(*args)
 
         table.call_hook(call, undo)
-
-    def _is_in_engine(self) -> bool:
-        """Return whether autograd runs here for our program: its threads have the modes of the thread that called
-        `backward`."""
-        return has_mode_of(self, (*dispatch_modes(), *torch_internals.function_modes()))
 
     def report_fault(self, what: Family, call: str, site: RawSite | Site | None, **fields: Any) -> Fault:
         """Log a fault and return it; see `ModuleTracker.describe_fault` for the arguments."""

@@ -92,10 +92,6 @@ class SavedStorages:
             except Exception as error:
                 self._failed.append((holder, Message("it could not be copied: {error}", error=type(error).__name__)))
 
-    def saved_bytes(self) -> int:
-        """Return the bytes of all copies."""
-        return sum(map(len, self._copies.values()))
-
     def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
         """Return a tensor over each storage that was written, except gradients."""
         gradients = {_storage_key(kept.before.gradient) for kept in tensors if kept.before.gradient is not None}

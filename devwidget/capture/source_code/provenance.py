@@ -110,7 +110,7 @@ def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
         if text.startswith("self."):
             site = classes.deciding_assignment(type(locals_of(frame).get("self")), text.removeprefix("self."))
         else:
-            site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
+            site = next(_lines_that_assigned(frame, name, frame.f_lineno), None) if name else None
         if site is not None and statements.calls_function(site.text, class_name(type(made))):
             return site
     return None
@@ -164,10 +164,6 @@ def _read_assignment(frame: FrameType, text: str, site: Site) -> _Assignment | N
                 return _Assignment(frame, site, keys, values[index])
         return _Assignment(frame, site, (index, *keys), statement.value)
     return _Assignment(frame, site, keys, statement.value)
-
-
-def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
-    return next(_lines_that_assigned(frame, text, before), None)
 
 
 def _lines_that_assigned(frame: FrameType, text: str, before: int) -> Iterator[Site]:
