@@ -13,7 +13,7 @@ from devwidget.capture.modules import ModuleTree, Visit, entries_in
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
+from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
 from devwidget.capture.snapshot.wrapper_facts import (
     SPECIAL,
     Wrapping,
@@ -45,6 +45,7 @@ def class_site(kind: type) -> Site | None:
     return Site(filename, line, linecache.getline(filename, line).strip(), outside.rpartition(".")[2] or "<module>")
 
 
+_Draft = draft_class(ModuleFacts)
 _MOST_ALSO = 3
 
 

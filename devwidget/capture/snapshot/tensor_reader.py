@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
 import torch
 
@@ -11,6 +13,17 @@ from devwidget.capture.tensors import gradient_of, is_parameter
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.snapshot import Role, TensorFacts
+
+
+def draft_class(record: type[Any]) -> Any:
+    """Return a class with the fields and defaults of a frozen dataclass with slots. `draft.__class__ = record` converts.
+
+    A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). An unfrozen class with the same slots
+    stores them directly, and Python lets an object change to a class of the same layout (0.2 us).
+    """
+    fields: Any = [(field.name, Any, dataclasses.field(default=field.default)) for field in dataclasses.fields(record)]
+    return dataclasses.make_dataclass(f"_Draft{record.__name__}", fields, slots=True)
+
 
 Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
 """Number of the storage, shape, offset. Tensors are tied if all three are equal."""
@@ -62,6 +75,7 @@ def _join_path(path: str, name: str) -> str:
     return name
 
 
+_Draft = draft_class(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = frozenset({_Tensor, _Parameter})
 _COMPUTED = Message("computed with autograd")
@@ -86,7 +100,7 @@ class TensorReader:
     def read_tensor(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str = "") -> TensorFacts:
         """Return the facts of one tensor that the module at `path` calls `name`.
 
-        This is the inner loop of a snapshot (about 2 us with the storage), so it is one function and not three.
+        This is the inner loop of a snapshot (about 1.2 us with the storage), so it is one function and not three.
         """
         kind = type(tensor)
         if kind is not _Tensor and kind is not _Parameter and is_odd(tensor):
@@ -119,10 +133,12 @@ class TensorReader:
         if known and role == "attribute" and not tied and not note:
             note = self.storages.part_of(number)
         dtype = _dtype_word(tensor.dtype)
-        return TensorFacts(
+        facts: TensorFacts = _Draft(
             name, role, shape, dtype, device, size, number, storage_size,
             tensor.requires_grad, grad_bytes, grad_device, tied, note,
         )  # fmt: skip
+        facts.__class__ = TensorFacts
+        return facts
 
     def _read_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return self._shapes.setdefault(tuple(shape), tuple(shape))
