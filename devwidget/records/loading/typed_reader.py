@@ -1,6 +1,7 @@
 """Convert JSON values to records, field by field by type. Anything else is refused with its path.
 
-This is not a library, because saved files open with torch alone.
+This is not a library: a text may be a message of the file, a part may be one of several kinds of records, sizes exceed 64 bits
+(`msgspec` has none of these), and texts, lists and truth values are taken as they are, not converted (as `cattrs` does).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from devwidget.records.device import DeviceId
 from devwidget.records.schema.fields import AtLeast, saved_fields
 from devwidget.records.schema.message import Message
 
@@ -210,9 +210,6 @@ def _make_record_reader(kind: Any) -> Reader:
         if field.default is dataclasses.MISSING:
             required.add(field.name)
     check = _checks.get(kind)
-    build = kind
-    if kind is DeviceId:  # few, named again and again
-        build = functools.lru_cache(maxsize=256)(kind)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
@@ -227,7 +224,7 @@ def _make_record_reader(kind: Any) -> Reader:
             raise
         if not fields.keys() >= required:
             raise Unexpected(f"a {kind.__name__} with {', '.join(sorted(required - fields.keys()))}")
-        record = build(**fields)
+        record = kind(**fields)
         for path, wanted in check(record) if check is not None else ():
             raise Unexpected(wanted, path=path)
         return record
