@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from devwidget.records.comparison import Comparison, HopChange, PeakChange
 from devwidget.records.device import DeviceId
@@ -14,16 +13,8 @@ from devwidget.views.memory import peak_bytes
 from devwidget.views.placement import device_order
 from devwidget.views.sums import group_by, total
 
-
-class _Line(NamedTuple):
-    """What crossings have in common that count as the same."""
-
-    source: DeviceId
-    target: DeviceId
-    cause: str
-    phase: Phase
-    module: str | None
-    text: str
+_Line = tuple[DeviceId, DeviceId, str, Phase, str | None, str]
+"""What crossings have in common that count as the same: the first fields of `HopChange`."""
 
 
 def compare_traces(before: Trace, after: Trace) -> Comparison:
@@ -68,7 +59,7 @@ def _line_of(move: Move) -> _Line:
     text = ""
     if move.site is not None:
         text = " ".join(move.site.text.split())
-    return _Line(move.source, move.target, move.cause, move.phase, move.module, text)
+    return move.source, move.target, move.cause, move.phase, move.module, text
 
 
 def _peak_changes(before: Trace, after: Trace) -> Iterator[PeakChange]:
