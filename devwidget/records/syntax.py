@@ -104,6 +104,16 @@ def calls_named(nodes: Iterable[ast.AST], *names: str) -> Iterator[ast.Call]:
             yield node
 
 
+def builds(call: ast.Call, name: str) -> bool:
+    """Return whether a call makes an object of a class: `nn.Embedding(9, 4)` or `nn.Embedding.from_pretrained(vectors)`."""
+    if name_of_called(call) == name:
+        return True
+    match call.func:
+        case ast.Attribute(value=ast.Name(id=owner) | ast.Attribute(attr=owner)):
+            return owner == name
+    return False
+
+
 def inner_statements(node: Any) -> Iterator[ast.stmt]:
     """Yield the statements directly inside a compound one, in order."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):

@@ -10,7 +10,80 @@ from devwidget.records.finding import apply_edits
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
+FILLED_LATER = {
+    "a head that a function puts into a model it has moved": f"""{NET}        self.body = nn.Linear(4, 8)
+        self.fc = nn.Linear(8, 10)
+    def forward(self, x):
+        return self.fc(self.body(x))
+def get_model(classes, device):
+    model = Net().to(device)
+    model.fc = nn.Linear(model.fc.in_features, classes)
+    return model
+model = get_model(3, "cuda")
+model(torch.randn(2, 4).cuda()).sum().backward()
+""",
+    "vectors that replace those of a moved model": f"""{NET}        self.emb = nn.Embedding(9, 4)
+    def forward(self, ids):
+        return self.emb(ids).mean(1)
+net = Net().cuda()
+net.emb = nn.Embedding.from_pretrained(torch.rand(9, 4), freeze=False)
+net(torch.tensor([[1, 2]]).cuda()).sum().backward()
+""",
+    "buffers that are measured on data of the host": """class Scale(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(width))
+    def fit(self, data):
+        self.mean = data.mean(0)
+    def forward(self, x):
+        return x - self.mean
+data = torch.rand(5, 4)
+net = nn.Sequential(Scale(4), nn.Linear(4, 1)).cuda()
+net[0].fit(data)
+net(data.cuda()).sum().backward()
+""",
+    "a layer that joins a list of moved ones": f"""{NET}        self.layers = nn.ModuleList([nn.Linear(4, 4)])
+    def grow(self):
+        self.layers.append(nn.Linear(4, 4))
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x).relu()
+        return x
+net = Net().to("cuda")
+net.grow()
+net(torch.randn(2, 4).to("cuda")).sum().backward()
+""",
+    "a layer that joins an empty container by its name": """net = nn.Sequential()
+net.add_module("first", nn.Linear(4, 4))
+net.cuda()
+net.add_module("second", nn.Linear(4, 2))
+net(torch.randn(2, 4).cuda()).sum().backward()
+""",
+    "a table that a method of the step makes": f"""{NET}        self.cache = None
+    def build(self, length):
+        frequencies = 1 / 100 ** (torch.arange(0, 4, 2).float() / 4)
+        angles = torch.outer(torch.arange(length).float(), frequencies)
+        self.cache = torch.cat([angles.cos(), angles.sin()], -1)
+    def forward(self, x):
+        if self.cache is None:
+            self.build(x.size(1))
+        return x * self.cache
+net = nn.Sequential(nn.Linear(4, 4), Net()).cuda()
+net(torch.randn(2, 5, 4).cuda()).sum().backward()
+""",
+}
+
 PROGRAMS = {
+    **FILLED_LATER,
+    "trained weights of losses that two operators of a line read": """class Weighted:
+    def __init__(self, count):
+        self.variances = [torch.zeros(1, requires_grad=True) for _ in range(count)]
+    def __call__(self, losses):
+        return sum(torch.exp(-each) * loss + each for each, loss in zip(self.variances, losses))
+net = nn.Linear(4, 2).cuda()
+y = net(torch.ones(3, 4, device="cuda"))
+Weighted(2)([y[:, 0].mean(), y[:, 1].mean()]).sum().backward()
+""",
     "a plain tensor of a model whose parts were moved alone": """class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -229,6 +302,7 @@ assert "ties" in dict(net.named_buffers())
 """,
 }
 EXPLAINED = {
+    **FILLED_LATER,
     "a loss that is plotted before it goes backward": """import numpy as np
 net = nn.Linear(4, 3).cuda()
 def step(x):

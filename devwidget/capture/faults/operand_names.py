@@ -24,7 +24,7 @@ from devwidget.capture.source_code.call_sites import RawSite, call_text, first_a
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope, means
 from devwidget.capture.source_code.frames import deep_tensors, name_in, path_of
-from devwidget.capture.source_code.provenance import Aspect, Origin, find_append, find_origin
+from devwidget.capture.source_code.provenance import Aspect, Origin, find_append, find_origin, find_replacements, only
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
 from devwidget.capture.source_code.written_moves import (
@@ -182,7 +182,7 @@ def _find_holder(asked: Asked, root: Birth) -> Held | None:
     held, built = holder(asked.state.tracker, asked.frames, asked.family), to_site(root.built)
     if held is None:
         return in_module_beside(asked.frames, asked.family)
-    if held.left_behind is None or held.built is not None or built is None:
+    if held.left_behind is None or built is None:
         return held
     if statements.assigned_call(built.text)[1] != held.left_class:  # a module around it
         return held
@@ -229,8 +229,7 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
     tracker = asked.state.tracker
     held = holder(tracker, asked.frames, [*asked.family, *found.tensors])
     if held is not None and held.how in ("parameter", "buffer"):
-        registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
-        return Origin(registered or found.site), held
+        return Origin(_find_registration(asked, held) or found.site), held
     deciding = _find_deciding_line(asked, held) if held is not None else None
     is_set_by_several = held is not None and held.assigned is not None and deciding is None
     if is_set_by_several and not found.direct:
@@ -241,6 +240,16 @@ def _read_origin(asked: Asked) -> tuple[Origin, Held | None]:
             call, op = statements.assigned_call(stored.text)
             return Origin(stored, (), call, op, call.startswith(f"torch.{op}(")), held
     return found, held
+
+
+def _find_registration(asked: Asked, held: Held) -> Site | None:
+    """Return the line that gave a module its parameter or buffer, or the line that gave the model this module."""
+    tracker, path = asked.state.tracker, held.module or ""
+    own_line = written_later(tracker, held) or held.assigned
+    replaced = find_replacements(asked.frames, path.rpartition(".")[2])
+    if own_line is None and replaced:
+        return only(replaced)
+    return own_line or registered_at(tracker, path)
 
 
 def _find_deciding_line(asked: Asked, held: Held) -> Site | None:

@@ -150,6 +150,8 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     for depth in reversed(range(len(parts))):
         owner = modules.get(".".join(parts[:depth]))
         site = classes.find_filling(type(owner), parts[depth]) if owner is not None else None
+        if site is not None and depth + 1 < len(parts):  # a container, to which other lines may add
+            return statements.keeping_line(site.file, site.line, f"self.{parts[depth]}") or site
         if site is not None:
             return site
     return None
@@ -224,7 +226,7 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> tuple[str, nn.Module] | None:
     """Return the topmost module around `path` that is wholly on one device, which was not moved; None if even the module at
-    `path` is not.
+    `path` is not, or was filled afterwards.
     """
     modules = dict(tracker.list_modules())
     elsewhere = []
@@ -234,8 +236,16 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> tup
     for top in sorted(modules, key=len):
         beginning = f"{top}." if top else ""
         if f"{path}.".startswith(beginning) and not any(owner.startswith(beginning) for owner in elsewhere):
-            return top, modules[top]
+            return None if _is_filled_later(modules[top]) else (top, modules[top])
     return None
+
+
+def _is_filled_later(module: nn.Module) -> bool:
+    """Return whether methods replace all tensors of a module: where these are says nothing of where the module was moved."""
+    for _, part in walk_modules(module):
+        if not all(classes.is_decided_later(type(part), name) for name in own_tensors(part)):
+            return False
+    return True
 
 
 def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:

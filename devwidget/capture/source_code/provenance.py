@@ -18,8 +18,9 @@ from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, argument_named, device_asked_for, factory_of, is_of_torch, means
 from devwidget.capture.source_code.frames import holds, is_place, name_in, other_cells, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
+from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
 from devwidget.records.trace import Operand
 
@@ -101,19 +102,40 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
 
 
 def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
-    """Return the line that built an object: it assigns a call of its class to the variable or to the attribute of `self` that
-    holds it.
-    """
+    """Return the line that built an object: it assigns a new one to the variable or to the attribute that holds it."""
     for frame in frames:
         text = name_in(frame, made)
         name = path_of(text)[0]
         if text.startswith("self."):
-            site = classes.deciding_assignment(type(locals_of(frame).get("self")), text.removeprefix("self."))
+            site = _line_that_filled(frame, text.removeprefix("self."))
         else:
             site = next(_lines_that_assigned(frame, name, frame.f_lineno), None) if name else None
-        if site is not None and statements.calls_function(site.text, class_name(type(made))):
+        if site is not None and statements.assigns_new(site.text, class_name(type(made))):
             return site
     return None
+
+
+def _line_that_filled(frame: FrameType, attribute: str) -> Site | None:
+    """Return the line that gave an attribute of `self` its value: one outside of the class replaces what the class assigns."""
+    replaced = find_replacements(user_frames(frame), attribute)
+    if replaced:
+        return only(replaced)
+    return classes.deciding_assignment(type(locals_of(frame).get("self")), attribute)
+
+
+def find_replacements(frames: Iterable[FrameType], attribute: str) -> list[Site]:
+    """Return the lines of these frames' files that assign an attribute of another object than `self`; of cells, the newest."""
+    found = list[Site]()
+    for file in dict.fromkeys(frame.f_code.co_filename for frame in frames):
+        if not cell_label(file):
+            found += statements.replacements(file, attribute)
+    of_cells = (list(statements.replacements(cell, attribute)) for cell in reversed(cells()))
+    return found + next(filter(None, of_cells), [])
+
+
+def only(sites: list[Site]) -> Site | None:
+    """Return the one line; None for several, of which nothing shows the one that counts."""
+    return sites[0] if len(sites) == 1 else None
 
 
 def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None) -> _Assignment | None:

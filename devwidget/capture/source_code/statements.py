@@ -11,7 +11,7 @@ from types import CodeType
 from devwidget.capture.source_code.source_files import read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import Function, is_shallow, name_of_called, owner_text, parsed_statement, targets_of
+from devwidget.records.syntax import Function, builds, is_shallow, name_of_called, owner_text, parsed_statement, targets_of
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""
@@ -188,12 +188,23 @@ def assigned_call(statement: str) -> tuple[str, str]:
     return ast.get_source_segment(statement, node) or "", name_of_called(node)
 
 
-def calls_function(statement: str, name: str) -> bool:
-    """Return whether a call of a function decides the value of an assignment: `x = f(...)`, also `x = f(...).cuda()`."""
+def assigns_new(statement: str, name: str) -> bool:
+    """Return whether a statement assigns a new object of a class: `x = Net(...)`, also `x = Net(...).cuda()`."""
     node = getattr(parsed_statement(statement), "value", None)
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
         node = node.func.value
-    return isinstance(node, ast.Call) and name_of_called(node) == name
+    return isinstance(node, ast.Call) and builds(node, name)
+
+
+def replacements(filename: str, attribute: str) -> Iterator[Site]:
+    """Yield the lines that give an attribute of another object than `self` a value: `model.head = nn.Linear(8, 2)`."""
+    for node in read_file(filename).statements:
+        for target in targets_of(node):
+            match target:
+                case ast.Attribute(value=ast.Name(id="self")):
+                    continue
+                case ast.Attribute(attr=name) if name == attribute:
+                    yield site_at(filename, node.lineno)
 
 
 def first_parameter(filename: str, line: int) -> str:

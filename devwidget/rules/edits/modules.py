@@ -8,14 +8,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.records.device import PLACING_METHODS
+from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, cells
-from devwidget.records.syntax import Function, arguments_in, calls_named, name_of_called, targets_of
+from devwidget.records.syntax import Function, arguments_in, builds, calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.devices import goes_to, written_device
 from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of
 
@@ -39,9 +39,19 @@ def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | N
     if line is None or statement is None:
         return None
     code, call = line
+    if case.fault.target is None or any(_moves_to(each, case.fault.target) for each in calls_in(call)):
+        return None
     draft = Draft(code)
     draft.append(call, f".to({written_device(code, statement, case.fault.target)})")
     return fix(Message("move it to the device of its inputs where it is built"), draft)
+
+
+def _moves_to(call: ast.Call, target: DeviceId) -> bool:
+    """`.to("cuda:0")`, or `.cuda()` where the first GPU is meant."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    is_bare = call.func.attr == target.kind and not arguments_in(call) and not target.index
+    return is_bare or goes_to(call, call.func, target)
 
 
 def _is_empty_container(node: ast.expr) -> bool:
@@ -73,7 +83,7 @@ def _construction(files: Sequence[Code], birth: ast.stmt, held: Held, function: 
     """The call that builds the module that is left behind, outside its own class, and its file."""
     if held.how == "buffer" and held.left_behind is None:
         return None
-    at = built_at(held) or _built_outside(files, held.left_class)
+    at = built_at(held) or _only_construction((files[0], birth), held) or _built_outside(files, held.left_class)
     if at is not None:
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
@@ -85,11 +95,15 @@ def _construction(files: Sequence[Code], birth: ast.stmt, held: Held, function: 
 
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
-    at = code_at(held.built)
+    return _only_construction(code_at(held.built), held)
+
+
+def _only_construction(at: tuple[Code, ast.stmt] | None, held: Held) -> tuple[Code, ast.expr] | None:
+    """The call of a statement that builds the module that is left behind."""
     if at is None:
         return None
     code, statement = at
-    calls = list(calls_named(code.parts(statement), held.left_class))
+    calls = [call for call in code.calls(statement) if builds(call, held.left_class)]
     if len(calls) != 1 or _is_empty_container(calls[0]) or _is_moved(code, calls[0]):
         return None
     return code, _moved_already(code, calls[0])
@@ -98,10 +112,10 @@ def built_at(held: Held) -> tuple[Code, ast.expr] | None:
 def _built_outside(files: Sequence[Code], name: str) -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that no line moves."""
     calls = [(code, n) for code in files for n in calls_named(ast.walk(code.tree), name)]
-    outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
+    outside = [(code, n) for code, n in calls if getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
     for some in (left, outside):
-        if len(some) == 1:
+        if len(some) == 1 and _is_value(*some[0]):
             code, node = some[0]
             return code, _moved_already(code, node)
     return None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import calls_named, name_of_called, parsed_expression, targets_of
+from devwidget.records.syntax import arguments_in, calls_named, name_of_called, parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
@@ -118,6 +118,8 @@ def _makes_owner(statement: ast.stmt, value: ast.Call, stray: Operand) -> bool:
     if len(targets) != 1:
         return False
     name, is_container = ast.unparse(targets[0]), name_of_called(value) in ("Sequential", "ModuleList", "ModuleDict")
+    if is_container and not arguments_in(value):
+        return False  # another line puts the modules into it
     prefixes = (f"{name}.", f"{name}[") if is_container else (f"{name}.",)
     if not stray.expression.startswith(prefixes):
         return False
@@ -140,8 +142,9 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     met: set[str] = set()
     for node in ast.walk(scope):
         parts = _operands(code, node)
-        read = {each.id for part in parts for each in names_in(part)}
-        if read & names:
+        inner = [each for part in parts for each in ast.walk(part)]
+        read = {each.id for each in inner if isinstance(each, ast.Name)}
+        if read & names or not set(calls).isdisjoint(inner):
             near += parts
             met |= read - names
     for node in ast.walk(scope):
@@ -153,10 +156,12 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
 
 
 def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
-    """What an operator computes with, or `torch.cat` joins."""
+    """What an operator or a function of torch computes with, or `torch.cat` joins."""
     match node:
         case ast.BinOp(left=left, right=right):
             return [left, right]
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=name), args=parts) if name not in FACTORIES:
+            return parts
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             call = code.parents.get(node)
             if isinstance(call, ast.Call) and name_of_called(call) in _JOINING:

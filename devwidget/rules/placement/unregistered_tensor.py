@@ -25,7 +25,7 @@ from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at, root_of, uses_name
+from devwidget.rules.edits.source_file import code_at, keyword_of, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import is_in_replica, one_target, path_of
@@ -154,6 +154,21 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     return any(isinstance(node, ast.Assign) and assigns_self_attribute(node, held.name) for node in ast.walk(method))
 
 
+def _is_made_while_running(birth: Site | None) -> bool:
+    """Whether `forward`, or a method that it calls and `__init__` does not, creates the tensor: after the model was moved.
+
+    One that a device was asked for was right when it was created: the model has moved since.
+    """
+    at = code_at(birth)
+    owner = at[0].owner(at[1]) if at is not None else None
+    if birth is None or at is None or owner is None or any(keyword_of(each, "device") for each in at[0].calls(at[1])):
+        return False
+    methods = {each.name: ast.unparse(each) for each in owner.body if isinstance(each, ast.FunctionDef)}
+    call = f"self.{birth.function}("
+    is_called = call in methods.get("forward", "") and call not in methods.get("__init__", "")
+    return birth.function == "forward" or is_called
+
+
 def _binds(birth: Site, name: str) -> bool:
     """Whether a line assigns the attribute, or the item that holds the tensor."""
     statement = parsed_statement(birth.text)
@@ -228,9 +243,8 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     made = with_placed_attribute(create_there(case), held, fault.target) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners or is_split):
         yield made  # no move of the model would have taken a buffer there
-    each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
     registered = None
-    if not each_time and not is_split and not _came_late(fault, held):
+    if not (filled and _is_made_while_running(stray.birth)) and not is_split and not _came_late(fault, held):
         registered = register_attribute(held, _dtype(stray, held))
     yield registered
     yield made
