@@ -77,10 +77,19 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
     """Whether a function on the way may compute with other tensors of the host."""
     birth, site = case.stray.birth, case.fault.site
     names_device = repr(str(case.fault.target)) in made.code
-    if birth is None or site is None or not names_device or not case.stray.computed:
+    if birth is None or site is None or not names_device or not case.stray.computed or _fails_elsewhere(case):
         return False
     is_in_function = birth.function not in ("", "<module>")
     return is_in_function and (birth.file, birth.function) != (site.file, site.function)
+
+
+def _fails_elsewhere(case: Case) -> bool:
+    """Whether what the line created fails in other expressions, too: a move in one of them would not be enough."""
+    uses = set()
+    for fault in case.trace.faults:
+        if any(each.stray and each.birth == case.stray.birth for each in fault.operands):
+            uses.add((fault.site, fault.expression))
+    return len(uses) > 1
 
 
 def name_device_for_library(case: Case) -> Fix | None:
