@@ -126,7 +126,7 @@ def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert parsed_operation(expression) is None
-    assert call_arguments.written_names(expression, (), {}, "f", direct=True) == {}
+    assert call_arguments.written_names(expression, (), {}) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert calls.moved_name(expression) == ""
     assert not calls.hands_on(f"y = {expression}")

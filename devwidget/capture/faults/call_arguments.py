@@ -103,24 +103,17 @@ def _signatures() -> dict[int, tuple[str, ...]]:
     return names
 
 
-def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
-    """Map the ids of the tensor arguments to their expressions in the call's source: `batch.mask[..., None]`.
-
-    Args:
-        direct: the line calls the function itself, not a function that passes its arguments on.
-    """
-    node, parts, keywords = parsed_operation(text), list[ast.expr](), list[ast.keyword]()
+def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, str]:
+    """Map the ids of the tensor arguments to their expressions in the call's source: `batch.mask[..., None]`."""
+    node, keywords = parsed_operation(text), list[ast.keyword]()
+    parts = operands_of(node)
     if isinstance(node, ast.Call):
-        if not direct and not name.startswith(name_of_called(node) or " "):  # as functions of torch.nn.functional are
-            return {}
         parts, keywords = node.args, node.keywords
-        if direct and isinstance(node.func, ast.Attribute) and len(parts) == len(args) - 1:
+        if isinstance(node.func, ast.Attribute) and len(parts) == len(args) - 1:
             parts = [node.func.value, *parts]  # torch gives a method its object
-    elif direct:
-        parts = operands_of(node)
     pairs = [(keyword.value, kwargs[keyword.arg]) for keyword in keywords if keyword.arg in kwargs]
     # A value written to an item follows the item.
-    if not direct or len(parts) == len(args) or isinstance(node, ast.Subscript):
+    if len(parts) == len(args) or isinstance(node, ast.Subscript):
         pairs += zip(parts, args, strict=False)
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):

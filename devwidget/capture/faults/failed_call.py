@@ -179,11 +179,12 @@ class FailedCall:
         site, near = raw_site(self.frame), caller(self.frame)
         text = call_text(site)
         direct = near is not None and site is not None and near.f_code is site.code
-        found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
-        if near is not None and not direct and not found:
+        if direct:
+            return written_names(text, self.args, self.kwargs)
+        if near is not None:
             found = handed_on(near, text, [tensor for _, tensor in given])
-        if direct or found:
-            return found
+            if found:
+                return found
         unnamed = {}
         for argument, tensor in given:
             birth = self.state.births.find_birth(tensor)
