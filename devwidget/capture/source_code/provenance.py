@@ -134,7 +134,7 @@ def find_replacements(frames: Iterable[FrameType], attribute: str) -> list[Site]
 
 
 def only(sites: list[Site]) -> Site | None:
-    """Return the one line; None for several, of which nothing shows the one that counts."""
+    """Return the line if it is the only one; nothing shows which of several counts."""
     return sites[0] if len(sites) == 1 else None
 
 

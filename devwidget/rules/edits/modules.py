@@ -47,7 +47,7 @@ def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | N
 
 
 def _moves_to(call: ast.Call, target: DeviceId) -> bool:
-    """`.to("cuda:0")`, or `.cuda()` where the first GPU is meant."""
+    """`.to("cuda:0")`, or `.cuda()` if that is the first GPU."""
     if not isinstance(call.func, ast.Attribute):
         return False
     is_bare = call.func.attr == target.kind and not arguments_in(call) and not target.index
