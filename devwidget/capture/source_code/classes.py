@@ -170,8 +170,7 @@ def first_write(kind: type, attribute: str) -> Site | None:
 
 def is_decided_later(kind: type, attribute: str) -> bool:
     """Return whether a method other than an initialiser gives an attribute a value that does not come from the attribute."""
-    methods = (method for _, owner in definitions(kind) for method in _later_methods(owner))
-    return any(_deciding_lines(method, attribute) for method in methods)
+    return any(not _continues(write.node, attribute) for write in _list_later_writes(kind, attribute))
 
 
 def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | None:
