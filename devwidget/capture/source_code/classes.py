@@ -124,7 +124,7 @@ def deciding_assignment(kind: type, name: str) -> Site | None:
     """
     found: dict[tuple[str, str], Site] = {}
     for write in _list_writes(kind, name):
-        decides = write.method not in ("forward", "__call__", write.owner.name) and not _continues(write.node, name)
+        decides = write.method not in ("forward", "__call__", write.owner.name) and not _continues(write, name)
         if decides:
             found.setdefault((write.filename, write.method), write.find_site())
     if len(found) == 1:
@@ -132,11 +132,26 @@ def deciding_assignment(kind: type, name: str) -> Site | None:
     return None
 
 
-def _continues(node: ast.stmt, name: str) -> bool:
-    value = getattr(node, "value", None)
-    if value is None or isinstance(node, ast.AugAssign) or (isinstance(value, ast.Constant) and value.value is None):
+def _continues(write: _Write, name: str) -> bool:
+    """Return whether a statement gives an attribute no value, or one that comes from the attribute, also through variables."""
+    value = getattr(write.node, "value", None)
+    if value is None or isinstance(write.node, ast.AugAssign) or (isinstance(value, ast.Constant) and value.value is None):
         return True
-    return any(is_self_attribute(part, _attribute_in(name)) for part in ast.walk(value))
+    attribute, older = _attribute_in(name), set[str]()
+    for method in methods_of(write.owner):
+        for node in statements_of(method) if method.name == write.method else ():
+            if node is write.node:
+                return _reads_any(value, attribute, older)
+            if _reads_any(getattr(node, "value", None), attribute, older):
+                older |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
+    return False
+
+
+def _reads_any(value: ast.AST | None, attribute: str, variables: set[str]) -> bool:
+    for part in ast.walk(value) if value is not None else ():
+        if is_self_attribute(part, attribute) or (isinstance(part, ast.Name) and part.id in variables):
+            return True
+    return False
 
 
 def _attribute_in(name: str) -> str:
@@ -170,7 +185,7 @@ def first_write(kind: type, attribute: str) -> Site | None:
 
 def is_decided_later(kind: type, attribute: str) -> bool:
     """Return whether a method other than an initialiser gives an attribute a value that does not come from the attribute."""
-    return any(not _continues(write.node, attribute) for write in _list_later_writes(kind, attribute))
+    return any(not _continues(write, attribute) for write in _list_later_writes(kind, attribute))
 
 
 def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | None:
