@@ -22,18 +22,30 @@ def rotary(length, dtype):
 
 
 @BOTH
-def test_complex_numbers_are_made_of_floats(told):
+def test_a_cast_before_complex_numbers_is_left_out(told):
     found = told(lambda: rotary(3, torch.bfloat16))
     assert found.headline == "`complex` has no kernel for bfloat16 on cuda:0"
     assert "PyTorch has none of bfloat16" in found.why
     assert found.birth.text.endswith(".to(dtype)")
-    assert found.fixes[0].code == "return torch.complex(angles.cos().float(), angles.sin().float())"
+    assert found.fixes[0].code.endswith('torch.ones(4, device="cuda"))')
+    assert found.fixes[1].code == "return torch.complex(angles.cos().float(), angles.sin().float())"
 
 
 def test_complex_numbers_of_single_precision_are_silent():
     with devwidget.record() as recording:
         rotary(3, torch.float32)
     assert recording.trace.findings == ()
+
+
+def cast_with_its_partner(x, window):
+    windowed = x.bfloat16()
+    return torch.view_as_complex(windowed * window)
+
+
+@BOTH
+def test_a_cast_that_another_tensor_relies_on_stays(told):
+    found = told(lambda: cast_with_its_partner(torch.ones(3, 2).cuda(), torch.ones(2).cuda().bfloat16()))
+    assert found.fixes[0].code.startswith("return torch.view_as_complex(")
 
 
 class Filter(nn.Module):
@@ -101,7 +113,7 @@ def test_numpy_has_no_bfloat16():
     h = torch.ones(2).bfloat16()
     found = explained(lambda: h.numpy())
     assert found.headline == "NumPy has no bfloat16"
-    assert "h.float().numpy()" in found.fixes[0].code
+    assert "h.float().numpy()" in found.fixes[1].code
 
 
 @BOTH

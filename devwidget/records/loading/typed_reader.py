@@ -1,7 +1,7 @@
 """Convert JSON values to records, field by field by type. Anything else is refused with its path.
 
 This is not a library: a text may be a message of the file, a part may be one of several kinds of records, sizes exceed 64 bits
-(`msgspec` has none of these), and texts, lists and truth values are taken as they are, not converted (as `cattrs` does).
+(`msgspec` has none of these), and no text, list or truth value is converted (`cattrs` converts them).
 """
 
 from __future__ import annotations

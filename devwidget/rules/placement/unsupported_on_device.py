@@ -17,7 +17,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import arguments_in, parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.dtype_edits import LOW
+from devwidget.rules.dtype_edits import LOW, without_cast
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
@@ -85,6 +85,7 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
     has_other_result = _COMPLEX.fullmatch(fault.call) or fault.call in _TO_NUMPY
     if dtype and (dtype not in LOW or has_other_result):  # casting back would lose what was computed
         if dtype in LOW or not dtype.startswith(("float", "complex")):
+            yield without_cast(fault, Message("leave it in the dtype that it had"))
             yield mended(fault.site, Message("compute in float32"), _widen_all, fault)
         return
     if dtype:

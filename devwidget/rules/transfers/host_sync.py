@@ -203,8 +203,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     elif wait.call in _LISTS:
         yield Fix(Message("join them on the GPU with torch.stack, which also keeps their gradients"))
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
-        words = Message("select on the GPU with index_select or torch.where, or keep the index in Python from the start")
-        yield Fix(words)
+        yield Fix(Message("select on the GPU with index_select, index_copy_ or torch.where, or keep the index in Python"))
     elif wait.call in _SIZES:
         yield Fix(
             Message("keep the size fixed: use torch.where, or multiply by the mask; a mean is (x * mask).sum() / mask.sum()")
