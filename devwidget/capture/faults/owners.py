@@ -236,8 +236,12 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> tup
     for top in sorted(modules, key=len):
         beginning = f"{top}." if top else ""
         if f"{path}.".startswith(beginning) and not any(owner.startswith(beginning) for owner in elsewhere):
-            return None if _is_filled_later(modules[top]) else (top, modules[top])
-    return None
+            break
+    else:
+        return None
+    if _is_filled_later(modules[top]):
+        return None
+    return top, modules[top]
 
 
 def _is_filled_later(module: nn.Module) -> bool:

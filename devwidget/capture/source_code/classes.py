@@ -12,7 +12,7 @@ from devwidget.capture.source_code.source_files import classes_named, methods_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import last_return, site_at
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
+from devwidget.records.syntax import Function, assigns_self_attribute, can_name, is_self_attribute, targets_of
 
 MOST_WRAPPERS = 32
 
@@ -72,15 +72,15 @@ def definitions(kind: type) -> Iterator[tuple[str, ast.ClassDef]]:
 
 
 class _Write(NamedTuple):
-    """A statement in a class that gives an attribute a value; `method` is the name of the class for one in its body."""
+    """A statement in a class, or in a method of it, that gives an attribute a value."""
 
     filename: str
     owner: ast.ClassDef
-    method: str
+    scope: Function | ast.ClassDef
     node: ast.stmt
 
     def find_site(self) -> Site:
-        return site_at(self.filename, self.node.lineno, self.method)
+        return site_at(self.filename, self.node.lineno, self.scope.name)
 
 
 def _list_writes(kind: type, name: str) -> Iterator[_Write]:
@@ -90,15 +90,15 @@ def _list_writes(kind: type, name: str) -> Iterator[_Write]:
         for method in sorted(methods_of(owner), key=lambda method: method.name != "__init__"):
             for node in statements_of(method):
                 if _gives_value(node, attribute):
-                    yield _Write(filename, owner, method.name, node)
+                    yield _Write(filename, owner, method, node)
         for node in owner.body:
             if any(isinstance(target, ast.Name) and target.id == attribute for target in targets_of(node)):
-                yield _Write(filename, owner, owner.name, node)
+                yield _Write(filename, owner, owner, node)
 
 
 def _list_later_writes(kind: type, attribute: str) -> Iterator[_Write]:
     """Yield those in methods that do not initialise."""
-    return (write for write in _list_writes(kind, attribute) if write.method not in (*INITIALISERS, write.owner.name))
+    return (write for write in _list_writes(kind, attribute) if write.scope.name not in (*INITIALISERS, write.owner.name))
 
 
 def attribute_assignment(kind: type, name: str) -> Site | None:
@@ -124,9 +124,9 @@ def deciding_assignment(kind: type, name: str) -> Site | None:
     """
     found: dict[tuple[str, str], Site] = {}
     for write in _list_writes(kind, name):
-        decides = write.method not in ("forward", "__call__", write.owner.name) and not _continues(write, name)
+        decides = write.scope.name not in ("forward", "__call__", write.owner.name) and not _continues(write, name)
         if decides:
-            found.setdefault((write.filename, write.method), write.find_site())
+            found.setdefault((write.filename, write.scope.name), write.find_site())
     if len(found) == 1:
         return found.popitem()[1]
     return None
@@ -137,18 +137,20 @@ def _continues(write: _Write, name: str) -> bool:
     value = getattr(write.node, "value", None)
     if value is None or isinstance(write.node, ast.AugAssign) or (isinstance(value, ast.Constant) and value.value is None):
         return True
+    if isinstance(write.scope, ast.ClassDef):
+        return False
     attribute, older = _attribute_in(name), set[str]()
-    for method in methods_of(write.owner):
-        for node in statements_of(method) if method.name == write.method else ():
-            if node is write.node:
-                return _reads_any(value, attribute, older)
-            if _reads_any(getattr(node, "value", None), attribute, older):
-                older |= {target.id for target in targets_of(node) if isinstance(target, ast.Name)}
-    return False
+    for node in statements_of(write.scope):
+        if node is write.node:
+            break
+        read = getattr(node, "value", None)
+        if read is not None and _reads_any(read, attribute, older):
+            older.update(target.id for target in targets_of(node) if isinstance(target, ast.Name))
+    return _reads_any(value, attribute, older)
 
 
-def _reads_any(value: ast.AST | None, attribute: str, variables: set[str]) -> bool:
-    for part in ast.walk(value) if value is not None else ():
+def _reads_any(value: ast.AST, attribute: str, variables: set[str]) -> bool:
+    for part in ast.walk(value):
         if is_self_attribute(part, attribute) or (isinstance(part, ast.Name) and part.id in variables):
             return True
     return False

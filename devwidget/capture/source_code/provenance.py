@@ -135,7 +135,9 @@ def find_replacements(frames: Iterable[FrameType], attribute: str) -> list[Site]
 
 def only(sites: list[Site]) -> Site | None:
     """Return the line if it is the only one; nothing shows which of several counts."""
-    return sites[0] if len(sites) == 1 else None
+    if len(sites) == 1:
+        return sites[0]
+    return None
 
 
 def _find_assignment(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None) -> _Assignment | None:
