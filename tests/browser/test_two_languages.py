@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 import devwidget
 from devwidget.records.loading.json_io import dumps
 from devwidget.report.page.html import panel_page
+from tests.browser.esm import BarePage
 from tests.sampling import as_slow
 from tests.views.builders import data_parallel, one_step, split_model
 
@@ -71,20 +72,19 @@ def check_languages(opened, make, records):
     assert len(chinese) > 20
 
 
-def test_an_open_page_is_drawn_anew_in_the_language_that_was_chosen(opened):
-    page = opened(panel_page(split_model(), one_step()))
+def test_an_open_panel_is_drawn_anew_in_the_language_that_was_chosen(browser):
+    panel = BarePage(browser, split_model(), one_step())
+    page = panel.page
     page.locator("[data-row]").first.wait_for(state="attached")  # it opens on the verdict
-    page.evaluate("""() => {
-      const { shown } = globalThis.page?.models ?? page.models;
-      shown.set("words", { Findings: "问题" });
-      shown.set("words", { Findings: "问题", Modules: "模块", expand: "展开" });
-    }""")
+    panel.update("panel", "words", {"Findings": "问题"})
+    panel.update("panel", "words", {"Findings": "问题", "Modules": "模块", "expand": "展开"})
     page.get_by_role("tab", name="问题").click()
     assert page.locator(".dw-finding").count() == 2
     page.get_by_role("tab", name="模块").click()
     page.get_by_role("button", name="Expand all rows").click()
     assert page.locator(".dw-panel").count() == page.locator(".dw-modules").count() == 1
     assert page.locator(".dw-modules button").first.inner_text() == "展开"
+    panel.close()
 
 
 ONE = replace(one_step(), findings=(), checked=("wrong-device",), not_checked=())
