@@ -33,11 +33,13 @@ def notebook():
 @contextlib.contextmanager
 def ipython(**settings):
     """A shell without a notebook; afterwards there is none, and nobody knows its cells."""
-    before, shell = set(linecache.cache), InteractiveShell.instance(**settings)
+    main, before = sys.modules["__main__"], set(linecache.cache)
+    shell = InteractiveShell.instance(**settings)
     try:
         yield shell
     finally:
         shell.reset()
+        sys.modules["__main__"] = main  # in place of the shell's module, which has nothing left in it
         shell.history_manager.end_session()
         InteractiveShell.clear_instance()
         for name in [name for name in linecache.cache if name not in before and shell.compile.format_code_name(name)]:
