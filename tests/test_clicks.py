@@ -85,3 +85,27 @@ def test_a_click_is_a_call(path):
     assert not [text for text in click.not_checked if text.startswith("recorder")]
     for trace in (call, click):
         assert not OURS.search(dumps(trace))
+
+
+class Picks(torch.nn.Module):
+    """Computes twice with one argument, once by way of a mask that has its device."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+
+    def forward(self, x, tags):
+        mask = torch.ones_like(tags, dtype=torch.bool)
+        picked = self.layer(x).gather(1, tags.unsqueeze(1)).squeeze(1)
+        return picked * mask
+
+
+def test_what_comes_from_the_batch_is_one_cause():
+    def traces(run):
+        with devwidget.simulate(gpus=1):
+            batch = torch.ones(2, 4, device="cuda"), torch.tensor([0, 2])
+            return run(Picks().cuda(), batch, {})
+
+    told = said(traces(clicked))
+    assert len(told) == 1
+    assert told == said(traces(called))

@@ -264,7 +264,7 @@ def _find_origin(asked: Asked) -> Origin:
     """Return the origin of the first named tensor among a tensor and those that it was computed from."""
     for each in asked.family:
         if getattr(each, asked.aspect) == getattr(asked.family[0], asked.aspect):
-            found = find_origin(asked.frames, each, asked.target, asked.aspect)
+            found = find_origin(asked.frames, each, asked.target, asked.aspect, asked.state.given)
             if found.site is not None:
                 return found
     return Origin(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, Literal
@@ -73,7 +73,13 @@ class _Assignment:
     value: ast.expr
 
 
-def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, aspect: Aspect = "device") -> Origin:
+def find_origin(
+    frames: Sequence[FrameType],
+    tensor: torch.Tensor,
+    target: torch.device,
+    aspect: Aspect = "device",
+    given: Container[torch.Tensor] = (),
+) -> Origin:
     """Follow a tensor back through the assignments of living frames, innermost first.
 
     Args:
@@ -81,10 +87,13 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
         tensor: the tensor to follow.
         target: the device that it should have been on.
         aspect: what is wrong with it; the tensors that it was computed from share it.
+        given: tensors of the batch, which come from no line if no frame shows one.
     """
     tensors, last = [tensor], None
     while len(tensors) < MOST_STEPS:
         assigned = _find_assignment(frames, tensors[-1], last)
+        if assigned is None and last is not None and tensors[-1] in given:
+            return Origin(None, tuple(tensors))
         if assigned is None:
             break
         last = assigned

@@ -26,7 +26,7 @@ from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import keyword_of, root_of
+from devwidget.rules.edits.source_file import keyword_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
@@ -92,8 +92,7 @@ def _cause(fault: Fault, stray: Operand) -> str:
     if fault.call == "pin_memory":
         return f"pinned at {fault.site}"
     if stray.field and stray.birth is None and fault.site is not None:
-        name, site = root_of(stray.expression or stray.source), fault.site
-        return f"{name} from the {stray.field} in {site.function} of {site.file}"
+        return f"from the {stray.field}"
     if stray.held and stray.held.left_behind is not None:
         return f"left behind: {stray.held.left_behind}"
     return ""
