@@ -87,12 +87,12 @@ def find_origin(
         tensor: the tensor to follow.
         target: the device that it should have been on.
         aspect: what is wrong with it; the tensors that it was computed from share it.
-        given: tensors of the batch, which come from no line if no frame shows one.
+        given: tensors of the batch, whose device comes from no line if no frame shows one.
     """
     tensors, last = [tensor], None
     while len(tensors) < MOST_STEPS:
         assigned = _find_assignment(frames, tensors[-1], last)
-        if assigned is None and last is not None and tensors[-1] in given:
+        if assigned is None and last is not None and aspect == "device" and tensors[-1] in given:
             return Origin(None, tuple(tensors))
         if assigned is None:
             break
