@@ -51,6 +51,8 @@ def _end_words(trace: Trace, failure: Failure) -> str:
     full = [str(curve.device) for curve in trace.memory if curve.refused]
     if failure.out_of_memory and full:
         where = {"devices": row_words(full), "module": module_words(failure.module)}
+        if failure.module is None:
+            return say("{devices} ran out of memory {module}", **where)
         return say("{devices} ran out of memory in {module}", **where)
     if failure.module:
         return say("the step ended with {error} in `{module}`", error=failure.kind, module=failure.module)
