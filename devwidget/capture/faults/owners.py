@@ -245,7 +245,7 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> tup
 
 
 def _is_filled_later(module: nn.Module) -> bool:
-    """Return whether methods replace all tensors of a module: where these are says nothing of where the module was moved."""
+    """Return whether methods replace all tensors of a module, so that their device does not show where it was moved."""
     for _, part in walk_modules(module):
         if not all(classes.is_decided_later(type(part), name) for name in own_tensors(part)):
             return False

@@ -133,7 +133,10 @@ def _line_that_filled(frame: FrameType, attribute: str) -> Site | None:
 
 
 def find_replacements(frames: Iterable[FrameType], attribute: str) -> list[Site]:
-    """Return the lines of these frames' files that assign an attribute of another object than `self`; of cells, the newest."""
+    """Return the lines that assign an attribute of another object than `self`.
+
+    They are in the files of these frames, or in the newest cell that has such a line.
+    """
     found = list[Site]()
     for file in dict.fromkeys(frame.f_code.co_filename for frame in frames):
         if not cell_label(file):

@@ -84,7 +84,7 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
 
 
 def _fails_elsewhere(case: Case) -> bool:
-    """Whether what the line created fails in other expressions, too: a move in one of them would not be enough."""
+    """Whether tensors of the same line also fail in other expressions, so that a move in one of them is not enough."""
     uses = set()
     for fault in case.trace.faults:
         if any(each.stray and each.birth == case.stray.birth for each in fault.operands):

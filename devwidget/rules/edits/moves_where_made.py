@@ -144,7 +144,8 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
         parts = _operands(code, node)
         inner = [each for part in parts for each in ast.walk(part)]
         read = {each.id for each in inner if isinstance(each, ast.Name)}
-        if read & names or not set(calls).isdisjoint(inner):
+        has_one_of_these = not set(calls).isdisjoint(inner)
+        if has_one_of_these or read & names:
             near += parts
             met |= read - names
     for node in ast.walk(scope):

@@ -157,7 +157,7 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
 def _is_made_while_running(birth: Site | None) -> bool:
     """Whether `forward`, or a method that it calls and `__init__` does not, creates the tensor: after the model was moved.
 
-    One that a device was asked for was right when it was created: the model has moved since.
+    A tensor created with `device=` was on the right device then; the model has moved since.
     """
     at = code_at(birth)
     owner = at[0].owner(at[1]) if at is not None else None
@@ -243,8 +243,9 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     made = with_placed_attribute(create_there(case), held, fault.target) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners or is_split):
         yield made  # no move of the model would have taken a buffer there
+    is_made_each_step = filled and _is_made_while_running(stray.birth)
     registered = None
-    if not (filled and _is_made_while_running(stray.birth)) and not is_split and not _came_late(fault, held):
+    if not is_made_each_step and not is_split and not _came_late(fault, held):
         registered = register_attribute(held, _dtype(stray, held))
     yield registered
     yield made
