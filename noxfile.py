@@ -46,6 +46,8 @@ MOST_INSTALLED_BYTES = 2_500_000_000
 HOSTS = ("marimo", "jupyterlite-pyodide-kernel")
 IN_PYODIDE = ("--no-deps", "--only-binary=:all:", "--platform=any", "--python-version=3.14", "-r", "tests/hosts/pyodide.txt")
 """How pip gets the wheels that Pyodide would fetch."""
+IN_PYTHON_ALONE = ("--no-deps", "--no-binary=:all:", "markupsafe")
+"""What Pyodide has in C; without a compiler its wheel is for any platform."""
 IN_SDIST = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "README.zh.md", "pyproject.toml"}
 """Beside the package."""
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -79,6 +81,7 @@ def hosts(session: nox.Session) -> None:
     wheel = build(session, ROOT / "tests" / "hosts" / "dist")
     session.install("pip", "torch", *HOSTS, f"{wheel}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
     session.run_install("python", "-m", "pip", "download", f"--dest={wheel.parent}", *IN_PYODIDE)
+    session.run_install("python", "-m", "pip", "wheel", f"--wheel-dir={wheel.parent}", *IN_PYTHON_ALONE, env={"CC": "false"})
     session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
     session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
 

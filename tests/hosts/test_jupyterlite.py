@@ -29,7 +29,7 @@ WHEELS = HERE / "dist"
 """Our wheel, and those that Pyodide has beside the interpreter, which the site would take from its CDN."""
 KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
 CELLS = [
-    "%pip install --no-deps devwidget",
+    "%pip install jinja2\n%pip install --no-deps devwidget",
     'import devwidget\ntrace = devwidget.load("trace.json")\nprint(trace)',
     "import html\nfrom IPython.display import HTML\n"
     'HTML(f\'<div><iframe srcdoc="{html.escape(trace.to_html())}" width="100%" height="700"></iframe></div>\')',
