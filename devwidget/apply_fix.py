@@ -23,8 +23,8 @@ from devwidget.report.text.finding_text import changed_lines
 from devwidget.trying.edited_code import CodeSwap, Pair, locate_edit, runs_in_constructor
 from devwidget.trying.installed_edits import find_functions
 
-When = Literal["later", "cell", "now"]
-_ORDER: tuple[When, ...] = ("later", "cell", "now")
+When = Literal["restart", "build", "below", "cell", "now"]
+_ORDER: tuple[When, ...] = ("restart", "build", "below", "cell", "now")
 _cells_since: dict[tuple[str, int], str] = {}
 """The text of cells that were edited since they ran, as the page has it, by file name and number of the run."""
 
@@ -40,8 +40,9 @@ class Application:
         fix: The fix.
         cells: Edits that the page writes, one for each cell.
         files: Names of the files that are written here.
-        works: `now` if the changed functions run at each step, `cell` if you must re-run the cell, `later` if you must also
-            build an object again.
+        works: `now` if the changed functions run at each step; `cell` if you must re-run the cell, `below` if you must also
+            re-run the cells below it; `build` if you must build objects of a file again, `restart` if Python must read the
+            file again.
 
     Raises:
         DevwidgetError: If the fix has no edits, a file cannot be written, or a cell has changed.
@@ -74,7 +75,7 @@ class Application:
         Raises:
             DevwidgetError: If a file has changed in the meantime.
         """
-        if self.works == "now":
+        if self.works in ("now", "build"):
             live = find_functions(set(self._edits)).by_file
         else:
             live = {}
@@ -92,8 +93,8 @@ class Application:
             self._replace_code(pairs)
             self._lines = before
             _note_lines(after)
-        elif self.works == "now":
-            self.works = "cell" if self.cells else "later"
+        elif self.works in ("now", "build"):
+            self.works = "below" if self.cells else "restart"
 
     def take_back(self) -> None:
         """Undo the fix, once the page has undone it in its cells.
@@ -137,13 +138,15 @@ def apply_in_page(edits: Sequence[Edit]) -> bool:
 def _when_it_works(file: str, edits: Iterable[Edit], name: str) -> When:
     tree = ast.parse("".join(linecache.getlines(file)))
     places = [locate_edit(tree, edit.first, max(edit.first, edit.last)) for edit in edits]
-    inside = [place.function is not None and place.function.name != "__init__" for place in places]
-    if all(inside) and not any(map(runs_in_constructor, places)):
+    functions = [place.function for place in places if place.function is not None]
+    is_in_functions = len(functions) == len(places)
+    is_constructor = any(each.name == "__init__" for each in functions) or any(map(runs_in_constructor, places))
+    if is_in_functions and not is_constructor:
         return "now"
+    if not cell_label(file):
+        return "build" if is_in_functions else "restart"
     is_top = all(place.function is None and place.owner is None for place in places)
-    if cell_label(file) and (is_top or _binds(tree, name)):
-        return "cell"
-    return "later"
+    return "cell" if is_top or _binds(tree, name) else "below"
 
 
 def _binds(tree: ast.AST, name: str) -> bool:
@@ -215,5 +218,5 @@ def _move_to_raw(edit: Edit, raw: Sequence[str], ran: Sequence[str]) -> Edit:
             return Edit(edit.file, edit.first + b - a, edit.last + b - a, edit.text, edit.was)
     raise DevwidgetError(
         Message("line {first} of {file} has changed", first=edit.first, file=cell_label(edit.file)),
-        instead=Message("trace again, then apply"),
+        instead=Message("run its cell and the cells below it again"),
     )

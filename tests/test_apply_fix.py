@@ -124,8 +124,37 @@ def test_a_file_that_was_written_since_is_left_alone(program):
     assert path.read_text() == "mine = 1\n"
 
 
-def test_what_a_constructor_has_made_is_to_be_made_again(tmp_path):
-    path = tmp_path / "built.py"
-    path.write_text("class Built:\n    def __init__(self):\n        self.size = 1\n")
-    applied = Application(fix(Edit(str(path), 3, 3, "        self.size = 2", "        self.size = 1")))
-    assert applied.works == "later"
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    path = tmp_path / "built_by_the_user.py"
+    path.write_text("class Built:\n    kept = 1\n\n    def __init__(self):\n        self.size = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield path, __import__("built_by_the_user")
+    del sys.modules["built_by_the_user"]
+
+
+def test_an_object_that_is_built_again_is_built_by_the_edited_constructor(built):
+    path, module = built
+    applied = Application(fix(Edit(str(path), 5, 5, "        self.size = 2", "        self.size = 1")))
+    assert applied.works == "build"
+    applied.take_effect()
+    assert module.Built().size == 2
+    applied.take_back()
+    assert module.Built().size == 1
+
+
+def test_a_line_of_a_file_outside_of_functions_needs_another_start(built):
+    path, module = built
+    applied = Application(fix(Edit(str(path), 2, 2, "    kept = 2", "    kept = 1")))
+    assert applied.works == "restart"
+    applied.take_effect()
+    assert (applied.works, module.Built.kept) == ("restart", 1)
+
+
+def test_the_constructor_of_a_cell_needs_the_cells_below_it_too(cell, monkeypatch):
+    text = "class Built:\n    def __init__(self):\n        self.size = 1\n"
+    shell = sys.modules["IPython"].get_ipython()
+    shell.history_manager.input_hist_raw[3] = text
+    monkeypatch.setattr(shell.compile, "get_code_name", lambda raw, *_: CELL if raw == text else "")
+    monkeypatch.setitem(linecache.cache, CELL, (len(text), None, text.splitlines(keepends=True), CELL))
+    assert Application(fix(Edit(CELL, 3, 3, "        self.size = 2", "        self.size = 1"))).works == "below"

@@ -157,13 +157,14 @@ class AppliedFix(Protocol):
         fix: The fix.
         cells: Edits that the page writes, one for each cell.
         files: Names of the files that `take_effect` writes.
-        works: `now` if a trace shows it, `cell` if you must re-run its cell, `later` if you must do more.
+        works: `now` if a trace shows it; `cell` if you must re-run its cell, `below` if you must also re-run those below it;
+            `build` if you must build the model again, `restart` if the kernel must be restarted.
     """
 
     fix: Fix
     cells: tuple[CellEdit, ...]
     files: tuple[str, ...]
-    works: Literal["now", "cell", "later"]
+    works: Literal["now", "cell", "below", "build", "restart"]
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -23,10 +23,13 @@ from devwidget.report.style.words import row_words, site_words
 from devwidget.report.text.draw_text import draw_lines
 
 CARD = ("words.js", "base.js", "parts.js", "apply.js", "card.js")
+_BELOW = Message("Edited {place}. Run its cell and the cells below it again.", place="")
 _DONE = {
     "now": Message("Edited {place}. The change is live: run the cell again.", place=""),
-    "cell": Message("Edited {place}; re-run the cell to take effect", place=""),
-    "later": Message("Edited {place}. Build the model again, then run the cell again.", place=""),
+    "cell": _BELOW,
+    "below": _BELOW,
+    "build": Message("Edited {place}. Build its objects again, then run the cell again.", place=""),
+    "restart": Message("Edited {place}. Restart the kernel, and run the cells again.", place=""),
 }
 Question = dict[str, Any]
 

@@ -42,7 +42,7 @@ def test_an_exception_brings_its_card_whose_button_edits_the_cell_and_undoes_tha
     expect(traceback).to_be_visible()
     session.shot("error-card")
     card.get_by_role("button", name="Apply").click()
-    expect(card).to_contain_text("Edited In[3]:1; re-run the cell to take effect")
+    expect(card).to_contain_text("Edited In[3]:1. Run its cell and the cells below it again.")
     assert source(session, 2) == EDITED
     card.get_by_role("button", name="Undo").click()
     expect(card.get_by_role("button", name="Apply")).to_be_visible()
@@ -58,7 +58,7 @@ def test_an_exception_brings_its_card_whose_button_edits_the_cell_and_undoes_tha
 def test_fix_apply_edits_the_cell_and_says_so(session):
     session.run(5)
     said = session.page.locator(".dw-card").nth(1)
-    expect(said).to_contain_text("Edited In[3]:1; re-run the cell to take effect")
+    expect(said).to_contain_text("Edited In[3]:1. Run its cell and the cells below it again.")
     assert source(session, 2) == EDITED
     session.run(2)
     session.run(3)

@@ -43,7 +43,7 @@ def test_apply_gives_the_page_the_cells_and_undo_gives_them_back(card):
     assert card.view.buttons == [("apply", "Apply")]
     assert ask(card, ask="apply")["cells"][0]["new"] == ["x = 2"]
     ask(card, ask="written", why="")
-    assert "Edited In[3]:1; re-run the cell to take effect" in card.view.html
+    assert "Edited In[3]:1. Run its cell and the cells below it again." in card.view.html
     assert card.view.buttons == [("undo", "Undo")]
     assert ask(card, ask="undo")["back"]
     ask(card, ask="written", why="")

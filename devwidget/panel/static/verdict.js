@@ -15,7 +15,9 @@ const TRACED = word("Edited {place} and traced again");
 const WORKS = {
   now: word("Edited {place}; not traced yet"),
   cell: word("Edited {place}; re-run the cell to take effect"),
-  later: word("Edited {place}; build the model again to trace it"),
+  below: word("Edited {place}. Run its cell and the cells below it again."),
+  build: word("Edited {place}; build the model again to trace it"),
+  restart: word("Edited {place}. Restart the kernel, and run the cells again."),
 };
 
 const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
