@@ -241,6 +241,10 @@ class DefaultGenerator(VirtualGenerator):
     get_state: Any = staticmethod(lambda: torch.default_generator.get_state())
 
 
+for _kind in (HostGenerator, VirtualGenerator, DefaultGenerator):
+    _kind.__module__, _kind.__name__, _kind.__qualname__ = "torch._C", "Generator", "Generator"
+
+
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
     owner = getattr(module, SHARDED_RANDOM_TRACKER, None)

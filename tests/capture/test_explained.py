@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import devwidget
 from devwidget.records.device import DeviceId
 from tests.capture.test_diagnosis import line_of
+from tests.cells import notebook
 
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
 
@@ -169,6 +170,16 @@ def test_a_generator_is_no_tensor(told):
 
     headline = told(program).headline
     assert headline == "`randn` got a generator on cpu but requires one on cuda:0"
+
+
+def test_the_line_that_created_a_generator_is_found_in_another_cell():
+    with notebook() as cell:
+        cell("import torch\ngen = torch.Generator().manual_seed(3)")
+        with pytest.raises(RuntimeError) as caught:
+            cell("torch.randn(3, device='cuda', generator=gen)")
+        (found,) = devwidget.explain(caught.value).findings
+    assert found.birth.text == "gen = torch.Generator().manual_seed(3)"
+    assert found.fixes[0].code == "gen = torch.Generator(device='cuda').manual_seed(3)"
 
 
 def test_what_cannot_be_pinned_is_left_where_it_is_and_nothing_else_is_said_of_it():

@@ -27,7 +27,6 @@ OTHERWISE = {
     "np.from_dlpack(o(2))": "they hand no memory to other libraries",
     "o(4).view(2, 2).untyped_storage().data_ptr() == o(4).data_ptr()": "which memory is taken again is chance",
     "with torch.autocast('cpu'): y = nn.Linear(3, 3).cuda()(o(2, 3)).dtype": "autocast takes them for the CPU's",
-    "torch.Generator('cuda:1')": "a generator says whose it is",
     "torch.cuda.nccl.is_available([o(1)])": "NCCL is there by name alone",
     "torch.cuda.set_per_process_memory_fraction(0.5, 3)": "another error for a GPU that is not there",
     "torch.compile(lambda a, b: a + b, backend='eager')(o(2), torch.ones(2))": "dynamo passes programs on virtual GPUs by",

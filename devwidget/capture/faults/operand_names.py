@@ -460,13 +460,6 @@ class Names:
         name = self.expression(value)
         return name, self._assigned(path_of(name)[0])
 
-    def made_by_call(self, value: Any, factory: str) -> Site | None:
-        """Return the line that created a non-tensor object: where the file calls its factory and assigns the result."""
-        site = self.argument_of(value)[1]
-        if site is not None or self._frame is None:
-            return site
-        return statements.made_by(self._frame.f_code.co_filename, factory)
-
     def _assigned(self, name: str) -> Site | None:
         frame = self._frame
         if frame is None or not name:

@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import default_device
-from devwidget.capture.faults import healing, operand_names
+from devwidget.capture.faults import healing, operand_names, owners
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modules import is_module, tensors_below
@@ -21,7 +21,7 @@ from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.snapshot.odd_tensors import is_distributed
 from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, find_wrapping, group_of, hooks_of
 from devwidget.capture.source_code.call_sites import call_text, first_argument, line_of, raw_site
-from devwidget.capture.source_code.stack import stack
+from devwidget.capture.source_code.stack import stack, user_frames
 from devwidget.capture.source_code.statements import statement_text
 from devwidget.capture.tensors import DEVICE, device_of
 from devwidget.records.device import KINDS, PLACING_METHODS
@@ -126,9 +126,8 @@ def handle_generator(call: FailedCall) -> Any:
     out = NOT_OURS
     if call.state.heal:
         out = call.again_replacing(generator, torch.Generator(target).manual_seed(generator.initial_seed()))
-    names = operand_names.Names(call.state, call.frame)
-    made = names.made_by_call(generator, "Generator")
-    found, expression = device_id(generator.device), names.expression(generator)
+    made = owners.find_built(call.state.tracker, user_frames(call.frame), generator)
+    found, expression = device_id(generator.device), operand_names.Names(call.state, call.frame).expression(generator)
     operand = lost_operand(found, "generator", expression, "Generator", stray=True, birth=made)
     call.report("operands", (), target, out, others=(operand,))
     return out
