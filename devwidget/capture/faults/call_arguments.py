@@ -9,18 +9,18 @@ from types import BuiltinFunctionType, FrameType
 from typing import Any
 
 import torch
-from torch import nn
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
-from devwidget.capture.source_code.call_sites import first_argument, locals_of
+from devwidget.capture.source_code.arguments import arguments_of, has_stars
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, operands_of
 from devwidget.capture.source_code.frames import is_place
 from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.syntax import arguments_in, name_of_called, names_in, parsed_operation
+from devwidget.records.syntax import arguments_in, names_in, parsed_operation
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -136,14 +136,16 @@ def handed_on(frame: FrameType, text: str, given: Sequence[torch.Tensor]) -> dic
     user = entered[-1].f_back if entered else frame
     if not isinstance(call, ast.Call) or user is None:
         return {}
-    scope = Scope(user)
+    scope, found = Scope(user), dict[int, str]()
     called = scope.value(call.func)
     if is_module(called):
-        return _passed_to_module(called, call, scope, entered, given)
-    found: dict[int, str] = {}
+        homes = {tensor.device for tensor in all_tensors(called)}
+        if len(homes) > 1:  # it computes on each of them: a value need not be where its argument was
+            return {}
+        found = _passed_from_elsewhere(scope, call, homes, given)
     for each in entered:
-        if each.f_code.co_name == name_of_called(call):
-            found |= _parameters_written(each, call)
+        values, written = locals_of(each), arguments_of(each) or {}
+        found |= {id(values[name]): ast.unparse(part) for name, part in written.items() if is_tensor(values.get(name))}
     return found
 
 
@@ -154,19 +156,6 @@ def _entered(frame: FrameType) -> list[FrameType]:
         if owner is Owner.USER:
             break
         found.append(each)
-    return found
-
-
-def _passed_to_module(
-    module: nn.Module, call: ast.Call, scope: Scope, entered: list[FrameType], given: Sequence[torch.Tensor]
-) -> dict[int, str]:
-    homes = {tensor.device for tensor in all_tensors(module)}
-    if len(homes) > 1:  # it computes on each of them: a value need not be where its argument was
-        return {}
-    found = _passed_from_elsewhere(scope, call, homes, given)
-    for each in entered:
-        if first_argument(each) is module:
-            found |= _parameters_written(each, call, is_method=True)
     return found
 
 
@@ -185,19 +174,11 @@ def _passed_from_elsewhere(
     return {}
 
 
-def _parameters_written(frame: FrameType, call: ast.Call, *, is_method: bool = False) -> dict[int, str]:
-    """Map the ids of the tensors in the parameters of a function to what its call wrote for them; `self` is skipped."""
-    code, values = frame.f_code, locals_of(frame)
-    given = dict(zip(code.co_varnames[int(is_method) : code.co_argcount], call.args, strict=False))
-    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-    return {id(values[name]): ast.unparse(part) for name, part in given.items() if is_tensor(values.get(name))}
-
-
 def computed(text: str) -> str:
     """Return the one argument of a module or library call that is computed on the line, so that it has no name."""
-    kinds = ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript
-    found = [part for part in arguments_in(parsed_operation(text)) if isinstance(part, kinds) and names_in(part)]
-    if len(found) == 1:
+    kinds, call = ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript, parsed_operation(text)
+    found = [part for part in arguments_in(call) if isinstance(part, kinds) and names_in(part)]
+    if len(found) == 1 and not has_stars(call):
         return ast.unparse(found[0])
     return ""
 

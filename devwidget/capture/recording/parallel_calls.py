@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 
 from devwidget.capture.recording.event_log import device_id, make_record
 from devwidget.capture.source_code.call_sites import RawSite
+from devwidget.capture.tensors import nodes_behind
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
 
 CALL = "devwidget.call"
@@ -109,18 +110,13 @@ def find_call(node: Any) -> WrapperCall | None:
     """
     if CALL in node.metadata:  # a step of a call, outside of its replicas
         return None
-    near, seen = deque(before for before, _ in node.next_functions), {node}
-    while near and len(seen) < MOST_NODES:
-        before = near.popleft()
-        if before is None or before in seen:
-            continue
-        seen.add(before)
-        call: WrapperCall | None = before.metadata.get(CALL)
+    behind = nodes_behind((before for before, _ in node.next_functions), lambda each: CALL in each.metadata)
+    for each in itertools.islice(behind, MOST_NODES):
+        call: WrapperCall | None = each.metadata.get(CALL)
+        if GATHERED in each.metadata:
+            return None
         if call is not None:
-            if GATHERED in before.metadata:
-                return None
             return call
-        near.extend(each for each, _ in before.next_functions)
     return None
 
 

@@ -27,7 +27,7 @@ def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
     """
     above = user_frame(frame.f_back)
     call = running_node(above)
-    if above is None or not isinstance(call, ast.Call) or _has_stars(call):
+    if above is None or not isinstance(call, ast.Call) or has_stars(call):
         return None
     scope, code = Scope(above), frame.f_code
     names = code.co_varnames[: code.co_argcount]
@@ -39,11 +39,10 @@ def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
     return written | {str(keyword.arg): keyword.value for keyword in call.keywords}
 
 
-def _has_stars(call: ast.Call) -> bool:
-    for argument in call.args:
-        if isinstance(argument, ast.Starred):
-            return True
-    return None in [keyword.arg for keyword in call.keywords]
+def has_stars(call: ast.AST | None) -> bool:
+    """Return whether a call passes `*args` or `**kwargs`."""
+    stars = [each for each in arguments_in(call) if isinstance(each, ast.Starred)]
+    return bool(stars) or None in [keyword.arg for keyword in getattr(call, "keywords", ())]
 
 
 def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
