@@ -83,49 +83,22 @@ def _line_that_forgets(owner: Any, forgotten: str, target: torch.device) -> Site
 
 
 def returns_copy(value: Any, method: str, calls: int = MOST_CALLS) -> bool:
-    """Return whether a method returns another object and leaves its own unchanged, as far as its source shows it."""
+    """Return whether a method returns another object than its own, as far as its source shows it."""
     if value is UNKNOWN or is_module(value) or not calls:
         return False
     function = find_class_attribute(type(value), method)
     node = function_of(function.__code__) if type(function) is FunctionType else None
     if node is None or not node.args.args:
         return False
-    own, results = node.args.args[0].arg, list[ast.expr]()
-    for statement in statements_of(node):
-        if _changes(statement, own):
-            return False
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            results.append(statement.value)
-    if not results:
-        return False
-    match results[-1]:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=called)) if name == own:
+    returned = [each.value for each in statements_of(node) if isinstance(each, ast.Return)]
+    match returned[-1:]:
+        case [ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=called))] if name == node.args.args[0].arg:
             return called == "__class__" or returns_copy(value, called, calls - 1)
-        case ast.Call():
+        case [ast.Call()]:
             return True
-        case ast.Name(id=name):
-            return name != own
+        case [ast.Name(id=name)]:
+            return name != node.args.args[0].arg
     return False
-
-
-def _changes(statement: ast.stmt, own: str) -> bool:
-    """Return whether a statement assigns a part of an object, or calls one of its methods for its effect alone."""
-    for target in targets_of(statement):
-        if not isinstance(target, ast.Name) and _root(target) == own:
-            return True
-    match statement:
-        case ast.Expr(value=ast.Call(func=function)):
-            return _root(function) == own or ast.unparse(function) == "setattr"
-    return False
-
-
-def _root(node: ast.expr) -> str:
-    """Return `g` for `g.nodes['x'].data`."""
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    if isinstance(node, ast.Name):
-        return node.id
-    return ""
 
 
 def _prefixes(text: str) -> Iterator[ast.expr]:
