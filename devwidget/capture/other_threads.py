@@ -8,8 +8,7 @@ import traceback
 from types import FrameType, ModuleType
 
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.stack import Owner, is_users_code, stack
+from devwidget.capture.source_code.stack import Owner, is_users_code, locals_of, stack
 
 _SERVES = "/torch/utils/data/_utils/", "/torch/_inductor/compile_worker/"
 """Threads of a DataLoader and of compiler pools, which only do what other code requests."""

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, field_of, find_class_attribute, is_a, module_name
-from devwidget.capture.source_code.call_sites import RawSite, locals_of, to_site
-from devwidget.capture.source_code.stack import Owner, is_users_code, stack
+from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.source_code.stack import Owner, is_users_code, locals_of, stack
 from devwidget.capture.source_code.statements import definition_site
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import locals_of
 from tests import hostile
 
 copied_by_python = pytest.mark.skipif(sys.version_info >= (3, 13), reason="each `locals()` is a copy from Python 3.13 on")

@@ -23,9 +23,8 @@ from devwidget.capture.object_fields import (
     is_scalar,
 )
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.source_files import read_file
-from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.stack import is_users_code, locals_of
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.site import Site
 from devwidget.records.syntax import names_in

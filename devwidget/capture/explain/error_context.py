@@ -19,9 +19,8 @@ from devwidget.capture.modules import is_module, is_optimizer, modules_in, named
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.expressions import Call, failing_call
-from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.stack import globals_used, is_users_code, locals_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase

@@ -23,11 +23,11 @@ from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import definition_of, statements_of
-from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.stack import is_users_code, locals_of
 from devwidget.capture.tensors import is_tensor, node_of, nodes_behind, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import LostWrite, NoParameters

@@ -25,10 +25,10 @@ from devwidget.capture.modules import is_optimizer
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.precision import region_before
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
 from devwidget.capture.source_code.source_files import read_file
-from devwidget.capture.source_code.stack import user_frames
+from devwidget.capture.source_code.stack import locals_of, user_frames
 from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CUDA, CURRENT_SETTERS

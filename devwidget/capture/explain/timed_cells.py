@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.source_files import codes_in
-from devwidget.capture.source_code.stack import steps_down
+from devwidget.capture.source_code.stack import locals_of, steps_down
 
 _TEXTS = {"<timed exec>": ("expr",), "<timed eval>": ("expr",), "<magic-timeit>": ("cell", "stmt")}
 """File names of the code, and the variables in which the magic's function has the text."""

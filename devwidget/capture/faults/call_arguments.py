@@ -15,10 +15,9 @@ from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.source_code.arguments import arguments_of, has_stars
-from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import Scope, operands_of
 from devwidget.capture.source_code.frames import is_place
-from devwidget.capture.source_code.stack import Owner, stack
+from devwidget.capture.source_code.stack import Owner, locals_of, stack
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import arguments_in, names_in, parsed_operation
 

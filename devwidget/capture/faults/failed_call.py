@@ -19,8 +19,8 @@ from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.arguments import where_library_decides
-from devwidget.capture.source_code.call_sites import call_text, locals_of, raw_site
-from devwidget.capture.source_code.stack import caller, stack
+from devwidget.capture.source_code.call_sites import call_text, raw_site
+from devwidget.capture.source_code.stack import caller, locals_of, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import FaultDetail, NoKernel

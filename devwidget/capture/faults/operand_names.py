@@ -20,13 +20,13 @@ from devwidget.capture.recording.event_log import device_id, format_dtype, opera
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import variables_taken, where_given
-from devwidget.capture.source_code.call_sites import RawSite, call_text, first_argument, line_of, locals_of, raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope, means
 from devwidget.capture.source_code.frames import deep_tensors, name_in, path_of
 from devwidget.capture.source_code.provenance import Aspect, Origin, find_append, find_origin, find_replacements, only
 from devwidget.capture.source_code.source_files import is_outdated
-from devwidget.capture.source_code.stack import frames_at_work, user_frames
+from devwidget.capture.source_code.stack import first_argument, frames_at_work, locals_of, user_frames
 from devwidget.capture.source_code.written_moves import (
     DiscardedMove,
     find_discarded_move,

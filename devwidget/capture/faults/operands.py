@@ -20,8 +20,8 @@ from devwidget.capture.object_fields import dict_of, is_a, is_among, is_exactly
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.snapshot.odd_tensors import is_distributed
 from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, find_wrapping, group_of, hooks_of
-from devwidget.capture.source_code.call_sites import call_text, first_argument, line_of, raw_site
-from devwidget.capture.source_code.stack import stack, user_frames
+from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site
+from devwidget.capture.source_code.stack import first_argument, stack, user_frames
 from devwidget.capture.source_code.statements import statement_text
 from devwidget.capture.tensors import DEVICE, device_of
 from devwidget.records.device import KINDS, PLACING_METHODS

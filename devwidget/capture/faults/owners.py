@@ -27,9 +27,8 @@ from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimizer_tensors
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.provenance import find_construction
-from devwidget.capture.source_code.stack import user_frame
+from devwidget.capture.source_code.stack import globals_used, locals_of, user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held

@@ -20,8 +20,8 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
 from devwidget.capture.source_code.arguments import where_left_out
-from devwidget.capture.source_code.call_sites import RawSite, callers, locals_of, site_of
-from devwidget.capture.source_code.stack import caller, frames_at_work
+from devwidget.capture.source_code.call_sites import RawSite, callers, site_of
+from devwidget.capture.source_code.stack import caller, frames_at_work, locals_of
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.errors import error_text

@@ -16,8 +16,8 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.event_log import make_record
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, site_of
-from devwidget.capture.source_code.stack import Owner, stack, user_frame
+from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, site_of
+from devwidget.capture.source_code.stack import Owner, locals_of, stack, user_frame
 from devwidget.records.trace import Phase, Wait
 
 READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})

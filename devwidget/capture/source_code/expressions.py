@@ -30,7 +30,8 @@ from devwidget.capture.object_fields import (
     module_name,
     parts_of,
 )
-from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of
+from devwidget.capture.source_code.call_sites import call_text, line_of, site_of
+from devwidget.capture.source_code.stack import locals_of
 from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import DEVICE, is_tensor, read_attribute
 from devwidget.capture.walk import children

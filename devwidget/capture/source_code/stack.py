@@ -1,7 +1,8 @@
-"""Find whose code runs: the owner of each frame of a stack, and the user's frames in it."""
+"""Find whose code runs: the owner of each frame of a stack, the user's frames in it, and their variables."""
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import sys
 import sysconfig
@@ -13,7 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function
 
-from devwidget.capture.object_fields import is_a, is_heap, module_name
+from devwidget.capture.object_fields import copy_items, is_a, is_heap, module_name
 
 
 class Owner(Enum):
@@ -186,3 +187,56 @@ def is_hooked(frame: FrameType | None) -> bool:
         if str(each.f_globals.get("__name__")).startswith(_HOOKS):
             return True
     return False
+
+
+def locals_of(frame: FrameType | None) -> dict[str, Any]:
+    """Return a copy of a frame's variables without side effects; {} for no frame.
+
+    Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns. Each read of `f_locals` fills
+    it again, and it would keep a deleted model alive until the function returns. So it is cleared, unless other code holds it.
+    """
+    if frame is None:
+        return {}
+    if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return _copied(frame.f_locals)
+    found, code = frame.f_locals, frame.f_code
+    copy = dict(found)
+    if sys.getrefcount(found) <= _OURS_ALONE:
+        for name in copy.keys() & {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:  # others were put there by `exec`
+            del found[name]
+    return copy
+
+
+def first_argument(frame: FrameType) -> Any:
+    """Return the first argument of the function that a frame runs: `self` of a method, whatever its name."""
+    if frame.f_code.co_argcount:
+        return locals_of(frame).get(frame.f_code.co_varnames[0])
+    return None
+
+
+_OURS_ALONE = 3
+"""References to a frame's dict of variables: the frame's, our variable, and the argument of `getrefcount`."""
+
+
+def globals_used(frame: FrameType) -> dict[str, Any]:
+    """Return the global variables that a frame's code names."""
+    found = {}
+    for name in frame.f_code.co_names:
+        value = dict.get(frame.f_globals, name, _ABSENT)
+        if value is not _ABSENT:
+            found[name] = value
+    return found
+
+
+_ABSENT = object()
+
+
+def _copied(namespace: Any) -> dict[str, Any]:
+    """Return a copy of a dict or of Python's view of a frame. A namespace of another class (`exec` takes any mapping) is
+    skipped.
+    """
+    if is_a(namespace, dict):
+        return dict(copy_items(namespace))
+    if type(namespace).__module__ == "builtins":
+        return dict(namespace)
+    return {}

@@ -18,8 +18,7 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
-from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.stack import is_own
+from devwidget.capture.source_code.stack import is_own, locals_of
 from devwidget.capture.tensors import shape_of
 from devwidget.capture.undo import paused_gc
 from devwidget.extras.ranks.collectives import LastReader, Progress, ProgressReader

@@ -14,8 +14,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.event_log import Log, bytes_of
 from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
-from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, to_site
-from devwidget.capture.source_code.stack import Owner, stack
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.source_code.stack import Owner, locals_of, stack
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
 from devwidget.records.schema.message import Message

@@ -17,7 +17,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import locals_of
 from devwidget.capture.stack_sampler import StackSampler
 from devwidget.capture.tensors import read_attribute, tensors_in
 from devwidget.capture.undo import Undo

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.patching.registry import make_patch
-from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import locals_of
 from devwidget.extras.watch.integrations.trainer_watch import TrainerWatch
 from devwidget.records.errors import require_package
 from devwidget.records.schema.message import Message
