@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments
-from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall, arguments
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modules import is_module, modules_in, own_parameters
 from devwidget.capture.object_fields import is_a, is_exactly

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.capture.faults import call_arguments
+from devwidget.capture.faults import failed_call
 from devwidget.capture.source_code import classes, expressions, source_files, statements
 from devwidget.records.syntax import parsed, parsed_operation
 from devwidget.rules.edits import calls
@@ -126,7 +126,7 @@ def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert parsed_operation(expression) is None
-    assert call_arguments.written_names(expression, (), {}) == {}
+    assert failed_call.written_names(expression, (), {}) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert calls.moved_name(expression) == ""
     assert not calls.hands_on(f"y = {expression}")

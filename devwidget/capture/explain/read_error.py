@@ -28,9 +28,8 @@ from devwidget.capture.explain.traceback_frames import (
     site_in_worker,
     traceback_frames,
 )
-from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
-from devwidget.capture.faults.failed_call import NOT_OURS
+from devwidget.capture.faults.failed_call import NOT_OURS, arguments
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.operands import HOST_WORDS

@@ -13,8 +13,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import default_device
 from devwidget.capture.faults import healing, operand_names, owners
-from devwidget.capture.faults.call_arguments import arguments
-from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall, arguments
 from devwidget.capture.modules import is_module, tensors_below
 from devwidget.capture.object_fields import dict_of, is_a, is_among, is_exactly
 from devwidget.capture.recording.event_log import device_id, lost_operand
