@@ -14,8 +14,7 @@ from torch import nn
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
-from devwidget.capture.data_parallel.gradients import parallel_gradients
-from devwidget.capture.data_parallel.steps import watch_wrappers
+from devwidget.capture.data_parallel.steps import parallel_gradients, watch_wrappers
 from devwidget.capture.explain.traceback_frames import failure_of, traceback_frames
 from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode

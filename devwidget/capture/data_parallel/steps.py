@@ -1,4 +1,4 @@
-"""Watch nn.DataParallel while it runs: measure its four steps, and watch each replica in its own thread."""
+"""Watch nn.DataParallel while it runs: measure its four steps and its backward, and watch each replica in its own thread."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.constructions import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.faults import (
     CallFaults,
@@ -28,7 +29,6 @@ from devwidget.capture.data_parallel.faults import (
     tensors_of_object,
     without_parameters,
 )
-from devwidget.capture.data_parallel.gradients import Crossing, log_crossings
 from devwidget.capture.data_parallel.originals import runs_original
 from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import class_name, is_among
@@ -37,12 +37,68 @@ from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import innermost_site, raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, innermost_site, raw_site, to_site
 from devwidget.capture.source_code.stack import stack
 from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
-from devwidget.records.trace import Cause, Fault
+from devwidget.records.trace import Cause, Fault, Phase
+
+Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+"""Source, target and the tensors copied together."""
+
+
+def parallel_gradients(state: RecordingState, undo: Undo) -> None:
+    """Log the transfers of gradients with their cause. In forward the wrapper's own steps are already watched."""
+    steps: tuple[tuple[type | None, Cause], ...] = (
+        (torch_internals.ReduceAddCoalesced, "reduce"),
+        (torch_internals.Scatter, "scatter"),
+        (torch_internals.Gather, "gather"),
+    )
+    for step, cause in steps:
+        if step is not None:
+            listen(state.is_here, step, "forward", functools.partial(_log_backward, state, cause), undo)
+
+
+def _log_backward(state: RecordingState, cause: Cause, original: Any, ctx: Any, *args: Any) -> Any:
+    if state.tracker.phase != "backward":
+        return original(ctx, *args)
+    started = time.perf_counter()
+    with state.tracker.set_cause(cause):
+        out = original(ctx, *args)
+    seconds, crossings = time.perf_counter() - started, _list_crossings(cause, args, out)
+    node: Any = torch_internals.current_autograd_node()
+    call: WrapperCall | None = node.metadata.get(CALL) if node is not None else None
+    if call is None:
+        log_crossings(state, crossings, seconds, None, "backward", state.tracker.find_site(sys._getframe(1)), cause)
+        return out
+    log_crossings(state, crossings, seconds, call.path, "backward", call.site, cause)
+    for source, target, tensors in crossings:
+        if cause == "reduce" and source != target:
+            call.note_reduced(source, sum(map(bytes_of, tensors)))
+    return out
+
+
+def _list_crossings(cause: Cause, args: Any, out: Any) -> list[Crossing]:
+    if cause == "scatter":
+        source = next(tensors_in(args)).device
+        return [(source, part.device, (part,)) for part in tensors_in(out)]
+    target, groups = next(tensors_in(out)).device, dict[torch.device, list[torch.Tensor]]()
+    for part in tensors_in(args):
+        groups.setdefault(part.device, []).append(part)
+    return [(source, target, group) for source, group in groups.items()]
+
+
+def log_crossings(
+    state: RecordingState, crossings: Iterable[Crossing], seconds: float, module: str | None, phase: Phase,
+    site: RawSite | None, cause: Cause,
+) -> None:  # fmt: skip
+    """Record the moves of a step. Its time is divided by bytes, because torch copies them in one call."""
+    moved = [crossing for crossing in crossings if crossing[0] != crossing[1] and crossing[2]]
+    sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
+    share = seconds / max(1, sum(sizes))
+    for (source, target, tensors), size in zip(moved, sizes, strict=True):
+        state.log.log_transfer(source, target, tensors, module, phase, site, cause, share * size)
 
 
 class Worker:
