@@ -20,7 +20,7 @@ from devwidget.capture.faults import moves
 from devwidget.capture.modules import is_module, is_optimizer, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
-from devwidget.capture.patches.untrained import UntrainedParameters
+from devwidget.capture.patches.optimizers import UntrainedParameters
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import site_of, to_site
