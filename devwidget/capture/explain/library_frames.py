@@ -20,7 +20,6 @@ from devwidget.capture.faults import moves
 from devwidget.capture.modules import is_module, is_optimizer, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
-from devwidget.capture.patches.optimizers import UntrainedParameters
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import site_of, to_site
@@ -62,10 +61,10 @@ def idle_optimizer(context: ErrorContext) -> None:
     optimizer = locals_of(frame).get("optimizer")
     if frame is None or not is_optimizer(optimizer):
         return
-    missing = UntrainedParameters(context.state)
+    watch = optimizers.OptimizerWatch(context.state)
     context.state.tracker.phases.add("backward")
-    missing.check_step(optimizer, None, frame)
-    missing.write_untrained()
+    watch.check_step(optimizer, None, frame)
+    watch.write_untrained()
 
 
 def lost_leaf(context: ErrorContext) -> None:

@@ -15,10 +15,9 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.faults import operand_names, owners
 from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.faults.owners import find_built
+from devwidget.capture.faults.owners import find_built, unregistered_tensors
 from devwidget.capture.modules import is_module, is_optimizer, named_tensors
 from devwidget.capture.object_fields import class_name, dict_of, is_among, items_of, parts_of
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
@@ -53,137 +52,6 @@ def make_fault(state: RecordingState, frame: FrameType, what: Family, operands: 
     call = "step" if what == "optimizer" else "add_param_group"
     fields |= {"module": None, "operands": operands, "healed": state.heal, "model_name": Names(state, frame).model_name()}
     return state.tracker.describe_fault(what, call, raw_site(frame), **fields)
-
-
-class UntrainedParameters:
-    """Parameters that one optimizer lacks. Parameters that another one trains are removed when the recording ends.
-
-    Attributes:
-        trained: ids of parameters that have an optimizer.
-        faults: key -> fault with one operand per parameter, and the ids of the parameters.
-    """
-
-    def __init__(self, state: RecordingState) -> None:
-        self._state = state
-        self.trained: set[int] = set()
-        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
-        self._covered: set[int] = set()
-        self._at_work: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
-        self._all_known: bool | None = None
-
-    def mark_trained(self, parameters: Iterable[object]) -> None:
-        """Note that these parameters have an optimizer."""
-        self.trained.update(map(id, parameters))
-
-    def mark_reachable(self, frame: FrameType) -> bool:
-        """Mark as trained the parameters of all reachable optimizers, including those that do not step in this recording.
-
-        Returns:
-            False if there are too many objects to search.
-        """
-        try:
-            for each in reachable_objects(frame):
-                if is_optimizer(each):
-                    self.mark_trained(parameters_of(each))
-        except TooManyObjects:
-            return False
-        return True
-
-    def write_untrained(self) -> None:
-        """At the end of the recording, record the parameters that no optimizer trains."""
-        for fault, ids in self.faults.values():
-            left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
-            needs_all = isinstance(fault.detail, MissingParameters) and fault.detail.reason == "another model"
-            if left and (len(left) == len(ids) or not needs_all):
-                self._state.log.log_fault(dataclasses.replace(fault, operands=left))
-
-    def check_coverage(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check at the first step of an optimizer whether it lacks something that it should train."""
-        state = self._state
-        if id(optimizer) in self._covered or not trains_model(state, optimizer):
-            return
-        self._covered.add(id(optimizer))
-        for owned in owners.unregistered_tensors(state.tracker):
-            module, tensor = owned.module, owned.tensor
-            leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
-            if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
-                continue
-            if leaf is tensor and not (is_parameter(tensor) and tensor.grad is not None):
-                continue
-            held = owned.describe_holder()
-            what: Family = "untrained" if leaf is tensor else "leaf"
-            path, site, birth = held.module, held.assigned, held.assigned
-            root = state.births.find_root(tensor)
-            if leaf is tensor:
-                path, site = _find_use(state, module, held, tensor)
-            elif root is not None:
-                site = to_site(root.site)
-                birth = site or held.assigned
-            name = f"self.{held.name}"
-            operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
-            fault = state.tracker.describe_fault(what, "step", site, module=path, phase="optimizer", operands=(operand,))
-            self.faults["untrained", id(leaf)] = fault, (id(leaf),)
-
-    def leave_out(self, optimizer: torch.optim.Optimizer) -> None:
-        """Skip an optimizer that works or is already reported."""
-        self._at_work[optimizer] = True
-
-    def check_step(self, optimizer: torch.optim.Optimizer, built: Site | None, frame: FrameType) -> None:
-        """Check an optimizer before it steps.
-
-        Args:
-            optimizer: the optimizer.
-            built: where it was built, if in this recording.
-            frame: frame of torch's code that steps.
-        """
-        key = "another model", id(optimizer)
-        if optimizer in self._at_work:
-            return
-        with torch_internals.DisableTorchFunction():  # function modes must not see our reads
-            has_gradients = any(gradient_of(each) is not None for each in tensors_of(optimizer))
-        if has_gradients or trains_model(self._state, optimizer):
-            self.leave_out(optimizer)
-            self.faults.pop(key, None)
-            return
-        if key in self.faults or "backward" not in self._state.tracker.phases or not self._list_waiting_roots():
-            return
-        if self._all_known is None:  # much is looked at: once is enough
-            self._all_known = self.mark_reachable(frame)
-        if not self._all_known:
-            return
-        built = built or find_construction(user_frames(frame), optimizer)
-        root = self._find_meant_root(optimizer, built)
-        if root is None:
-            return
-        model_line = find_construction(user_frames(frame), root)
-        lacking, operands = _list_with_gradients(root), []
-        for name, tensor in lacking:
-            held = Held("", name, "parameter", class_name(type(root)), built=model_line)
-            operands.append(operand_of(tensor, name, name, stray=True, held=held))
-        detail = MissingParameters(class_name(type(optimizer)), "another model")
-        fault = make_fault(self._state, frame, "optimizer", tuple(operands), detail=detail, birth=built)
-        self.faults[key] = fault, tuple(id(each) for _, each in lacking)
-
-    def _list_waiting_roots(self) -> list[nn.Module]:
-        """Return models with gradients, none of whose parameters are in a known optimizer."""
-        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
-        waiting = filter(_list_with_gradients, roots)
-        return [root for root in waiting if self.trained.isdisjoint(id(each) for _, each in named_tensors(root, "_parameters"))]
-
-    def _find_meant_root(self, optimizer: torch.optim.Optimizer, built: Site | None) -> nn.Module | None:
-        """Return the model that an optimizer was intended for; None if unknown.
-
-        This is a model with the same shapes. Else the line that built the optimizer must name the parameters of a model, and
-        no model may be trained: if one is, another may be left out on purpose.
-        """
-        roots, shapes = self._list_waiting_roots(), [each.shape for each in tensors_of(optimizer)]
-        for root in roots:
-            if [each.shape for _, each in named_tensors(root, "_parameters")] == shapes:
-                return root
-        asks = built is not None and "parameters(" in built.text
-        if roots and asks and len(roots) == sum(ref() is not None for ref in self._state.tracker.roots):
-            return roots[0]
-        return None
 
 
 def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
@@ -284,29 +152,56 @@ def _parse_nodes(text: str) -> Iterator[ast.AST]:
 
 def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     """Watch optimizers from construction to each step."""
-    watch = _OptimizerWatch(state)
+    watch = OptimizerWatch(state)
     state.listen(torch.optim.Optimizer, "add_param_group", watch.add_group, undo)
-    undo.add_step(watch.missing.write_untrained)
+    undo.add_step(watch.write_untrained)
     state.call_hook(STEP_BEGINS, watch.before_step, undo)
     state.call_hook(STEP_ENDS, watch.after_step, undo)
 
 
-class _OptimizerWatch:
-    """The optimizers of one recording."""
+@dataclasses.dataclass(slots=True)
+class _Known:
+    """What is known of one optimizer.
+
+    Attributes:
+        built: how it was built in this recording.
+        begun: when it first stepped.
+        is_older: it was built before, and has been checked.
+        works: it has gradients, or is already reported.
+        is_covered: it has been checked whether it lacks something that it should train.
+    """
+
+    built: _Construction | None = None
+    begun: int = -1
+    is_older: bool = False
+    works: bool = False
+    is_covered: bool = False
+
+
+class OptimizerWatch:
+    """The optimizers of one recording, and the parameters that they lack: those that another one trains are removed at the end.
+
+    Attributes:
+        trained: ids of parameters that have an optimizer.
+        faults: key -> fault with one operand per parameter, and the ids of the parameters.
+    """
 
     def __init__(self, state: RecordingState) -> None:
         self._state = state
-        self._made: MutableMapping[torch.optim.Optimizer, _Construction] = WeakIdKeyDictionary()
-        self._begun: MutableMapping[torch.optim.Optimizer, int] = WeakIdKeyDictionary()
-        self._older: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
+        self.trained: set[int] = set()
+        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+        self._known: MutableMapping[torch.optim.Optimizer, _Known] = WeakIdKeyDictionary()
         self._phases: list[Any] = []
-        self.missing = UntrainedParameters(state)
+        self._all_known: bool | None = None
+
+    def _read(self, optimizer: torch.optim.Optimizer) -> _Known:
+        return self._known.setdefault(optimizer, _Known())
 
     def add_group(self, original: Callable[..., None], optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         """Handle `add_param_group`, which every optimizer calls for its parameters."""
-        frame, state = sys._getframe(1), self._state
-        if optimizer not in self._made:
-            self._made[optimizer] = _read_construction(to_site(raw_site(frame)), user_frame(frame))
+        frame, state, known = sys._getframe(1), self._state, self._read(optimizer)
+        if known.built is None:
+            known.built = _read_construction(to_site(raw_site(frame)), user_frame(frame))
         try:
             original(optimizer, group)
         except ValueError as error:
@@ -317,36 +212,40 @@ class _OptimizerWatch:
             not_a_leaf(state, error, frame, lost)
             if not state.heal:
                 raise
-            self.missing.leave_out(optimizer)
+            known.works = True
             leaves = [each if each.is_leaf else each.detach().requires_grad_() for each in tensors]
             original(optimizer, {**group, "params": leaves})
-        self.missing.mark_trained(parameters_of(optimizer))
+        self.mark_trained(parameters_of(optimizer))
 
     def before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        state, frame = self._state, sys._getframe(1)
+        """Check an optimizer that is about to step."""
+        state, frame, known = self._state, sys._getframe(1), self._read(optimizer)
         has_closure = len(args) > 1 or "closure" in kwargs
         self._phases.append(state.tracker.begin_optimizer(has_closure=has_closure))
-        built = self._made.get(optimizer)
-        site = built.site if built is not None else None
-        check_state(state, optimizer, site, frame, self._begun.setdefault(optimizer, state.log.number()))
-        self.missing.mark_trained(parameters_of(optimizer))
-        self._check_groups(optimizer, built, frame)
+        site = known.built.site if known.built is not None else None
+        if known.begun < 0:
+            known.begun = state.log.number()
+        check_state(state, optimizer, site, frame, known.begun)
+        self.mark_trained(parameters_of(optimizer))
+        self._check_groups(optimizer, known, frame)
         if not has_closure:  # which may compute the gradients
-            self.missing.check_step(optimizer, site, frame)
-        self.missing.check_coverage(optimizer)
+            self.check_step(optimizer, site, frame)
+        self.check_coverage(optimizer)
 
     def after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Note that an optimizer has stepped."""
         self._state.tracker.end_optimizer(self._phases.pop() if self._phases else (None, False))
 
-    def _check_groups(self, optimizer: torch.optim.Optimizer, built: _Construction | None, frame: FrameType) -> None:
+    def _check_groups(self, optimizer: torch.optim.Optimizer, known: _Known, frame: FrameType) -> None:
         """Report parameters with a gradient that are in no group, and would be if the optimizer were built now."""
         state, mine = self._state, {id(parameter) for parameter in parameters_of(optimizer)}
         lacking, of_loss = _list_lacking(state, mine), _list_of_loss(state, mine)
-        if optimizer in self._older or not (lacking or of_loss):
+        if known.is_older or not (lacking or of_loss):
             return
+        built = known.built
         if built is None:  # much is looked at: once is enough
-            self._older[optimizer] = True
-            if not self.missing.mark_reachable(frame):  # an older optimizer may train them without a step in the recording
+            known.is_older = True
+            if not self.mark_reachable(frame):  # an older optimizer may train them without a step in the recording
                 return
             built = self._find_older(optimizer, frame)
             if built.site is None:
@@ -359,7 +258,7 @@ class _OptimizerWatch:
             missing = [*late, *of_loss]
             operands = tuple(describe_operand(name, parameter) for name, parameter in missing)
             fault = make_fault(state, frame, "optimizer", operands, detail=detail, birth=built.site)
-            self.missing.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in missing)
+            self.faults[id(optimizer)] = fault, tuple(id(parameter) for _, parameter in missing)
 
     def _find_older(self, optimizer: torch.optim.Optimizer, frame: FrameType) -> _Construction:
         """Return how an optimizer was built that is older than the recording, as the source shows it."""
@@ -369,10 +268,121 @@ class _OptimizerWatch:
             return _Construction(site)
         return _read_construction(site, next((each for each in frames if _has_variables_of(each, site)), None))
 
+    def mark_trained(self, parameters: Iterable[object]) -> None:
+        """Note that these parameters have an optimizer."""
+        self.trained.update(map(id, parameters))
+
+    def mark_reachable(self, frame: FrameType) -> bool:
+        """Mark as trained the parameters of all reachable optimizers, including those that do not step in this recording.
+
+        Returns:
+            False if there are too many objects to search.
+        """
+        try:
+            for each in reachable_objects(frame):
+                if is_optimizer(each):
+                    self.mark_trained(parameters_of(each))
+        except TooManyObjects:
+            return False
+        return True
+
+    def write_untrained(self) -> None:
+        """At the end of the recording, record the parameters that no optimizer trains."""
+        for fault, ids in self.faults.values():
+            left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
+            needs_all = isinstance(fault.detail, MissingParameters) and fault.detail.reason == "another model"
+            if left and (len(left) == len(ids) or not needs_all):
+                self._state.log.log_fault(dataclasses.replace(fault, operands=left))
+
+    def check_coverage(self, optimizer: torch.optim.Optimizer) -> None:
+        """Check at the first step of an optimizer whether it lacks something that it should train."""
+        state = self._state
+        known = self._read(optimizer)
+        if known.is_covered or not trains_model(state, optimizer):
+            return
+        known.is_covered = True
+        for owned in unregistered_tensors(state.tracker):
+            module, tensor = owned.module, owned.tensor
+            leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
+            if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
+                continue
+            if leaf is tensor and not (is_parameter(tensor) and tensor.grad is not None):
+                continue
+            held = owned.describe_holder()
+            what: Family = "untrained" if leaf is tensor else "leaf"
+            path, site, birth = held.module, held.assigned, held.assigned
+            root = state.births.find_root(tensor)
+            if leaf is tensor:
+                path, site = _find_use(state, module, held, tensor)
+            elif root is not None:
+                site = to_site(root.site)
+                birth = site or held.assigned
+            name = f"self.{held.name}"
+            operand = operand_of(tensor, name, name, stray=True, birth=birth, held=held)
+            fault = state.tracker.describe_fault(what, "step", site, module=path, phase="optimizer", operands=(operand,))
+            self.faults["untrained", id(leaf)] = fault, (id(leaf),)
+
+    def check_step(self, optimizer: torch.optim.Optimizer, built: Site | None, frame: FrameType) -> None:
+        """Check an optimizer before it steps.
+
+        Args:
+            optimizer: the optimizer.
+            built: where it was built, if in this recording.
+            frame: frame of torch's code that steps.
+        """
+        key, known = ("another model", id(optimizer)), self._read(optimizer)
+        if known.works:
+            return
+        with torch_internals.DisableTorchFunction():  # function modes must not see our reads
+            has_gradients = any(gradient_of(each) is not None for each in tensors_of(optimizer))
+        if has_gradients or trains_model(self._state, optimizer):
+            known.works = True
+            self.faults.pop(key, None)
+            return
+        if key in self.faults or "backward" not in self._state.tracker.phases or not self._list_waiting_roots():
+            return
+        if self._all_known is None:  # much is looked at: once is enough
+            self._all_known = self.mark_reachable(frame)
+        if not self._all_known:
+            return
+        built = built or find_construction(user_frames(frame), optimizer)
+        root = self._find_meant_root(optimizer, built)
+        if root is None:
+            return
+        model_line = find_construction(user_frames(frame), root)
+        lacking, operands = _list_with_gradients(root), []
+        for name, tensor in lacking:
+            held = Held("", name, "parameter", class_name(type(root)), built=model_line)
+            operands.append(operand_of(tensor, name, name, stray=True, held=held))
+        detail = MissingParameters(class_name(type(optimizer)), "another model")
+        fault = make_fault(self._state, frame, "optimizer", tuple(operands), detail=detail, birth=built)
+        self.faults[key] = fault, tuple(id(each) for _, each in lacking)
+
+    def _list_waiting_roots(self) -> list[nn.Module]:
+        """Return models with gradients, none of whose parameters are in a known optimizer."""
+        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
+        waiting = filter(_list_with_gradients, roots)
+        return [root for root in waiting if self.trained.isdisjoint(id(each) for _, each in named_tensors(root, "_parameters"))]
+
+    def _find_meant_root(self, optimizer: torch.optim.Optimizer, built: Site | None) -> nn.Module | None:
+        """Return the model that an optimizer was intended for; None if unknown.
+
+        This is a model with the same shapes. Else the line that built the optimizer must name the parameters of a model, and
+        no model may be trained: if one is, another may be left out on purpose.
+        """
+        roots, shapes = self._list_waiting_roots(), [each.shape for each in tensors_of(optimizer)]
+        for root in roots:
+            if [each.shape for _, each in named_tensors(root, "_parameters")] == shapes:
+                return root
+        asks = built is not None and "parameters(" in built.text
+        if roots and asks and len(roots) == sum(ref() is not None for ref in self._state.tracker.roots):
+            return roots[0]
+        return None
+
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """Report that the optimizer got a tensor that a move or another operation computed."""
-    names = operand_names.Names(state, frame)
+    names = Names(state, frame)
     expressions = [names.expression(each) or "params" for each in lost]
     operands = tuple(names.describe_stray(t, name, name, t.device) for t, name in zip(lost, expressions, strict=True))
     state.log.log_fault(make_fault(state, frame, "leaf", operands, error=error_text(error)))
