@@ -7,6 +7,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -36,66 +37,85 @@ Copy = bytes | torch.Tensor
 """The bytes of a storage on the host, because device memory may be short."""
 
 
+@dataclass(slots=True, eq=False)
+class _Saved:
+    """One storage from before the step.
+
+    Attributes:
+        holder: a tensor over it, which keeps its address unique.
+        size: its bytes.
+        copy: its content, once it is saved.
+        is_written: a write into it was seen.
+        is_unseen: it was written unseen, and its saved content may be newer.
+        is_reshaped: a tensor over it got another shape or storage.
+    """
+
+    holder: Any
+    size: int
+    copy: Copy | None = None
+    is_written: bool = False
+    is_unseen: bool = False
+    is_reshaped: bool = False
+
+
 class SavedStorages:
     """All storages from before the step that the model, its optimizer and its loss reach."""
 
     def __init__(self) -> None:
-        self._holders: dict[int, Any] = {}
-        self._sizes: dict[int, int] = {}
-        self._copies: dict[int, Copy] = {}
-        self._seen: set[int] = set()
-        self._others: set[int] = set()
-        self._reshaped: set[int] = set()
+        self._known: dict[int | None, _Saved] = {}
         self._failed: list[tuple[Any, str]] = []
         self._lock = threading.Lock()
         self._left_bytes = MOST_SMALL_BYTES
 
     def add_tensor(self, alias: Any) -> None:
-        """Add the storage of a tensor. The tensor is kept, so the address stays unique."""
+        """Add the storage of a tensor."""
         key = _storage_key(alias)
         if key is None:
             for part in list_components(alias):
                 self.add_tensor(part)
-        elif key not in self._holders:
-            self._holders[key], self._sizes[key] = alias, _bytes_of(alias)
+        elif key not in self._known:
+            self._known[key] = _Saved(alias, _bytes_of(alias))
 
     def save_small(self) -> None:
         """Copy small storages, up to a limit."""
-        for key, size in self._sizes.items():
-            if key not in self._copies and 0 < size <= min(SMALL_BYTES, self._left_bytes):
-                self._left_bytes -= size
-                self._save(key)
+        for saved in self._known.values():
+            if saved.copy is None and 0 < saved.size <= min(SMALL_BYTES, self._left_bytes):
+                self._left_bytes -= saved.size
+                self._save(saved)
 
     def before_write(self, tensor: Any) -> None:
         """Save what a write into this tensor may change. Called from any thread."""
         key = None if is_wrapper(type(tensor)) else _storage_key(tensor)
+        saved = self._known.get(key)
         if key is None:
             for part in list_components(tensor):
                 self.before_write(part)
-        elif key in self._holders:
-            self._seen.add(key)
-            self._save(key)
+        elif saved is not None:
+            saved.is_written = True
+            self._save(saved)
 
     def note_reshaped(self, tensor: Any) -> None:
         """Note that a tensor gets another shape or storage: its version increases, though nothing is written."""
-        key = _storage_key(tensor)
-        if key is not None:
-            self._reshaped.add(key)
+        saved = self._known.get(_storage_key(tensor))
+        if saved is not None:
+            saved.is_reshaped = True
 
-    def _save(self, key: int) -> None:
-        holder = self._holders[key]
+    def _save(self, saved: _Saved) -> None:
         with self._lock:
-            if key in self._copies or not self._sizes[key] or not _has_memory(holder):
+            if saved.copy is not None or not saved.size or not _has_memory(saved.holder):
                 return
             try:
-                self._copies[key] = _copy_bytes(holder, min(self._sizes[key], _bytes_of(holder)))
+                saved.copy = _copy_bytes(saved.holder, min(saved.size, _bytes_of(saved.holder)))
             except Exception as error:
-                self._failed.append((holder, Message("it could not be copied: {error}", error=type(error).__name__)))
+                self._failed.append((saved.holder, Message("it could not be copied: {error}", error=type(error).__name__)))
 
     def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
         """Return a tensor over each storage that was written, except gradients."""
         gradients = {_storage_key(kept.before.gradient) for kept in tensors if kept.before.gradient is not None}
-        return [self._holders[key] for key in sorted(self._seen - gradients)]
+        written = {key: saved.holder for key, saved in self._known.items() if saved.is_written}
+        for key in gradients:
+            written.pop(key, None)
+        return list(written.values())
 
     def is_unsure(self, tensors: Iterable[Kept]) -> bool:
         """Return whether more may have been written than is known."""
@@ -104,21 +124,10 @@ class SavedStorages:
     def put_back(self, undoing: Undoing) -> None:
         """Restore sizes, then bytes."""
         undoing.lost += self._failed
-        for key, holder in self._holders.items():
-            is_changed = key in self._copies or _bytes_of(holder) != self._sizes[key]
-            if is_changed and key not in self._others:
-                undoing.attempt_step(holder, functools.partial(self._write_back, key))
-
-    def _write_back(self, key: int) -> None:
-        holder, size, copy = self._holders[key], self._sizes[key], self._copies.get(key)
-        bytes_left = _bytes_of(holder)
-        if bytes_left != size:
-            _BASE.untyped_storage(holder).resize_(size)
-        if copy is not None:
-            _write_bytes(holder, copy)
-            bytes_left = len(copy)
-        if bytes_left < size:
-            raise NotRestored(Message("its storage was freed"))
+        for saved in self._known.values():
+            is_changed = saved.copy is not None or _bytes_of(saved.holder) != saved.size
+            if is_changed and not saved.is_unseen:
+                undoing.attempt_step(saved.holder, functools.partial(_write_back, saved))
 
     def find_unseen(self, tensors: Iterable[Kept]) -> Iterator[Any]:
         """Yield tensors that were written although no write was seen. Call it before anything is restored.
@@ -129,11 +138,23 @@ class SavedStorages:
             if read_version(kept.owner) == kept.before.version or kept.before.alias is None:
                 continue
             key = _storage_key(kept.owner)
-            if key is None or _storage_key(kept.before.alias) != key or key in self._seen | self._reshaped:
+            saved = self._known.get(key)
+            if saved is None or _storage_key(kept.before.alias) != key or saved.is_written or saved.is_reshaped:
                 continue
-            if self._sizes.get(key):
-                self._others.add(key)
+            if saved.size:
+                saved.is_unseen = True
                 yield kept.owner
+
+
+def _write_back(saved: _Saved) -> None:
+    bytes_left = _bytes_of(saved.holder)
+    if bytes_left != saved.size:
+        _BASE.untyped_storage(saved.holder).resize_(saved.size)
+    if saved.copy is not None:
+        _write_bytes(saved.holder, saved.copy)
+        bytes_left = len(saved.copy)
+    if bytes_left < saved.size:
+        raise NotRestored(Message("its storage was freed"))
 
 
 def list_components(tensor: Any) -> Iterable[Any]:
