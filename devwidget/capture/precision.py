@@ -215,7 +215,7 @@ def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameTy
     if backward is not None:
         return region_before(frames)
     names = operand_names.Names(call.state, call.frame)
-    birth = names.describe_stray(low, "", "", low.device, of_dtype=True).birth
+    birth = names.describe_stray(low, "", "", low.device, "dtype").birth
     if birth is None or any(word in birth.text for word in ("half", "float16", "dtype")):  # a cast
         return None
     return region_around(frames, birth)

@@ -189,12 +189,12 @@ def wrong_gradient(context: ErrorContext) -> None:
     kind = _find_function(context, found[1]) if found is not None else None
     if found is None or kind is None or context.user is None:
         return
-    operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True)
-    birth = _line_of_gradient(kind)
+    origin, birth = Origin(None), _line_of_gradient(kind)
     if birth is not None:
         call, op = statements.assigned_call(birth.text)
         partner = statements.first_parameter(birth.file, birth.line)
-        operand = Origin(birth, (), call, op, direct=True, partners=(partner,)).add_to(operand)
+        origin = Origin(birth, (), call, op, direct=True, partners=(partner,))
+    device = device_id(torch.device(found[3]))
     context.state.report_fault(
         "operands",
         f"{class_name(kind)}.backward",
@@ -202,7 +202,7 @@ def wrong_gradient(context: ErrorContext) -> None:
         module=None,
         phase="backward",
         error=context.error_text,
-        operands=(operand,),
+        operands=(lost_operand(device, "gradient", "", stray=True, **origin.list_fields()),),
         target=device_id(torch.device(found[2])),
     )
 

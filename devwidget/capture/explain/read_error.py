@@ -333,7 +333,7 @@ class _FailingLine:
         names, strays = Names(self.context.state, self.user), []
         for node, tensor in zip(self.lost, kept, strict=True):
             if tensor.device in self.wrong and tensor.dim():
-                strays.append(names.with_birth(_stray(node, tensor.device), tensor, self.target))
+                strays.append(replace(_stray(node, tensor.device), **names.find_story(tensor, self.target)))
         return strays
 
     def find_factories(self) -> list[Operand]:
@@ -345,7 +345,7 @@ class _FailingLine:
             if factory is None or factory.device not in self.wrong:
                 continue
             origin = Origin(site, (), factory.text, factory.name, direct=True, partners=at_hand)
-            strays.append(origin.add_to(_stray(node, factory.device)))
+            strays.append(replace(_stray(node, factory.device), **origin.list_fields()))
         return strays
 
     def find_other_side(self) -> list[Operand]:

@@ -25,6 +25,7 @@ from devwidget.capture.source_code.arguments import arguments_of, has_stars, whe
 from devwidget.capture.source_code.call_sites import call_text, raw_site
 from devwidget.capture.source_code.expressions import Scope, operands_of
 from devwidget.capture.source_code.frames import is_place
+from devwidget.capture.source_code.provenance import Aspect
 from devwidget.capture.source_code.stack import Owner, caller, locals_of, stack
 from devwidget.capture.tensors import is_parameter, is_tensor, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
@@ -285,8 +286,10 @@ class FailedCall:
         if not self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births, target)):
             return
         names, text = operand_names.Names(self.state, self.frame), call_text(site)
-        of_dtype = what == "dtype" or (isinstance(detail, NoKernel) and bool(detail.dtype))
-        operands = self._list_operands(names, strays, target, of_dtype=of_dtype)
+        aspect: Aspect = "device"
+        if what == "dtype" or (isinstance(detail, NoKernel) and detail.dtype):
+            aspect = "dtype"
+        operands = self._list_operands(names, strays, target, aspect)
         taken = None
         for tensor in strays:
             taken = taken or names.variables_taken(tensor, target)
@@ -318,19 +321,20 @@ class FailedCall:
             explain_fault(self.frame, fault)
 
     def _list_operands(
-        self, names: operand_names.Names, strays: Sequence[torch.Tensor], target: torch.device, *, of_dtype: bool
+        self, names: operand_names.Names, strays: Sequence[torch.Tensor], target: torch.device, aspect: Aspect
     ) -> list[Operand]:
         operands = []
         given = arguments(self.func, self.args, self.kwargs)
         sources = self._sources(names, given)
         for argument, tensor in given:
-            stray = is_among(tensor, strays)
-            source = sources.get(id(tensor), "")
-            expression = names.expression(tensor) or (source if is_attribute_or_item(source) else "")
-            operand = operand_of(tensor, argument, expression, stray=stray, source=source)
-            if stray:
-                operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
-            operands.append(operand)
+            source, expression = sources.get(id(tensor), ""), names.expression(tensor)
+            if not expression and is_attribute_or_item(source):
+                expression = source
+            if is_among(tensor, strays):
+                stray = names.describe_stray(tensor, argument, expression, target, aspect, source=source)
+                operands.append(names.beside_the_model(stray, target))
+            else:
+                operands.append(operand_of(tensor, argument, expression, source=source))
         return operands
 
     def _module(self) -> str | None:

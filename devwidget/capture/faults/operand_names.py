@@ -60,8 +60,8 @@ class Asked:
     aspect: Aspect
 
 
-def add_story(operand: Operand, asked: Asked) -> Operand:
-    """Return the operand with its owner and the line that decided its device or dtype."""
+def find_story(asked: Asked) -> dict[str, Any]:
+    """Return the fields of an operand that say who owns it and which line decided its device or dtype."""
     birth = asked.state.births.find_birth(asked.tensor)
     root = promotion = None
     if birth is not None and asked.aspect == "dtype":
@@ -76,11 +76,12 @@ def add_story(operand: Operand, asked: Asked) -> Operand:
         origin, held = _read_origin(asked)
     else:
         origin, held = _recorded_origin(asked, root, root.site), _find_holder(asked, root)
-        promotion = _promotion_at(root) if asked.aspect == "dtype" else None
+        if asked.aspect == "dtype":
+            promotion = _promotion_at(root)
     if held is not None and asked.aspect == "device":
         origin, held = _moved_away(asked, origin, held)
     computed = birth is not None and root is not birth
-    return dataclasses.replace(origin.add_to(operand), held=held, promotion=promotion, computed=computed)
+    return origin.list_fields() | {"held": held, "promotion": promotion, "computed": computed}
 
 
 def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:
@@ -317,26 +318,32 @@ class Names:
         return ""
 
     def describe_stray(
-        self, tensor: torch.Tensor, argument: str, expression: str, target: torch.device, *, of_dtype: bool = False
+        self,
+        tensor: torch.Tensor,
+        argument: str,
+        expression: str,
+        target: torch.device,
+        aspect: Aspect = "device",
+        **fields: Any,
     ) -> Operand:
         """Describe a misplaced tensor, with its owner and the line that decided its device or dtype."""
-        operand = operand_of(tensor, argument, expression, stray=True)
-        return self.with_birth(operand, tensor, target, of_dtype=of_dtype)
+        fields |= self.find_story(tensor, target, aspect)
+        return operand_of(tensor, argument, expression, stray=True, **fields)
 
-    def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
-        """Return the operand with its owner and the line that decided its device or dtype."""
+    def find_story(self, tensor: torch.Tensor, target: torch.device, aspect: Aspect = "device") -> dict[str, Any]:
+        """Return the fields of an operand that say how a tensor came to its device or dtype."""
         family = list_family(tensor, self._state.births.find_birth(tensor))
-        asked = Asked(self._state, self._frames, tensor, family, target, "dtype" if of_dtype else "device")
+        fields = find_story(Asked(self._state, self._frames, tensor, family, target, aspect))
         discarded = self._find_discarded_move(family)
-        return dataclasses.replace(
-            add_story(operand, asked),
-            ineffective=discarded.site,
-            ineffective_method=discarded.method,
-            listed=find_append(self._frames, tensor),
-            forgotten=find_forgetful_move(self._frames, tensor, target),
-            field=self._find_field(family),
-            given=None if of_dtype else where_given(self._at_work, family, target),
-        )
+        if aspect == "device":
+            fields["given"] = where_given(self._at_work, family, target)
+        return fields | {
+            "ineffective": discarded.site,
+            "ineffective_method": discarded.method,
+            "listed": find_append(self._frames, tensor),
+            "forgotten": find_forgetful_move(self._frames, tensor, target),
+            "field": self._find_field(family),
+        }
 
     def _find_field(self, family: list[torch.Tensor]) -> str:
         """Return `batch` or `target` of a traced step if one of these tensors is part of it."""

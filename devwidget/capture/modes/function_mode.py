@@ -42,7 +42,7 @@ def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tenso
     if birth is not None and _is_meant(birth):
         return
     names = operand_names.Names(state, frame)
-    stray = names.describe_stray(doubles[0], "other", names.expression(doubles[0]), result.device, of_dtype=True)
+    stray = names.describe_stray(doubles[0], "other", names.expression(doubles[0]), result.device, "dtype")
     state.report_fault(
         "promotion",
         call.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal
 
@@ -21,7 +21,6 @@ from devwidget.capture.source_code.stack import locals_of, user_frames
 from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
-from devwidget.records.trace import Operand
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]
@@ -48,18 +47,17 @@ class Origin:
     partners: tuple[str, ...] = ()
     is_move: bool = False
 
-    def add_to(self, operand: Operand) -> Operand:
-        """Return the operand with its line."""
-        return replace(
-            operand,
-            birth=self.site,
-            birth_call=self.call,
-            birth_op=self.op,
-            birth_direct=self.direct,
-            birth_partner=next((name for name in self.partners if name.isidentifier()), ""),
-            birth_partners=self.partners,
-            from_move=self.is_move,
-        )
+    def list_fields(self) -> dict[str, Any]:
+        """Return the fields of an operand that say this."""
+        return {
+            "birth": self.site,
+            "birth_call": self.call,
+            "birth_op": self.op,
+            "birth_direct": self.direct,
+            "birth_partner": next(filter(str.isidentifier, self.partners), ""),
+            "birth_partners": self.partners,
+            "from_move": self.is_move,
+        }
 
 
 @dataclass(frozen=True, slots=True)
