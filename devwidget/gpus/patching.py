@@ -116,18 +116,18 @@ class Patches:
         """Replace an attribute, or add one that is not there."""
         there = vars(owner).get(name)
         if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.PatchedFunction)):
-            self._put_in.enter_context(registry.make_patch(owner, name, lambda original: value))
+            self._put_in.enter_context(registry.Patch(owner, name, lambda original: value))
         else:
-            self._put_in.enter_context(registry.make_replacement(owner, name, value))
+            self._put_in.enter_context(registry.Patch(owner, name, value=value))
 
     def wrap(self, owner: Any, name: str, wrapper: registry.Wrapper) -> None:
         """Replace a function by `wrapper(function)`; nothing happens where there is none."""
         if hasattr(owner, name):
-            self._put_in.enter_context(registry.make_patch(owner, name, wrapper))
+            self._put_in.enter_context(registry.Patch(owner, name, wrapper))
 
     def hold(self, owner: Any, name: str, value: Any) -> None:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
-        self._put_in.enter_context(registry.make_replacement(owner, name, value, always=True))
+        self._put_in.enter_context(registry.Patch(owner, name, value=value, always=True))
 
     def when_loaded(self, module: str, install: Callable[[Any], None]) -> None:
         """Have `install(module)` run now, or as soon as torch loads that module of its own."""

@@ -53,7 +53,7 @@ def adding(mark):
 
 
 def patched(owner, name, mark):
-    return registry.make_patch(owner, name, adding(mark)).__enter__()
+    return registry.Patch(owner, name, adding(mark)).__enter__()
 
 
 def leave(patch):
@@ -89,7 +89,7 @@ def test_listeners_leave_in_any_order_and_the_original_is_back(owner, name, call
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_name_that_was_absent_is_absent_again(order):
-    patches = [registry.make_replacement(MODULE, "absent", mark).__enter__() for mark in "abc"]
+    patches = [registry.Patch(MODULE, "absent", value=mark).__enter__() for mark in "abc"]
     for number in order:
         leave(patches[number])
     assert not hasattr(MODULE, "absent")
@@ -118,7 +118,7 @@ def test_a_call_that_is_inside_goes_on_as_it_began():
 
     inside, go_on, seen = threading.Event(), threading.Event(), []
     below = patched(MODULE, "free", "below")
-    above = registry.make_patch(MODULE, "free", waiting).__enter__()
+    above = registry.Patch(MODULE, "free", waiting).__enter__()
     thread = threading.Thread(target=lambda: seen.append(MODULE.free(1)))
     thread.start()
     inside.wait()
@@ -167,7 +167,7 @@ def test_ours_around_a_patch_of_the_user_calls_theirs():
 
 def test_a_variable_that_torch_writes_is_as_before():
     MODULE.variable = 1
-    patch = registry.make_replacement(MODULE, "variable", 2, always=True).__enter__()
+    patch = registry.Patch(MODULE, "variable", value=2, always=True).__enter__()
     MODULE.variable = 3
     leave(patch)
     assert MODULE.variable == 1
@@ -176,7 +176,7 @@ def test_a_variable_that_torch_writes_is_as_before():
 @pytest.mark.parametrize(("owner", "name"), [(torch, "load"), (torch, "from_numpy"), (torch.Tensor, "register_hook")])
 def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, name):
     original = getattr(owner, name)
-    with registry.make_patch(owner, name, adding("ours")):
+    with registry.Patch(owner, name, adding("ours")):
         ours = getattr(owner, name)
         data = pickle.dumps(ours)
         assert pickle.loads(data) is ours

@@ -32,7 +32,7 @@ from devwidget.capture.data_parallel.faults import (
 from devwidget.capture.data_parallel.originals import runs_original
 from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import class_name, is_among
-from devwidget.capture.patching.registry import listen, make_replacement
+from devwidget.capture.patching.registry import Patch, listen
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
@@ -186,7 +186,7 @@ def _run_watched(
         if misplaced is not None:
             report_misplaced(wrapper, misplaced, (args, kwargs), state, sys._getframe(1))
             if state.heal:  # run the wrapped module alone, where it is
-                undo.enter_context(make_replacement(wrapper, "device_ids", []))
+                undo.enter_context(Patch(wrapper, "device_ids", value=[]))
         else:
             watched = WrapperWatch(wrapper, state, sys._getframe(1))
             for name in ("scatter", "replicate", "parallel_apply", "gather"):

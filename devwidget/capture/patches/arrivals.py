@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import make_replacement
+from devwidget.capture.patching.registry import Patch
 from devwidget.capture.recording.births import OURS, Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
@@ -68,7 +68,7 @@ def _note_batch(state: RecordingState, original: Callable[..., Any], self: Any) 
 
 def watch_swaps(state: RecordingState, undo: Undo) -> None:
     """Update the creation site of a tensor that got the content of another."""
-    undo.enter_context(make_replacement(torch.utils, "weakref", _Weakref("weakref")))
+    undo.enter_context(Patch(torch.utils, "weakref", value=_Weakref("weakref")))
     state.listen(torch.utils, "swap_tensors", functools.partial(_swap_births, state), undo)
 
 

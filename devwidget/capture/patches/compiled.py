@@ -15,7 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import FunctionMode, dispatch_modes, restack_functions, without_dispatch_modes
-from devwidget.capture.patching.registry import everywhere, listen, make_patch
+from devwidget.capture.patching.registry import Patch, everywhere, listen
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
@@ -36,7 +36,7 @@ def watch_compilation(state: RecordingState, undo: Undo) -> None:
     modules, has_any = torch_internals.find_target("has_any_global_hook")
     had_hooks = bool(getattr(modules, has_any)())
     # Compiled modules warn of global hooks; ours are no concern of the user's.
-    undo.enter_context(make_patch(modules, has_any, lambda original: lambda: had_hooks))
+    undo.enter_context(Patch(modules, has_any, lambda original: lambda: had_hooks))
     eager_originals(state.log.add_note, undo)
 
 
@@ -80,7 +80,7 @@ def force_eager(undo: Undo) -> None:
     before = vars(owner)[name]
     eager = type(before)("force_eager")
     undo.add_step(vars(eager).update, vars(before))
-    undo.enter_context(registry.make_replacement(owner, name, eager))
+    undo.enter_context(registry.Patch(owner, name, value=eager))
 
 
 def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
@@ -115,7 +115,7 @@ def watch_exports(state: object, undo: Undo) -> None:
         owners.append(torch_internals.find_target("export"))  # which `export` calls even if it was imported before
     for owner, name in owners:
         if hasattr(owner, name):
-            undo.enter_context(registry.make_patch(owner, name, _wrap_export))
+            undo.enter_context(registry.Patch(owner, name, _wrap_export))
 
 
 def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -118,7 +118,7 @@ class GlobalHook:
         self._show_table(self._find_own(), undo)
 
     def _show_table(self, table: Any, undo: Undo) -> None:
-        undo.enter_context(registry.make_replacement(*torch_internals.find_target(self._name), table))
+        undo.enter_context(registry.Patch(*torch_internals.find_target(self._name), value=table))
 
     def _find_own(self) -> Any:
         """Return torch's own table, even if ours is in its place: users' handles refer to it."""

@@ -90,16 +90,20 @@ _suspensions: list[object] = []
 
 
 class Patch:
-    """One listener's replacement of a name, active while it is entered.
+    """One listener's replacement of a name, active while it is entered. Entering raises AttributeError if there is no function.
 
-    Attributes:
-        wrapper: wraps the function that was called before; None if `value` replaces it.
-        always: torch itself writes this name, so the value at the end is ours in any case.
+    Args:
+        owner: a module, a class or an instance.
+        wrapper: takes the function to call and returns the replacement. Called again when other listeners come or leave.
+        value: what replaces or adds the name, without a wrapper.
+        always: restore the original even if the name was written to meanwhile, as torch itself does.
     """
 
     __slots__ = ("_hub", "_name", "_owner", "always", "value", "wrapper")
 
-    def __init__(self, owner: Any, name: str, wrapper: Wrapper | None, value: Any = None, *, always: bool = False) -> None:
+    def __init__(
+        self, owner: Any, name: str, wrapper: Wrapper | None = None, *, value: Any = None, always: bool = False
+    ) -> None:
         self._owner, self._name, self.wrapper, self.value, self.always = owner, name, wrapper, value, always
         self._hub: Hub | None = None
 
@@ -200,28 +204,6 @@ class Hub:
             _write_attribute(self.owner, self.name, self._standing)
 
 
-def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Patch:
-    """Replace a function by `wrapper(function)` while the patch is entered.
-
-    Args:
-        owner: a module, a class or an instance.
-        wrapper: takes the function to call and returns the replacement. Called again when other listeners come or leave.
-
-    Raises:
-        AttributeError: once entered, if there is none.
-    """
-    return Patch(owner, name, wrapper)
-
-
-def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False) -> Patch:
-    """Replace any value of a name, or add the name, while the patch is entered.
-
-    Args:
-        always: restore the original even if the name was written to meanwhile, as torch itself does.
-    """
-    return Patch(owner, name, None, value, always=always)
-
-
 def listen(is_here: Callable[[], object], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
     """Call `around(original, *args, **kwargs)` in place of a function, in some threads.
 
@@ -238,7 +220,7 @@ def listen(is_here: Callable[[], object], owner: Any, name: str, around: Callabl
 
         return hear
 
-    undo.enter_context(make_patch(owner, name, wrap))
+    undo.enter_context(Patch(owner, name, wrap))
 
 
 def everywhere() -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import Patch
 from devwidget.capture.restore.settings import autocast_depth
 from devwidget.capture.step.batch import Arguments, Inputs
 from devwidget.capture.step.step import Step
@@ -271,7 +271,7 @@ class _OwnLoop(RunningLoop):
         if optimizer is not None:
             handles.append(optimizer.register_step_pre_hook(lambda *_: self._watcher.enter_phase("optimizer")))
         try:
-            with make_patch(torch.autograd, "backward", self._wrap_backward):
+            with Patch(torch.autograd, "backward", self._wrap_backward):
                 yield
         finally:
             for handle in handles:

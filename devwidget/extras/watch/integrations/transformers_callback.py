@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import Patch
 from devwidget.capture.source_code.stack import locals_of
 from devwidget.extras.watch.integrations.trainer_watch import TrainerWatch
 from devwidget.records.errors import require_package
@@ -41,7 +41,7 @@ class TransformersCallback(TrainerWatch, TrainerCallback):
         self.begin_run(around if hides_model else model, optimizer)
         for name in _AROUND:
             if hasattr(trainer, name):
-                self.undo.enter_context(make_patch(trainer, name, self.end_on_error()))
+                self.undo.enter_context(Patch(trainer, name, self.end_on_error()))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.tell_findings()
