@@ -102,7 +102,10 @@ class Recording:
 
     def follow_living(self, index: int) -> Callable[[], list[Holding]] | None:
         """Return what lists the live allocations of a device so far, to be called later."""
-        return self._recorder.follow_living(index)
+        memory = self._recorder.memory
+        if memory is None:
+            return None
+        return memory.follow_living(index)
 
     @property
     def trace(self) -> Trace:

@@ -42,7 +42,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory, Holding
+from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import PHASES, Phase, Trace
 
@@ -71,7 +71,7 @@ class Recorder:
         self._state.watching = self._make_modes
         self._undo = Undo()
         self._beside: list[Callable[[], contextlib.AbstractContextManager[object]]] = []
-        self._memory: MemoryWatch | None = None
+        self.memory: MemoryWatch | None = None
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
         self._error = ""
         self._failure: Failure | None = None
@@ -105,14 +105,8 @@ class Recorder:
         """Follow every allocation on the devices of a source until the recording ends."""
         from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
 
-        self._memory = MemoryWatch(self._state, source)
-        self._memory.begin_watch(self._undo)
-
-    def follow_living(self, index: int) -> Callable[[], list[Holding]] | None:
-        """Return what lists the bytes allocated so far and still in use, to be called later; None without an allocator."""
-        if self._memory is not None:
-            return self._memory.follow_living(index)
-        return None
+        self.memory = MemoryWatch(self._state, source)
+        self.memory.begin_watch(self._undo)
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """Register the tensors of the batch and the target."""
@@ -122,8 +116,8 @@ class Recorder:
                 self._state.given[tensor] = field
         lengths = {shape[0] for tensor in tensors_in(inputs) if (shape := shape_of(tensor))}
         self._samples = lengths.pop() if len(lengths) == 1 else 0
-        if self._memory is not None:
-            self._memory.register_inputs(inputs)
+        if self.memory is not None:
+            self.memory.register_inputs(inputs)
 
     def stand_in(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
         """Give a tensor the creation site of another one, whose memory it shares."""
@@ -151,8 +145,8 @@ class Recorder:
             held: returns what the model and its optimizer hold; only called for devices without an allocator.
             ran: whether anything ran in that phase. If not, the figures of the previous phase still hold.
         """
-        if self._memory is not None:
-            self._memory.mark_devices()
+        if self.memory is not None:
+            self.memory.mark_devices()
         else:
             self._held.append((self._state.log.number(), phase, held() if ran or not self._held else self._held[-1][2]))
 
@@ -199,7 +193,7 @@ class Recorder:
     def _read_trace(self) -> Trace:
         tracker = self._state.tracker
         return Trace(
-            memory=self._memory.list_curves() if self._memory is not None else held_curves(self._held),
+            memory=self.memory.list_curves() if self.memory is not None else held_curves(self._held),
             steps=tracker.steps,
             phases=tuple(each for each in PHASES if each in tracker.phases),
             error=self._error,
@@ -252,8 +246,8 @@ class Recorder:
         with Undo() as last:
             last.add_step(forget_sites)
             last.add_step(self._undo.run_steps)
-            if self._memory is not None and self._facts is None:
-                self._memory.finish_watch(error)
+            if self.memory is not None and self._facts is None:
+                self.memory.finish_watch(error)
         if self._facts is None:
             self._seconds = time.perf_counter() - self._state.started
             if error is not None:
@@ -288,5 +282,5 @@ class Recorder:
         undo.add_step(leave_modes, self._state)
         undo.enter_context(OperatorMode(self._state))
         undo.enter_context(CallMode(self._state))
-        if self._memory is not None:
-            undo.enter_context(self._memory.in_thread())
+        if self.memory is not None:
+            undo.enter_context(self.memory.in_thread())

@@ -49,7 +49,7 @@ _NOT_ALL_SEEN = Message(
 _IMPOSSIBLE = Message("its lines cannot replace code that has already run")
 
 
-def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, is_asked: bool = False) -> Trace:
+def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, is_asked: bool) -> Trace:
     """Return the trace with verified fixes first, and without fixes that a run has shown to be wrong.
 
     Args:

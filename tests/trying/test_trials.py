@@ -131,7 +131,7 @@ def judged(trace, error=""):
         run = Run(dataclasses.replace(trace, error=error), results_of({}, model, None))
         return [run] if error else [run, run]
 
-    return trials.try_fixes(trace, None, Step(model, batch), again)
+    return trials.try_fixes(trace, None, Step(model, batch), again, is_asked=False)
 
 
 def test_edits_that_have_all_failed_are_not_offered():

@@ -85,9 +85,7 @@ def find_full_device(held: HeldMemory, refused: RefusedBytes | None) -> DeviceHo
     return max(held.devices, key=lambda each: each.allocated, default=None)
 
 
-def find_memory_holders(
-    memory: Iterable[DeviceMemory], *, error: BaseException | None = None, frame: FrameType | None = None
-) -> HeldMemory:
+def find_memory_holders(memory: Iterable[DeviceMemory], *, error: BaseException | None = None, frame: FrameType) -> HeldMemory:
     """Return who keeps memory of each device in use. Only reads; no user code runs.
 
     Args:

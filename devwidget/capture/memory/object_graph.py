@@ -298,7 +298,7 @@ def _list_unders(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     return ((name, value) for name, value in copy_items(namespace) if type(name) is str and _RESULT.fullmatch(name))
 
 
-def last_errors(error: BaseException | None = None) -> list[BaseException]:
+def last_errors(error: BaseException | None) -> list[BaseException]:
     """Return an exception, and those whose frames Python or IPython still keep, each once."""
     kept = [error, getattr(sys, "last_exc", None), getattr(sys, "last_value", None), sys.exception()]
     found: dict[int, BaseException] = {}
