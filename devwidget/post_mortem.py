@@ -348,8 +348,8 @@ def _notes(reading: Reading, findings: tuple[Finding, ...]) -> Iterator[str]:
         yield Message("finally raised: {error}", error=reading.raised)
     if reading.from_worker:
         yield Message(
-            "raised in a DataParallel worker, whose variables are lost: after `%load_ext devwidget`, or inside of "
-            "`with devwidget.record()`, devwidget keeps them"
+            "raised in a DataParallel worker, whose variables are lost: run the code again after `%load_ext devwidget`, or "
+            "inside of `with devwidget.record()`"
         )
     for finding in findings:
         is_cured = any(fix.edits for fix in finding.fixes)
