@@ -56,9 +56,12 @@ def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
     return len(set(texts)) == 1 and (texts[0] == whole or (texts[0] == target.kind and not target.index))
 
 
-def goes_to(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
-    """Whether a call names the device that a tensor went to."""
-    if method.attr == "cpu":
-        return target.kind == "cpu"
-    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in arguments_in(node)]
-    return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
+def goes_to(call: ast.Call, target: DeviceId) -> bool:
+    """Whether a call moves something to a device that it names: `.to("cuda:1")`, `.cuda(1)`, `.cuda()` for the first GPU."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    method, given = call.func.attr, [ast.unparse(each) for each in arguments_in(call)]
+    if method == target.kind and not given:
+        return not target.index
+    names = [f"{target.kind}:{each}" if each.isdigit() else each for each in given]
+    return method in ("to", target.kind) and any(str(target) in each for each in names)

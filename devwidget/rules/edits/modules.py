@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.records.device import PLACING_METHODS, DeviceId
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label, cells
@@ -39,19 +39,11 @@ def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | N
     if line is None or statement is None:
         return None
     code, call = line
-    if case.fault.target is None or any(_moves_to(each, case.fault.target) for each in calls_in(call)):
+    if case.fault.target is None or any(goes_to(each, case.fault.target) for each in calls_in(call)):
         return None
     draft = Draft(code)
     draft.append(call, f".to({written_device(code, statement, case.fault.target)})")
     return fix(Message("move it to the device of its inputs where it is built"), draft)
-
-
-def _moves_to(call: ast.Call, target: DeviceId) -> bool:
-    """`.to("cuda:0")`, or `.cuda()` if that is the first GPU."""
-    if not isinstance(call.func, ast.Attribute):
-        return False
-    is_bare = call.func.attr == target.kind and not arguments_in(call) and not target.index
-    return is_bare or goes_to(call, call.func, target)
 
 
 def _is_empty_container(node: ast.expr) -> bool:

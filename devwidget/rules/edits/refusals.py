@@ -180,8 +180,8 @@ def _is_sent_back(written: _Written) -> str:
     own = set(ast.walk(written.statement))
     for node in ast.walk(written.code.scope(written.statement)):
         match node:
-            case ast.Call(func=ast.Attribute(value=moved) as method) if node not in own and ast.unparse(moved) in names:
-                if any(goes_to(node, method, device) for device in wrong):
+            case ast.Call(func=ast.Attribute(value=moved)) if node not in own and ast.unparse(moved) in names:
+                if any(goes_to(node, device) for device in wrong):
                     return f"`{ast.unparse(moved)}` is moved back"
     return ""
 
