@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, mended
@@ -24,28 +23,19 @@ from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_mo
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
-from devwidget.rules.edits.source_file import code_at
 
 Candidate = Callable[[Case], Fix | None]
 
 
 def stay_there(case: Case) -> Fix | None:
-    """What a line of the step takes away, and nothing computes with where it goes, stays where it was."""
+    """What a line takes away, and nothing computes with where it goes, stays where it was."""
     stray, target = case.stray, case.fault.target
     if not stray.from_move:
         return None
     away = [each for each in case.trace.crossings if each.site == stray.birth and each.target == stray.device]
-    in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
-    of_step = all(each.step >= 0 or in_loop for each in away)
-    if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
+    if away and all(each.source == target and not (each.computed or each.meant) for each in away):
         return without_move(stray.birth, stray.device, Message("stay on the device"))
     return None
-
-
-def _has_common_loop(one: Site | None, other: Site | None) -> bool:
-    places = [code_at(one), code_at(other)]
-    loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
-    return len(loops) == 2 and any(each in loops[1] for each in loops[0])
 
 
 def move_with_its_object(case: Case) -> Fix | None:
@@ -77,19 +67,10 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
     """Whether a function on the way may compute with other tensors of the host."""
     birth, site = case.stray.birth, case.fault.site
     names_device = repr(str(case.fault.target)) in made.code
-    if birth is None or site is None or not names_device or not case.stray.computed or _fails_elsewhere(case):
+    if birth is None or site is None or not names_device or not case.stray.computed:
         return False
     is_in_function = birth.function not in ("", "<module>")
     return is_in_function and (birth.file, birth.function) != (site.file, site.function)
-
-
-def _fails_elsewhere(case: Case) -> bool:
-    """Whether tensors of the same line also fail in other expressions, so that a move in one of them is not enough."""
-    uses = set()
-    for fault in case.trace.faults:
-        if any(each.stray and each.birth == case.stray.birth for each in fault.operands):
-            uses.add((fault.site, fault.expression))
-    return len(uses) > 1
 
 
 def name_device_for_library(case: Case) -> Fix | None:
