@@ -23,6 +23,13 @@ def set_device_ids(draft: Draft, statement: ast.stmt, count: object) -> None:
             draft.keyword(call, "device_ids", f"list(range({count}))")
 
 
+def replace_literal(draft: Draft, statement: ast.stmt, value: object, text: str) -> None:
+    """Replace the literals of a line that have a value."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Constant) and node.value == value:
+            draft.replace(node, text)
+
+
 def replace_only_literal(draft: Draft, _: ast.stmt, value: str, text: str) -> None:
     """Replace the one literal of the file with this value, such as the default of an argument."""
     found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == value]

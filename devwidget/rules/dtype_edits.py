@@ -4,28 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from devwidget.records.fault_details import AutocastRegion
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, calls_named, own_lines, parsed_expression
-from devwidget.records.trace import Fault, Operand
+from devwidget.records.syntax import calls_named
+from devwidget.records.trace import Fault
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.source_file import Code, code_at, code_of_site, has_torch, names_in
+from devwidget.rules.edits.source_file import code_at, has_torch, names_in
 
 LOW = "float16", "bfloat16"
 _CASTS = frozenset({"half", "bfloat16"})
 _LOW_DTYPES = frozenset({"torch.float16", "torch.half", "torch.bfloat16"})
-
-
-def autocast_for(region: AutocastRegion, device: str, summary: str) -> Fix | None:
-    """`torch.autocast("cpu")` becomes `torch.autocast("cuda")`."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.parts(statement):
-            if isinstance(node, ast.Constant) and node.value == region.device:
-                draft.replace(node, repr(device))
-
-    return mended(region.site, summary, change)
 
 
 def with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix | None:
@@ -41,36 +29,6 @@ def with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix 
     for name, decorator in (("forward", "custom_fwd"), ("backward", "custom_bwd")):
         draft.decorate(methods[name], f'@torch.amp.{decorator}(device_type="{device}")')
     return fix(summary, draft)
-
-
-def cast_argument(fault: Fault, stray: Operand, cast: str, summary: str) -> Fix | None:
-    """Cast the argument of the failing call, or the index, that is an operand or is computed from it: `(1 - mask).bool()`."""
-    texts = (stray.source, stray.expression)
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        for node in draft.code.alike(statement, fault.expression):
-            parts = _parts_of(node)
-            named = [part for part in parts if ast.unparse(part) in texts]
-            for part in named or [part for part in parts if _has_text(part, texts)][:1]:
-                draft.append(part, cast)
-
-    return mended(fault.site, summary, change)
-
-
-def _parts_of(node: ast.expr) -> list[ast.expr]:
-    """The arguments of a call, the indices of a subscript."""
-    match node:
-        case ast.Call():
-            return arguments_in(node)
-        case ast.Subscript(slice=ast.Tuple(elts=parts)):
-            return parts
-        case ast.Subscript(slice=part):
-            return [part]
-    return []
-
-
-def _has_text(node: ast.expr, texts: tuple[str, ...]) -> bool:
-    return any(isinstance(each, ast.expr) and ast.unparse(each) in texts for each in ast.walk(node))
 
 
 def float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
@@ -122,16 +80,16 @@ def _leave_out(draft: Draft, sigmoid: ast.Call) -> None:
 def without_cast(fault: Fault, summary: str) -> Fix | None:
     """Drop the cast to low precision of a variable that only the failing line reads: `angles = table.to(dtype)`."""
     births = {operand.birth for operand in fault.operands if operand.stray}
-    birth = next(iter(births), None)
-    if len(births) != 1 or birth is None or fault.site is None:
+    at, use = code_at(next(iter(births), None)), code_at(fault.site)
+    if len(births) != 1 or at is None or use is None:
         return None
-    code = code_of_site(birth)
-    statement = code.statement(birth.line) if code is not None else None
-    if code is None or birth.file != fault.site.file or not isinstance(statement, ast.Assign):
-        return None
+    code, statement = at
+    scope = code.scope(statement)
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
-            if _is_read_alone(fault, name) and _is_read_only_at(code, statement, name, fault.site.line):
+            reads = [node for node in names_in(scope) if node.id == name and isinstance(node.ctx, ast.Load)]
+            readers = {code.statement_of(node) for node in reads} - {statement}
+            if readers == {use[1]} and not isinstance(scope, ast.Module):
                 draft = Draft(code)
                 draft.drop_method(cast)
                 return fix(summary, draft)
@@ -150,19 +108,3 @@ def _is_cast(call: ast.Call) -> bool:
         case _:
             return False
     return text in _LOW_DTYPES or text.rpartition(".")[2].endswith("dtype")
-
-
-def _is_read_alone(fault: Fault, name: str) -> bool:
-    """Whether the operands are computed of one variable: another one may have been cast to go with it."""
-    nodes = [parsed_expression(operand.source) for operand in fault.operands if operand.stray and operand.source]
-    return all(each.id in (name, "torch") for node in nodes if node is not None for each in names_in(node))
-
-
-def _is_read_only_at(code: Code, statement: ast.stmt, name: str, line: int) -> bool:
-    """Whether the function around an assignment reads the variable only in the statement at another line."""
-    scope, reader = code.scope(statement), code.statement(line)
-    if reader is None or code.scope(reader) is not scope or isinstance(scope, ast.Module):
-        return False
-    lines = own_lines(reader)
-    reads = [node for node in names_in(scope) if node.id == name and isinstance(node.ctx, ast.Load)]
-    return all(node.lineno in lines or node in [*ast.walk(statement)] for node in reads)

@@ -42,13 +42,14 @@ def move_where_used(case: Case) -> Fix | None:
     return fix(Message("move it where it is used"), draft)
 
 
-def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str) -> Fix | None:
+def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str, *, is_inline: bool = False) -> Fix | None:
     """A cast just before the failing line, or in it."""
     at = code_at(fault.site, fault.expression)
     if at is None or not strays:
         return None
     draft = Draft(at[0])
-    done = [_move_operand(draft, at[1], fault, stray, cast) for stray in strays]
+    move = _inline if is_inline else _move_operand
+    done = [move(draft, at[1], fault, stray, cast) for stray in strays]
     return fix(summary, draft) if all(done) else None
 
 
@@ -166,17 +167,14 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     inner = inner_names(statement)
     place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
     if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant) and root_of(stray.expression) not in inner:
-        if anew := _tuple_anew(fault, place, move):
-            draft.insert_above(statement, anew)
-            return True
-        if isinstance(place.slice.value, int):  # how many there are, another run may tell
-            every = ast.unparse(place.value)
-            if not _hands_on_list(fault, draft.code, statement, every):
-                return False
-            draft.insert_above(statement, f"{every} = [each{move} for each in {every}]")
-            return True
-        draft.insert_above(statement, f"{stray.expression} = {stray.expression}{move}")
-        return True
+        text, every = stray.expression, ast.unparse(place.value)
+        anew = f"{text}{move}"
+        if isinstance(place.slice.value, int):  # a tuple is immutable, and another run may have more of them
+            text = every
+            anew = _all_moved(fault, draft.code, statement, every, move)
+        if anew:
+            draft.insert_above(statement, f"{text} = {anew}")
+        return bool(anew)
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
     if root_of(owner) in inner:
         return False
@@ -187,20 +185,14 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     return False
 
 
-def _hands_on_list(fault: Fault, code: Code, statement: ast.stmt, name: str) -> bool:
+def _all_moved(fault: Fault, code: Code, statement: ast.stmt, name: str, move: str) -> str:
+    """`tuple(part.to(d) for part in state)`, or a list that the line passes to a call; "" for other values."""
+    if name in dict(fault.nearby.tuples):
+        return f"tuple(part{move} for part in {name})"
     passed = (code.parents.get(node) for node in code.alike(statement, name))
-    return name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed)
-
-
-def _tuple_anew(fault: Fault, place: ast.Subscript, move: str) -> str:
-    """Return `state = tuple(part.to(d) for part in state)`, because a tuple is immutable; "" for other values."""
-    tuples = dict(fault.nearby.tuples)
-    name, index = ast.unparse(place.value), getattr(place.slice, "value", None)
-    if name not in tuples or not isinstance(index, int):
-        return ""
-    if sum(o.stray and o.expression.startswith(f"{name}[") for o in fault.operands) == int(tuples[name]):
-        return f"{name} = tuple(part{move} for part in {name})"
-    return f"{name} = (*{name}[:{index}], {name}[{index}]{move}, *{name}[{index + 1}:])"
+    if name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed):
+        return f"[each{move} for each in {name}]"
+    return ""
 
 
 def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, move: str) -> bool:

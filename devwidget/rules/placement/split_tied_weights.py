@@ -15,6 +15,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
+from devwidget.rules.call_edits import replace_literal
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -77,17 +78,10 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     )
 
 
-def _move_to_them(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand) -> None:
-    """`self.head(h.to('cuda:1'))` moves the activations to the device of the shared weight."""
-    for node in draft.code.parts(statement):
-        if _is_text(node, str(fault.target)):
-            draft.replace(node, repr(str(stray.device)))
-
-
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     words = Message("keep the tied modules on the same device, and move the activations between them")
     if held.left_behind == "":
-        yield mended(fault.site, words, _move_to_them, fault, stray)
+        yield mended(fault.site, words, replace_literal, str(fault.target), repr(str(stray.device)))  # activations go there
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"

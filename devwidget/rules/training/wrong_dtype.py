@@ -17,14 +17,8 @@ from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.dtype_edits import (
-    LOW,
-    autocast_for,
-    cast_argument,
-    float_parameters,
-    loss_of_logits,
-    with_autocast_in_backward,
-)
+from devwidget.rules.call_edits import replace_literal
+from devwidget.rules.dtype_edits import LOW, float_parameters, loss_of_logits, with_autocast_in_backward
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
@@ -107,7 +101,7 @@ def _list_index_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     if stray.birth_direct:
         yield _fix_where_made(stray, wanted, _CASTS[wanted])
     words = Message("cast it to {wanted} where it is used", wanted=wanted)
-    yield cast_argument(fault, stray, _CASTS[wanted], words)
+    yield cast_where_used(fault, [stray], _CASTS[wanted], words, is_inline=True)
     yield Fix(words, f"{stray.expression or stray.source}{_CASTS[wanted]}")
 
 
@@ -218,7 +212,8 @@ def _fix_autocast(fault: Fault) -> Fix | None:
         return None
     device = fault.target.kind
     if _is_for_another_device(fault, detail.autocast):
-        return autocast_for(detail.autocast, device, Message("cast on {device}", device=device))
+        words = Message("cast on {device}", device=device)
+        return mended(detail.autocast.site, words, replace_literal, detail.autocast.device, repr(device))
     if detail.backward is not None:
         return with_autocast_in_backward(detail.backward, device, Message("run backward as autocast runs forward"))
     return None
