@@ -15,14 +15,14 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.lists import collect_on_host
+from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
+from devwidget.rules.edits.source_file import Code, code_at
 
 Candidate = Callable[[Case], Fix | None]
 
@@ -36,6 +36,42 @@ def stay_there(case: Case) -> Fix | None:
     if away and all(each.source == target and not (each.computed or each.meant) for each in away):
         return without_move(stray.birth, stray.device, Message("stay on the device"))
     return None
+
+
+def collect_on_host(case: Case) -> Fix | None:
+    """`losses.append(loss)` becomes `losses.append(loss.detach().cpu())` where a list is filled to be plotted or saved."""
+    at, used = code_at(case.stray.listed), code_at(case.fault.site, case.fault.expression)
+    if at is None or used is None or not case.is_wanted_on_host:
+        return None
+    code, statement = at
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner), args=[item])):
+            name = ast.unparse(owner)
+        case _:
+            return None
+    draft, text = Draft(code), ".cpu()"
+    if case.stray.requires_grad:
+        text = ".detach().cpu()"
+        if any(_goes_backward(each, node) for each in {code, used[0]} for node in _uses(each, name)):
+            return None
+    draft.append(item, text)
+    return fix(Message("keep a copy on the CPU where the list is filled"), draft)
+
+
+def _goes_backward(code: Code, node: ast.expr) -> bool:
+    """Whether the statement of a use calls `backward`, or another one does on what it assigns: the items need their graphs."""
+    statement = code.statement_of(node)
+    if statement is None or "backward" in code.text(statement):
+        return statement is not None
+    computed = [f"{ast.unparse(target)}.backward" for target in targets_of(statement)]
+    return any(each in row for each in computed for row in code.rows)
+
+
+def _uses(code: Code, name: str) -> list[ast.expr]:
+    """Where a file reads the list, other than to append to it."""
+    nodes = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)]
+    read = [node for node in nodes if isinstance(node.ctx, ast.Load) and ast.unparse(node) == name]
+    return [node for node in read if getattr(code.parents.get(node), "attr", "") != "append"]
 
 
 def move_with_its_object(case: Case) -> Fix | None:
