@@ -9,15 +9,19 @@ Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (av
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Held, Trace, UserMove
-from devwidget.rules import repeated_writes
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Fault, Held, Operand, Trace, UserMove
 from devwidget.rules.edits.attributes import register_attribute
+from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_left_out import without_move
+from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
@@ -31,7 +35,7 @@ from devwidget.rules.registry import rule
 )
 def check(trace: Trace) -> Iterator[Found]:
     """Round trips, detours, tensors copied at every call, and CPU tensors filled from a GPU."""
-    yield from repeated_writes.fillings(trace.crossings)
+    yield from _find_fillings(trace.crossings)
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)
@@ -62,7 +66,7 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
         Message("{bytes} bytes are copied from {path} without being used in between", bytes=moved, path=path),
         birth=before.site,
         birth_moves=True,
-        fixes=(repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words)),
+        fixes=(without_move(before.site, before.target, words), Fix(words)),
     )
 
 
@@ -88,3 +92,56 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
 def _move_once(draft: Draft, statement: ast.stmt, crossing: UserMove) -> None:
     if isinstance(statement, ast.Assign):
         draft.append(statement.value, f".to({str(crossing.target)!r})")
+
+
+def _find_fillings(crossings: Iterable[UserMove]) -> Iterator[Found]:
+    """Yield lines that fill a CPU tensor more than once in a step with values that receive gradients.
+
+    Values collected without gradients are results. A tensor that outlives the step, or was created with `device="cpu"`, is on
+    the CPU on purpose.
+    """
+    writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
+    lines: dict[object, UserMove] = {}
+    for each in crossings:
+        if writes[each.site, each.step] > 1 and _is_trained_through(each):
+            lines.setdefault(each.site, each)
+    yield from map(_make_fill_finding, lines.values())
+
+
+def _is_trained_through(write: UserMove) -> bool:
+    into = write.into
+    if into is None or into.held is not None or not _made_without_device(into):
+        return False
+    if write.phase not in ("forward", "loss") or write.target.kind != "cpu":
+        return False
+    return write.trains and not write.meant
+
+
+def _made_without_device(operand: Operand) -> bool:
+    call = parsed_expression(operand.birth_call)
+    if not isinstance(call, ast.Call) or not operand.birth_direct or operand.birth_op not in FACTORIES:
+        return False
+    return all(keyword.arg not in ("device", None) for keyword in call.keywords)
+
+
+def _make_fill_finding(write: UserMove) -> Found:
+    assert write.into is not None
+    name = f"`{write.into.name}`" if write.into.name else Message("the tensor")
+    facts = {"name": name, "target": write.target, "source": write.source, "bytes": write.bytes}
+    return Found(
+        write,
+        Message(
+            "{name} on {target} is filled from {source}, {bytes} bytes at a time, and gradients flow back through it", **facts
+        ),
+        why=Message("each write syncs with the GPU, and each gradient is copied back"),
+        birth=write.into.birth,
+        fixes=(_made_there(write), Fix(Message("create it on the device of the values that are written into it"))),
+    )
+
+
+def _made_there(write: UserMove) -> Fix | None:
+    """Return the fix that creates the written tensor on the device of the values."""
+    if write.into is None:
+        return None
+    fault = Fault(write.number, "operands", "__setitem__", write.module, write.phase, write.site, "", target=write.source)
+    return create_there(Case(fault, write.into, literal=False))

@@ -21,7 +21,6 @@ from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.host_reads import loops_around
 from devwidget.rules.registry import rule
-from devwidget.rules.repeated_writes import made_there
 
 _GROUP = Message("group the layers: put consecutive layers on the same device, so that the data is transferred once")
 ENOUGH = 3
@@ -74,7 +73,7 @@ def _make_finding(chain: list[UserMove]) -> Found:
         Message("one forward pass transfers its data {count} times between {names}, {total} bytes in total", **facts),
         birth=first.site if first.site != line else None,
         birth_moves=True,
-        fixes=(_stay(chain), made_there(first), mended(chain[-1].site, _GROUP, _group_layers, instead="")),
+        fixes=(_stay(chain), mended(chain[-1].site, _GROUP, _group_layers, instead="")),
         no_edit=Message("no edit: no line was found that assigns layers to devices in turn"),
         cause=f"{pair[0]}, {pair[1]} at {line}",
     )
