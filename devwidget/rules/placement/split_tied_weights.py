@@ -15,7 +15,6 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.call_edits import replace_literal
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -33,22 +32,12 @@ def check(trace: Trace) -> Iterator[Found]:
     for fault, _ in strays_in(trace, "operands"):
         for stray in fault.operands:
             held = stray.held
-            split = held is not None and (held.left_behind != "" or _is_carried(trace, fault))
-            if held is not None and held.shared and split and stray.device.is_accelerator:
+            if held is not None and held.shared and held.left_behind != "" and stray.device.is_accelerator:
                 yield _make_finding(fault, stray, held)
                 break
     for fault, stray in strays_in(trace, "tie"):
         if stray.held is not None:
             yield _copied(fault, stray, stray.held)
-
-
-def _is_carried(trace: Trace, fault: Fault) -> bool:
-    """Whether `forward` moves its activations to the GPU that the module was on before it was tied."""
-    for crossing in trace.crossings:
-        inside = crossing.phase == "forward" and crossing.module is not None and crossing.number < fault.number
-        if inside and crossing.target == fault.target and crossing.site == fault.site:
-            return True
-    return False
 
 
 def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
@@ -80,8 +69,6 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
 
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     words = Message("keep the tied modules on the same device, and move the activations between them")
-    if held.left_behind == "":
-        yield mended(fault.site, words, replace_literal, str(fault.target), repr(str(stray.device)))  # activations go there
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"

@@ -15,17 +15,16 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute, with_placed_attribute
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at, keyword_of, root_of, uses_name
+from devwidget.rules.edits.source_file import code_at, keyword_of, names_in, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import is_in_replica, one_target, path_of
@@ -178,58 +177,20 @@ def _binds(birth: Site, name: str) -> bool:
     return any(ast.unparse(each) in places for each in targets_of(statement))
 
 
-def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
-    """The line above in the same function that created the variable from which the attribute is computed.
-
-    For several items of one attribute it may be below the birth: `inv = torch.arange(4)`, `table = torch.outer(x, inv)`,
-    `self.tables = [table.cos(), table.sin()]`. A single item has its own line.
-    """
+def _made_for(birth: Site | None, assigned: Site) -> Site | None:
+    """The last line above `self.tables = [table.cos(), table.sin()]` that assigns a variable of the items."""
     at = code_at(assigned)
-    if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
+    value = getattr(at[1], "value", None) if at is not None else None
+    if at is None or birth is None or birth.file != assigned.file or not isinstance(value, ast.List | ast.Dict | ast.Tuple):
         return None
-    code, statement = at
-    if not isinstance(statement, ast.Assign):
-        return None
-    items = _items(statement.value)
-    owners = {_owner(item) for item in items}
-    if owners and owners <= _names_given(parsed_statement(birth.text)) and birth.line < assigned.line:
-        return birth
-    if len(items) < 2:
-        return None
-    last: ast.Assign | None = None
+    (code, statement), found = at, None
+    read = {each.id for each in names_in(value)}
     for node in ast.walk(code.scope(statement)):
-        if not isinstance(node, ast.Assign) or not birth.line < node.lineno < assigned.line:
+        if not isinstance(node, ast.Assign) or not birth.line <= node.lineno < assigned.line:
             continue
-        if owners <= _names_given(node) and (last is None or last.lineno < node.lineno):
-            last = node
-    if last is None:
-        return None
-    return Site(birth.file, last.lineno, code.text(last), birth.function)
-
-
-def _names_given(statement: ast.stmt | None) -> set[str]:
-    """The variables that a statement assigns, without attributes and items."""
-    if isinstance(statement, ast.Assign):
-        return {each.id for each in statement.targets if isinstance(each, ast.Name)}
-    return set()
-
-
-def _items(value: ast.expr) -> list[ast.expr | None]:
-    """The items of a literal list, tuple or dict; any other expression itself."""
-    match value:
-        case ast.Dict(values=items) | ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
-            return [*items]
-    return [value]
-
-
-def _owner(value: ast.expr | None) -> str:
-    """`pe` of `pe.unsqueeze(0)[:5]`."""
-    match value:
-        case ast.Call(func=inner) | ast.Attribute(value=inner) | ast.Subscript(value=inner):
-            return _owner(inner)
-        case ast.Name(id=name):
-            return name
-    return ""
+        if read.intersection(map(ast.unparse, node.targets)):
+            found = Site(birth.file, node.lineno, code.text(node), assigned.function)
+    return found
 
 
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
@@ -245,7 +206,7 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
         yield made  # no move of the model would have taken a buffer there
     is_made_each_step = filled and _is_made_while_running(stray.birth)
     registered = None
-    if not is_made_each_step and not is_split and not _came_late(fault, held):
+    if not is_made_each_step and not is_split:
         registered = register_attribute(held, _dtype(stray, held))
     yield registered
     yield made
@@ -253,15 +214,13 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     if fault.what == "operands" and not (held.note and registered):
         yield move_where_used(case)
     if held.note or "." in held.name or not (registered or is_split):
-        yield from _list_registrations(fault, stray, held)
+        yield from _list_registrations(held)
 
 
-def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
-    """Fixes in words that register the attribute, and the move of modules where they are created."""
+def _list_registrations(held: Held) -> Iterator[Fix]:
+    """Fixes in words that register the attribute."""
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
-        words = Message("move it where it is created")
-        yield mended(stray.birth, words, _moved_when_made, fault)
         is_dict = held.name.startswith((f"{attribute}['", f'{attribute}["'))
         if is_dict and is_taken(held):
             yield Fix(Message("register them in an nn.ModuleDict under other keys; these are names of its attributes"))
@@ -270,36 +229,9 @@ def _list_registrations(fault: Fault, stray: Operand, held: Held) -> Iterator[Fi
         yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
         words = Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute)
-        yield Fix(words, f"self.register_buffer({_flat(held.name)!r}, self.{held.name}, persistent=False)")
+        yield Fix(words, f"self.register_buffer({held.name.replace('.', '_')!r}, self.{held.name}, persistent=False)")
     else:
         yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), confidence="choice")
-
-
-def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
-    """Move `teacher = Net().eval()`, a module that another module hides, on its line outside of classes."""
-    value = getattr(statement, "value", None)
-    match targets_of(statement):
-        case [ast.Name()] if isinstance(value, ast.Call) and draft.code.owner(statement) is None:
-            draft.append(value, f".to({written_device(draft.code, statement, fault.target)})")
-
-
-def _came_late(fault: Fault, held: Held) -> bool:
-    """Whether the module was added to a model that had already moved, so that no line moves what it registers."""
-    return fault.what == "operands" and held.module not in (None, "") and held.went is not None and _is_put_in_after(held)
-
-
-def _is_put_in_after(held: Held) -> bool:
-    """Whether a line below the move of the model, in the same function, assigns an object of this class to an item."""
-    at = code_at(held.went)
-    if at is None:
-        return False
-    code, went = at
-    for node in ast.walk(code.scope(went)):
-        match node:
-            case ast.Assign(targets=[ast.Subscript() | ast.Attribute(), *_], value=ast.Call() as built):
-                if built.lineno > went.lineno and name_of_called(built) == held.owner_class:
-                    return True
-    return False
 
 
 def _dtype(stray: Operand, held: Held) -> str:
@@ -307,8 +239,3 @@ def _dtype(stray: Operand, held: Held) -> str:
     if stray.expression.endswith(held.name):
         return stray.dtype
     return "float32"
-
-
-def _flat(name: str) -> str:
-    """`grid.centres` -> `grid_centres`, because buffer names have no dots."""
-    return "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")

@@ -15,7 +15,7 @@ from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import name_of_called, targets_of
+from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.calls import FACTORIES
@@ -119,13 +119,6 @@ def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:
             yield node
 
 
-def _is_move(call: ast.Call, method: ast.Attribute) -> bool:
-    """`.cuda()`, `.to(device)`; `.to(torch.half)` moves nothing."""
-    first = call.args[0] if call.args else None
-    typed = isinstance(first, ast.Attribute) and ast.unparse(first.value) == "torch"
-    return method.attr in PLACING_METHODS and not typed and (method.attr != "to" or first is not None)
-
-
 def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
     for node in _wrappers(draft, statement):
         draft.replace(node, draft.code.text(node.args[0]))
@@ -145,12 +138,11 @@ def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[
     """`nn.DataParallel(model).cuda()`, and `model.to(...)` below in the same function, each with what it moves."""
     names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
-    for node in ast.walk(code.scope(statement)):
-        match node:
-            case ast.Call(func=ast.Attribute(value=moved) as method) if _is_move(node, method):
-                below = ast.unparse(moved) in names and node.lineno > (statement.end_lineno or statement.lineno)
-                if moved is wrapper or below:
-                    found.append((node, moved))
+    for call in calls_named(ast.walk(code.scope(statement)), *PLACING_METHODS):
+        moved = call.func.value if isinstance(call.func, ast.Attribute) else call
+        below = ast.unparse(moved) in names and call.lineno > (statement.end_lineno or statement.lineno)
+        if moved is wrapper or below:
+            found.append((call, moved))
     return found
 
 
