@@ -10,7 +10,7 @@ from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.edits.draft import chosen, without_edit
+from devwidget.rules.edits.draft import chosen
 
 
 class Event(Protocol):
@@ -72,8 +72,8 @@ def make_finding(kind: str, severity: Severity, why: str, found: Found) -> Findi
     fault = at if isinstance(at, Fault) else None
     fixes = chosen(found.fixes, fault)
     notes = tuple(found.notes)
-    if found.no_edit is not None:
-        notes += without_edit(fixes, found.no_edit)
+    if found.no_edit is not None and not any(each.edits for each in fixes):
+        notes += (found.no_edit,)
     operands, explains = found.operands, tuple(found.explains)
     if fault is not None:
         operands = fault.operands if operands is None else operands

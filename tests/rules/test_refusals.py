@@ -6,8 +6,8 @@ from devwidget.records.finding import Edit, Fix
 from devwidget.rules.edits.refusals import refused
 
 
-def why_not(source, line, text, found=None, file="train.py", insert=False):
-    """The refusal of an edit of one line, or above it, in a program."""
+def is_refused(source, line, text, found=None, file="train.py", insert=False):
+    """Whether an edit of one line, or above it, in a program is refused."""
     rows = source.splitlines()
     linecache.cache[file] = (len(source), None, [f"{row}\n" for row in rows], file)
     try:
@@ -18,24 +18,18 @@ def why_not(source, line, text, found=None, file="train.py", insert=False):
 
 
 def test_an_edit_that_changes_nothing_is_refused():
-    assert why_not("x = f( 1 )\n", 1, "x = f(1)") == "it changes nothing"
-    assert why_not("x = f(1)\n", 1, "x = f(1).to(2)") == ""
+    assert is_refused("x = f( 1 )\n", 1, "x = f(1)")
+    assert not is_refused("x = f(1)\n", 1, "x = f(1).to(2)")
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        ("lambda a: a", "a function"), ("np.array([1])", "a numpy array"), ("3.5", "no tensor"), ("loss.item()", "no tensor"),
-        ("[1, 2]", "a container"), ("Batch(1)", "a `Batch`, which has no `to`"),
-    ],
-)  # fmt: skip
-def test_what_has_no_device_is_asked_for_none(value, kind):
+@pytest.mark.parametrize("value", ["lambda a: a", "np.array([1])", "3.5", "loss.item()", "[1, 2]", "Batch(1)"])
+def test_what_has_no_device_is_asked_for_none(value):
     source = f"class Batch:\n    pass\nthing = {value}\ny = use(thing)\n"
-    assert why_not(source, 4, "y = use(thing.to('cuda:0'))") == f"`thing` is {kind}"
-    assert why_not(source, 4, "y = use(4, device=thing.device)") == f"`thing` is {kind}"
+    assert is_refused(source, 4, "y = use(thing.to('cuda:0'))")
+    assert is_refused(source, 4, "y = use(4, device=thing.device)")
 
 
 def test_a_copy_of_a_parameter_is_no_parameter():
     source = "self.a = nn.Parameter(torch.ones(2))\n"
-    assert "parameter" in why_not(source, 1, "self.a = nn.Parameter(torch.ones(2)).to('cuda:0')")
-    assert why_not(source, 1, "self.a = nn.Parameter(torch.ones(2).to('cuda:0'))") == ""
+    assert is_refused(source, 1, "self.a = nn.Parameter(torch.ones(2)).to('cuda:0')")
+    assert not is_refused(source, 1, "self.a = nn.Parameter(torch.ones(2).to('cuda:0'))")

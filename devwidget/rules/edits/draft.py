@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from devwidget.records.finding import Confidence, Edit, Fix
-from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, own_lines
 from devwidget.records.trace import Fault
@@ -296,11 +295,6 @@ def _stretch(edit: Edit) -> tuple[int, int, str]:
     most = min(len(old), len(new)) - begin
     tail = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
     return begin, len(old) - tail, new[begin : len(new) - tail]
-
-
-def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
-    """The note that says why none of the fixes of a finding is an edit; () if one is."""
-    return () if any(each.edits for each in fixes) else (why,)
 
 
 _is_asked: ContextVar[bool] = ContextVar("_is_asked", default=True)

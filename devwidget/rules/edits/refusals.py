@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -27,19 +28,16 @@ _HIGHEST = 20
 """Statements of an edit beyond which it is not looked at: no candidate writes as many."""
 
 
-def refused(fix: Fix, fault: Fault | None = None) -> str:
-    """Why an edit is not offered; "" for one that may work.
+def refused(fix: Fix, fault: Fault | None = None) -> bool:
+    """Whether an edit is not offered.
 
     Args:
         fault: the fault to fix. No device may be read from its misplaced tensors.
     """
-    for file in dict.fromkeys(edit.file for edit in fix.edits):
-        if _is_generated(file):
-            return "it edits a file that a library wrote"
-        why = _why_not(file, [edit for edit in fix.edits if edit.file == file], fault)
-        if why:
-            return why
-    return ""
+    for file in {edit.file for edit in fix.edits}:
+        if _is_generated(file) or _is_wrong(file, [edit for edit in fix.edits if edit.file == file], fault):
+            return True
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,164 +45,139 @@ class _Written:
     """A statement that an edit has written or changed.
 
     Attributes:
-        old: the file before the edit.
-        code: the file after it.
+        code: the file after the edit.
         added: the expressions of the statement that the old file has nowhere.
     """
 
-    old: Code
     code: Code
     statement: ast.stmt
     added: tuple[ast.expr, ...]
     fault: Fault | None
 
 
-def _why_not(file: str, edits: list[Edit], fault: Fault | None) -> str:
+def _is_wrong(file: str, edits: list[Edit], fault: Fault | None) -> bool:
     """Of a file that is not at hand as the edits know it nothing can be said."""
     lines = tuple(linecache.getlines(file))
     rows = [line.rstrip("\n") for line in lines]
     if not lines or any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
-        return ""
+        return False
     old, new = code_of(file, lines), edited_code(file, rows, edits)
     if old is None or new is None:
-        return ""
+        return False
     if ast.dump(old.tree) == ast.dump(new.tree):
-        return "it changes nothing"
+        return True
     known = _dumps(old.tree)
-    rewritten = _rewritten_lines(edits)
-    statements = [each for each in _statements_within(new.tree, rewritten) if _own_dump(each) not in known]
-    for statement in statements[:_HIGHEST]:
+    for statement in itertools.islice(_new_statements(new.tree, known), _HIGHEST):
         added = [node for node in new.parts(statement) if isinstance(node, ast.expr) and ast.dump(node) not in known]
-        written = _Written(old, new, statement, tuple(added), fault)
-        for objection in _OBJECTIONS:
-            if why := objection(written):
-                return why
-    return ""
+        written = _Written(new, statement, tuple(added), fault)
+        if any(objects(written) for objects in _OBJECTIONS):
+            return True
+    return False
 
 
-def _asks_what_has_no_device(written: _Written) -> str:
-    for receiver in _receivers(written.added):
-        kind = _without_devices(written.code, written.statement, receiver)
-        if kind:
-            return f"`{ast.unparse(receiver)}` is {kind}"
-    return ""
+def _asks_what_has_no_device(written: _Written) -> bool:
+    code, statement = written.code, written.statement
+    return any(_has_no_device(code, statement, receiver) for receiver in _receivers(written.added))
 
 
-def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str:
-    """Return the kind of an object without `.to`, if every assignment of its name shows it; ""."""
+def _has_no_device(code: Code, statement: ast.stmt, receiver: ast.expr) -> bool:
+    """Whether it is an object without `.to`; of a variable, whether every assignment above shows it."""
     if not isinstance(receiver, ast.Name):
-        return _kind(code, receiver)
+        return _is_no_tensor(code, receiver)
     scope = code.scope(statement)
-    arguments = (
-        {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)} if isinstance(scope, Function) else set()
-    )
+    arguments = set[str]()
+    if isinstance(scope, Function):
+        arguments = {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)}
     if receiver.id in arguments | code.local_names(receiver):
-        return ""
-    kinds = set()
-    for node in ast.walk(scope):
-        given = isinstance(node, ast.Assign) and receiver.id in map(ast.unparse, node.targets)
-        if isinstance(node, ast.Assign) and given and node.lineno < statement.lineno and code.scope(node) is scope:
-            kinds.add(_kind(code, node.value))
-    return kinds.pop() if len(kinds) == 1 else ""
+        return False
+    assignments = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < statement.lineno]
+    own = [node for node in assignments if receiver.id in map(ast.unparse, node.targets)]
+    values = [node.value for node in own if code.scope(node) is scope]
+    return bool(values) and all(_is_no_tensor(code, value) for value in values)
 
 
-def _kind(code: Code, value: ast.expr) -> str:
-    """The kind of object without a `.to` that an expression is, if that can be seen."""
+def _is_no_tensor(code: Code, value: ast.expr) -> bool:
+    """Whether an expression is seen to be an object without a `.to`."""
     match value:
-        case ast.Lambda():
-            return "a function"
         case ast.Constant(value=constant):
-            return "no tensor" if constant is not None else ""
-        case ast.List() | ast.Dict() | ast.Set() | ast.Tuple() | ast.ListComp() | ast.DictComp() | ast.SetComp():
-            return "a container"
+            return constant is not None
+        case ast.Lambda() | ast.List() | ast.Dict() | ast.Set() | ast.Tuple() | ast.ListComp() | ast.DictComp() | ast.SetComp():
+            return True
         case ast.Call():
-            return _kind_of_call(code, ast.unparse(value.func))
-    return ""
+            return _returns_no_tensor(code, ast.unparse(value.func))
+    return False
 
 
-def _kind_of_call(code: Code, called: str) -> str:
-    if called.startswith(_MAKES_ARRAYS):
-        return "a numpy array"
-    if called in _NUMBERS or called.endswith(_READS):
-        return "no tensor"
-    if called.rpartition(".")[2] == "Parameter":
-        return "a parameter, and its copy would be none"
+def _returns_no_tensor(code: Code, called: str) -> bool:
+    """Whether it is a function of numpy or of numbers, a parameter, whose copy would be none, or a class without `to`."""
+    if called.startswith(_MAKES_ARRAYS) or called in _NUMBERS or called.endswith((*_READS, "Parameter")):
+        return True
     for each in code.tree.body:
         if isinstance(each, ast.ClassDef) and each.name == called and not each.bases:
             methods = {member.name for member in each.body if isinstance(member, Function)}
-            return "" if methods.intersection(_HAVE_DEVICES) else f"a `{called}`, which has no `to`"
-    return ""
+            return methods.isdisjoint(_HAVE_DEVICES)
+    return False
 
 
-def _reads_device_of_stray(written: _Written) -> str:
+def _reads_device_of_stray(written: _Written) -> bool:
     """Where a kernel is missing, or dtypes do not mix, tensors are on the intended device."""
     fault = written.fault
     if fault is None or fault.what in ("kernel", "dtype", "promotion") or is_inplace(fault.call):  # what is written stays
-        return ""
+        return False
     right = {operand.expression for operand in fault.operands if not operand.stray}
     strays = (operand for operand in fault.operands if operand.stray and operand.argument != "generator")
     wrong = {operand.expression for operand in strays} - right - {""}
     for node in written.added:
-        if not isinstance(node, ast.Attribute) or node.attr != "device":
-            continue
-        name = ast.unparse(node.value)
-        is_written = any(map(written.code.is_written, written.code.alike(written.statement, name)))
-        if name in wrong and not is_written:
-            return f"`{name}` is not where it must be"
-    return ""
+        match node:
+            case ast.Attribute(value=value, attr="device") if ast.unparse(value) in wrong:
+                alike = written.code.alike(written.statement, ast.unparse(value))
+                if not any(map(written.code.is_written, alike)):
+                    return True
+    return False
 
 
-def _loses_writes(written: _Written) -> str:
+def _loses_writes(written: _Written) -> bool:
     """`kept = kept.to(device)` of a variable that a loop over a container binds, and that is written in place below."""
     match written.statement:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id=moved)))) if (
-            name == moved
-        ):
-            pass
-        case _:
-            return ""
-    for loop in written.code.around(written.statement):
-        if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
-            below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
-            if any(written.code.is_written(node) for node in below):
-                return f"what is written into `{name}` would not arrive"
-    return ""
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id=moved)))):
+            for loop in written.code.around(written.statement) if name == moved else ():
+                if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
+                    below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
+                    return any(written.code.is_written(node) for node in below)
+    return False
 
 
-def _is_sent_back(written: _Written) -> str:
+def _is_sent_back(written: _Written) -> bool:
     """What the statement assigns is moved back by the function: `table = table.to("cpu")`."""
     names = {ast.unparse(target) for target in targets_of(written.statement)}
     if written.fault is None or not names:
-        return ""
+        return False
     wrong = {operand.device for operand in written.fault.operands if operand.stray}
     own = set(ast.walk(written.statement))
     for node in ast.walk(written.code.scope(written.statement)):
         match node:
             case ast.Call(func=ast.Attribute(value=moved)) if node not in own and ast.unparse(moved) in names:
                 if any(goes_to(node, device) for device in wrong):
-                    return f"`{ast.unparse(moved)}` is moved back"
-    return ""
+                    return True
+    return False
 
 
-def _moves_in_a_worker(written: _Written) -> str:
-    """In `__getitem__` of a data set, or in the function that collates its samples."""
+def _moves_in_a_worker(written: _Written) -> bool:
+    """In `__getitem__` of a data set, or in the function that collates its samples, which use no GPU."""
     code = written.code
     function = next((each for each in code.around(written.statement) if isinstance(each, Function)), None)
     names_device = any(isinstance(node, ast.Call) and keyword_of(node, "device") for node in written.added)
     if function is None or not (names_device or any(_receivers(written.added))):
-        return ""
+        return False
     owner = code.owner(function)
     is_of_dataset = owner is not None and any("Dataset" in ast.unparse(base) for base in owner.bases)
     if function.name in ("collate", "collate_fn") or (function.name in IN_WORKERS and is_of_dataset):
-        return _WORKERS
+        return True
     passed = (node.value for node in ast.walk(code.tree) if isinstance(node, ast.keyword) and node.arg in _OF_WORKERS)
-    if any(root_of(ast.unparse(each)) == function.name for each in passed):
-        return _WORKERS
-    return ""
+    return any(root_of(ast.unparse(each)) == function.name for each in passed)
 
 
-_WORKERS = "workers of a DataLoader use no GPU"
-_OBJECTIONS: tuple[Callable[[_Written], str], ...] = (
+_OBJECTIONS: tuple[Callable[[_Written], bool], ...] = (
     _asks_what_has_no_device,
     _reads_device_of_stray,
     _loses_writes,
@@ -221,31 +194,21 @@ def _receivers(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
             yield method.value
 
 
-def _rewritten_lines(edits: list[Edit]) -> list[range]:
-    """Return the lines of the new file that edits wrote, or that are next to removed lines."""
-    found, shift = [], 0
-    for edit in sorted(edits, key=lambda each: each.first):
-        count = len(edit.new_lines)
-        found.append(range(edit.first + shift - 1, edit.first + shift + count + 1))
-        shift += count - (edit.last - edit.first + 1)
-    return found
-
-
-def _statements_within(node: ast.AST, lines: list[range]) -> Iterator[ast.stmt]:
+def _new_statements(node: ast.AST, known: frozenset[str]) -> Iterator[ast.stmt]:
+    """Yield the statements in a node that the old file does not have, also those in compound ones."""
     for each in inner_statements(node):
-        first = min([each.lineno, *(decorator.lineno for decorator in getattr(each, "decorator_list", ()))])
-        last = each.end_lineno or each.lineno
-        if any(first < part.stop and part.start <= last for part in lines):
-            yield each
-            yield from _statements_within(each, lines)
+        if ast.dump(each) not in known:
+            if _own_dump(each) not in known:
+                yield each
+            yield from _new_statements(each, known)
 
 
 @functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
 def _dumps(tree: ast.AST) -> frozenset[str]:
-    """The dumps of all statements, without the bodies of compound ones, and of all expressions."""
+    """The dumps of all expressions and statements, of these also without the bodies of compound ones."""
     nodes = list(ast.walk(tree))
     statements = [_own_dump(node) for node in nodes if isinstance(node, ast.stmt)]
-    return frozenset(statements).union(ast.dump(node) for node in nodes if isinstance(node, ast.expr))
+    return frozenset(statements).union(ast.dump(node) for node in nodes if isinstance(node, ast.expr | ast.stmt))
 
 
 def _own_dump(statement: ast.stmt) -> str:
