@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from devwidget.report.figures import timeline_figure
+from devwidget.report.figures.timeline import timeline_figure
 from devwidget.views.clock import Clock
 from devwidget.views.timeline import make_timeline
 from tests.views.builders import one_step

@@ -5,7 +5,7 @@ from dataclasses import replace
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryPoint, Refusal
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
-from devwidget.report.figures import timeline_figure
+from devwidget.report.figures.timeline import timeline_figure
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, join_by_line
 from devwidget.views.memory import memory_bars, memory_series

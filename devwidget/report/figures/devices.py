@@ -25,9 +25,8 @@ from devwidget.report.figures.ribbons import (
     round_path,
     route_ribbon,
 )
-from devwidget.report.figures.shapes import COLOURS, MONO, MONO_FONT, SANS, SANS_FONT, SMALL
 from devwidget.report.page.templates import render
-from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, SOFT_INK, WRONG, device_hue
+from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, PAPER, SOFT_INK, WRONG, device_hue
 from devwidget.report.style.safe_text import Markup, columns_of
 from devwidget.report.style.units import format_bytes, some_bytes
 from devwidget.report.style.words import code_word, cut_line, part_name, row_words
@@ -56,6 +55,10 @@ _SEEN = 0.005
 """Share of a wall below which a part of it is invisible."""
 
 
+SANS_FONT = "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif)"
+MONO_FONT = "var(--dw-mono, ui-monospace, SFMono-Regular, Menlo, Consolas, monospace)"
+MONO, SANS, SMALL = 7.3, 6.6, 6.1
+"""Pixels of a letter: of 12 pixels in both fonts, and of 11."""
 _BOLD = 7.9
 """Pixels of a bold letter of 13 pixels."""
 _HALF = 0.62
@@ -182,7 +185,9 @@ class _Drawing:
             lay_key=lambda x, y, kind: _lay_ribbon(((x, y), (x + 24, y)), None, kind, 2.5),
             BOX=_BOX,
             WALL=_WALL,
-            **COLOURS,
+            PAPER=PAPER,
+            SOFT_INK=SOFT_INK,
+            WRONG=WRONG,
         )
 
     def _lay_column(self, column: DeviceColumn, left: float, wide: float) -> Laid:

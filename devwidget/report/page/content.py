@@ -10,8 +10,9 @@ from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.devices import WIDTHS, draw_devices
+from devwidget.report.figures.memory import memory_figure, memory_steps_figure
+from devwidget.report.figures.timeline import timeline_figure
 from devwidget.report.page.cards import (
     crossing_cards,
     finding_card,
