@@ -210,7 +210,7 @@ def _merged(group: list[Finding]) -> Finding:
             lines[str(other.fault)] = None
     notes = first.notes
     if lines:
-        notes += (Message("also at {lines}", lines=", ".join(lines)),)
+        notes += (Message("also at {paths}", paths=", ".join(lines)),)
     return dataclasses.replace(
         first,
         fixes=_together(group),

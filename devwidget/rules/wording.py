@@ -55,7 +55,7 @@ def some_names(names: Sequence[str], count: int = 0) -> str:
     """Return the names of up to four things, else the first one and how many more there are, of `count` in all."""
     count = count or len(names)
     if count > min(_MOST_NAMES, len(names)):
-        return Message("`{first}` and {count} more", first=names[0], count=count - 1)
+        return Message("{first} and {count} more", first=f"`{names[0]}`", count=count - 1)
     return f"`{', '.join(names)}`"
 
 

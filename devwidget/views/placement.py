@@ -12,9 +12,6 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 
 T = TypeVar("T", bound=Hashable)
-_STATES = (Message("compiled"), Message("scripted"), Message("quantized"), Message("parametrized"), Message("replica"))
-_WRAPPERS = {str(each): each for each in _STATES}
-"""What was done to a module, in words; other wrappers are names of classes and libraries."""
 
 
 @dataclass(slots=True)
@@ -122,7 +119,7 @@ def join_path(path: str, name: str) -> str:
 def _add_module(table: PlacementTable, module: ModuleFacts, index: int, parent: int) -> int:
     ties = [each.tied_to for each in module.tensors if each.tied_to]
     tied = [Message("tied to {other}", other=in_row(ties))] if ties else []
-    note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note, *tied), " · ")
+    note = in_row((module.wrapper, module.note, *tied), " · ")
     name = module.path.rpartition(".")[2] or module.class_name
     return _add_row(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
 

@@ -92,11 +92,11 @@ def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> Non
 
 def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> None:
     with pytest.raises(devwidget.DevwidgetError) as caught:
-        devwidget.snapshot(nn.Linear)  # type: ignore[arg-type]
+        devwidget.set_language("fr")
     english = str(caught.value)
     assert english == caught.value.args[0]
     devwidget.set_language("zh")
-    chinese = "模型是类 `Linear`，不是 torch.nn.Module\n  修复：先创建实例：`Linear(...)`"
+    chinese = """没有 'fr' 的翻译\n  修复：devwidget.set_language('en') | devwidget.set_language('zh')"""
     assert str(caught.value) == str(pickle.loads(pickle.dumps(caught.value))) == chinese
     assert caught.value.args[0] == english
 

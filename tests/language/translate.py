@@ -1,7 +1,7 @@
 """Brings the catalogues up to the messages of the package: `make words`, after which new ones wait in the .po files.
 
-What is translated is seen often: the panel, findings, reports, and the errors of the core. Commands, virtual GPUs and the
-extras are English.
+What is translated is seen often: the panel, findings, reports, and what ends in a panel or a report of an error. Commands,
+virtual GPUs, the extras, what is said of memory, shards and single tensors, and errors about arguments and files are English.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from devwidget.report.style.words import CODES, PARTS
 
 PACKAGE = speaking.CATALOGUES.parents[1]
 SCRIPTS = "panel/static/*.js"
-FOLDERS = "capture/snapshot capture/step language panel records/schema report rules views".split()
-FILES = ("*.py", "capture/validation.py", "records/*.py")
+FOLDERS = "language panel records/schema report rules views".split()
+FILES = ("*.py", "records/*.py")
+ENGLISH = (
+    "pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py",
+    "records/schema/paths.py", "report/data_frames.py", "report/figures/as_plotly.py", "report/page/exports.py",
+    "report/page/parallel_cards.py", "report/text/advice.py", "report/text/memory_text.py",
+)  # fmt: skip
 METHODS = [
-    *((file, "ignore") for file in ("pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py")),
+    *((file, "ignore") for file in ENGLISH),
     *((pattern, "python") for pattern in (*FILES, *(f"{folder}/**.py" for folder in FOLDERS))),
     (SCRIPTS, "javascript"),
 ]

@@ -8,8 +8,8 @@ import pytest
 from devwidget.records.errors import ArgumentError, UnknownNameError
 from devwidget.records.memory import Refusal
 from devwidget.records.trace import Trace
-from devwidget.report.figures import memory_figure, memory_steps_figure
 from devwidget.report.figures.frame import byte_axis
+from devwidget.report.figures.memory import memory_figure, memory_steps_figure
 from devwidget.report.page.cards import meter_cards
 from devwidget.report.style.palette import schemes_of
 from devwidget.views.memory import MemoryBar, memory_bars, memory_series

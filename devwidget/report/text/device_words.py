@@ -84,7 +84,7 @@ def column_title(column: DeviceColumn, blocks: Iterable[Block]) -> str:
     modules = _modules_on(column, blocks)
     count = count_words(len(items_once(modules, "paths")), "module")
     facts = row_words((taken_words(column, modules)[0], count, parts_words(column.parts)))
-    return say("{device}: {facts}", device=column.device, facts=facts)
+    return say("{first}: {second}", first=column.device, second=facts)
 
 
 def _modules_on(column: DeviceColumn, blocks: Iterable[Block]) -> list[Block]:
@@ -130,7 +130,10 @@ def _reason_lines(way: Way) -> list[str]:
     if way.call is not None:
         return [place_words(way.call.call.site)]
     if way.fault is not None:
-        return [say("the step stopped here: {error}", error=way.fault.error.splitlines()[0]), place_words(way.fault.site)]
+        return [
+            say("{first}: {second}", first=said(KINDS["stopped"]), second=way.fault.error.splitlines()[0]),
+            place_words(way.fault.site),
+        ]
     if way.kind == "copy":
         return []
     return [said(KINDS[way.kind])]

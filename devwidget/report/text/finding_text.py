@@ -81,7 +81,7 @@ def further_places(finding: Finding) -> tuple[str, ...]:
     if not finding.also:
         return ()
     paths = row_words(f"`{module_words(path)}`" for path in finding.also[:_MOST_PATHS])
-    return (say("the same in {paths}", paths=and_more(paths, len(finding.also[_MOST_PATHS:]))),)
+    return (say("also at {paths}", paths=and_more(paths, len(finding.also[_MOST_PATHS:]))),)
 
 
 @writes(Finding)

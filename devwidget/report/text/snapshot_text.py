@@ -34,7 +34,7 @@ def snapshot_parts(snapshot: Snapshot, trace: Trace | None = None) -> Iterator[P
     heads = (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
     yield Table([heads, *(_tree_cells(table, row) for row in rows)], right=(4, 5), indent="")
     if len(rows) < len(table):
-        yield Sentence(say("… and {count} more", count=count_words(len(table) - len(rows), "row")))
+        yield Sentence(say("and {count} more", count=count_words(len(table) - len(rows), "row")))
 
 
 def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:

@@ -220,7 +220,7 @@ def _way_words(ways: Collection[tuple[str, str]]) -> str:
 
 
 def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
-    yield Heading(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
+    yield Heading(say("{first}: {second}", first=parallel_title(call), second=parallel_summary(call)))
     heads = {
         "device": say("device"),
         "samples": say("samples"),

@@ -126,5 +126,5 @@ def _stay(chain: list[UserMove]) -> Fix | None:
             draft = drafts.setdefault(code.file, Draft(code))
             leave_out(draft, statement, crossing.target)
     if len(drafts) == 1:
-        return fix(Message("stay on the GPU"), drafts.popitem()[1])
+        return fix(Message("stay on the device"), drafts.popitem()[1])
     return None
