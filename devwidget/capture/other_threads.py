@@ -28,7 +28,9 @@ def running_thread() -> str:
     for ident, frame in frames.items():
         thread = known.get(ident)
         if any(_is_programs(each) for each, _ in traceback.walk_stack(frame)) and not _waits_for_us(frame):
-            return str(ident) if thread is None else thread.name
+            if thread is None:
+                return str(ident)
+            return thread.name
     return ""
 
 

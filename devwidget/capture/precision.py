@@ -388,6 +388,10 @@ def _device_type(node: ast.expr, scope: Scope) -> str:
         if type(value) is DEVICE:
             return str(value.type)
         found = _KIND.search(value if type(value) is str else ast.unparse(node.func))
-        return found[0] if found is not None else ""
+        if found is not None:
+            return found[0]
+        return ""
     value = scope.value(node)
-    return str(value.device) if is_a(value, torch.autocast) else ""
+    if is_a(value, torch.autocast):
+        return str(value.device)
+    return ""

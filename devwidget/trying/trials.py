@@ -191,7 +191,9 @@ class _Trials:
             return None  # the trial needs more memory than the step, which says nothing of the edit
         failure = self._judge(fixes, others, runs, is_random(edits))
         if not failure:
-            return None if failure is None else True
+            if failure is None:
+                return None
+            return True
         self._failures |= dict.fromkeys(chosen, failure)
         if effects:
             return None  # an edit was not where it will be in the file

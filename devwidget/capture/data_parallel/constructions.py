@@ -79,7 +79,9 @@ def _how_split(model: nn.Module) -> Literal["", "layers", "map"]:
         places |= place
         if "hf_device_map" in own(part):
             split = "map"
-    return split if len(places) > 1 else ""
+    if len(places) > 1:
+        return split
+    return ""
 
 
 def report_misplaced(

@@ -54,7 +54,9 @@ class CudaMemory:
             return 0
         peak, current = (int(figures["allocated_bytes"]["all"][name]) for name in ("peak", "current"))
         known, self._peaks[index] = self._peaks.get(index, peak), peak
-        return peak if peak > known else current
+        if peak > known:
+            return peak
+        return current
 
     def listen(self, listener: Any) -> Collection[MemoryBlock]:
         """Notify `listener` from now on. Blocks already in use are found on request."""

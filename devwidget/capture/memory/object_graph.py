@@ -165,7 +165,9 @@ class ObjectGraph:
 
 def _list_referents(value: Any) -> list[Any]:
     if is_a(value, type):
-        return [*names_of(value).values()] if is_users_class(value) else []
+        if is_users_class(value):
+            return [*names_of(value).values()]
+        return []
     if module_name(type(value)).startswith(_TOOLS) or is_a(value, ModuleType):
         return []
     found = gc.get_referents(value)

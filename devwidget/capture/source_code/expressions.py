@@ -117,7 +117,9 @@ class Scope:
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=inner):
                 result = self.truth(inner)
-                return None if result is None else not result
+                if result is None:
+                    return None
+                return not result
             case ast.Compare(left=left, ops=[comparison], comparators=[right]):
                 compare = _COMPARISONS.get(type(comparison))
                 operands = [self.value(left), self.value(right)]
@@ -412,7 +414,9 @@ def _find_device(name: str, asked: Any) -> torch.device | None:
         return default_device()
     if type(asked) is str and asked.partition(":")[0] in ("cpu", *KINDS):
         return torch.device(asked)
-    return asked if type(asked) is DEVICE else None
+    if type(asked) is DEVICE:
+        return asked
+    return None
 
 
 def _is_number(node: ast.Call, name: str) -> bool:
