@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from devwidget.capture.memory.training_state import TrainingWatch
-from devwidget.capture.modules import all_tensors, is_module, is_optimizer
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import CLICK
@@ -31,7 +30,7 @@ from devwidget.capture.step.batch import (
     take_item,
     without_target,
 )
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.tensors import all_tensors, is_module, is_optimizer, is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.capture.walk import TooManyObjects
 from devwidget.memory import Held

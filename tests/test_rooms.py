@@ -13,7 +13,7 @@ from tests.test_imports import PACKAGE, extra_of, only_for_types
 
 FLOORS = {
     "capture": """
-        torch_internals object_fields process_rank interrupts undo devices patching tensors modules walk validation
+        torch_internals object_fields process_rank interrupts undo devices patching tensors walk validation
         source_code restore stack_sampler other_threads step snapshot recording faults precision data_parallel patches modes
         memory background_births explain recorder
     """.split(),

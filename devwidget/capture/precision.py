@@ -14,14 +14,22 @@ import torch
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall, arguments
 from devwidget.capture.faults.healing import is_accelerator
-from devwidget.capture.modules import is_module, modules_in, own_parameters
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.source_code.expressions import Scope, argument_named
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import locals_of, user_frames
 from devwidget.capture.source_code.statements import definition_site, site_at
-from devwidget.capture.tensors import DEVICE, is_parameter, node_of, replace_tensors, tensors_in
+from devwidget.capture.tensors import (
+    DEVICE,
+    is_module,
+    is_parameter,
+    modules_in,
+    node_of,
+    own_parameters,
+    replace_tensors,
+    tensors_in,
+)
 from devwidget.records.device import KINDS
 from devwidget.records.errors import message
 from devwidget.records.fault_details import AutocastRegion, NoKernel, UnsafeLoss, WrongDtype

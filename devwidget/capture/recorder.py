@@ -20,7 +20,6 @@ from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
-from devwidget.capture.modules import walk_modules
 from devwidget.capture.object_fields import find_class_attribute
 from devwidget.capture.patches.arrivals import watch_arrivals, watch_swaps
 from devwidget.capture.patches.compiled import watch_compilation, watch_exports
@@ -37,7 +36,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites
-from devwidget.capture.tensors import shape_of, tensors_in
+from devwidget.capture.tensors import shape_of, tensors_in, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, is_optimizer, own
 from devwidget.capture.object_fields import class_name, dict_of, format_value, is_a, parts_of
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_optimizer, is_tensor, own
 from devwidget.records.errors import ArgumentError, DevwidgetError
 from devwidget.records.schema.message import Message
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
     cell_contents,
     copy_items,
@@ -22,7 +21,7 @@ from devwidget.capture.object_fields import (
     key_text,
     names_of,
 )
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_tensor
 
 _SEQUENCES: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 _BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType, functools.partial)

@@ -12,13 +12,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, copy_items, is_a, mro_of, names_of, parts_of
 from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.tensors import (
+    TENSOR_GROUPS,
+    all_tensors,
+    is_parameter,
+    is_tensor,
+    named_tensors,
+    own,
+    registered_entries,
+    walk_modules,
+)
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.capture.walk import TooManyObjects
 from devwidget.records.device import PLACING_METHODS

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import named_tensors, own
-from devwidget.capture.tensors import gradient_of, tensors_in
+from devwidget.capture.tensors import gradient_of, named_tensors, own, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Edit, Finding

@@ -14,14 +14,13 @@ from torch import nn
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.owners import find_built
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import TENSOR_GROUPS, all_tensors, modules_in, named_tensors, own, own_parameters, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.site import Site

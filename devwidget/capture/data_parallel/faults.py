@@ -17,7 +17,6 @@ from torch import nn
 
 from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.data_parallel.originals import find_assignment, find_stored
-from devwidget.capture.modules import modules_in, own, own_tensors, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     class_values,
@@ -39,7 +38,17 @@ from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import user_frames
-from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, nodes_behind, tensors_in
+from devwidget.capture.tensors import (
+    DEEPEST,
+    is_tensor,
+    modules_in,
+    node_of,
+    nodes_behind,
+    own,
+    own_tensors,
+    registered_entries,
+    tensors_in,
+)
 from devwidget.records.errors import message
 from devwidget.records.fault_details import (
     CallsOriginal,

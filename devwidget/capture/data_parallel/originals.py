@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
-from devwidget.capture.modules import is_module, modules_in, own
 from devwidget.capture.object_fields import (
     copy_items,
     find_class_attribute,
@@ -25,6 +24,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import is_users_code, locals_of
+from devwidget.capture.tensors import is_module, modules_in, own
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.site import Site
 from devwidget.records.syntax import names_in

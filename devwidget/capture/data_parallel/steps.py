@@ -30,7 +30,6 @@ from devwidget.capture.data_parallel.faults import (
     without_parameters,
 )
 from devwidget.capture.data_parallel.originals import runs_original
-from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import class_name, is_among
 from devwidget.capture.patching.registry import Patch, listen
 from devwidget.capture.recording.event_log import bytes_of, device_id
@@ -39,7 +38,7 @@ from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, innermost_site, raw_site, to_site
 from devwidget.capture.source_code.stack import stack
-from devwidget.capture.tensors import node_of, tensors_in
+from devwidget.capture.tensors import TENSOR_GROUPS, named_tensors, node_of, own_tensors, tensors_in, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Cause, Fault, Phase

@@ -15,13 +15,12 @@ from torch.overrides import handle_torch_function
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.faults.failed_call import FailedCall
-from devwidget.capture.modules import is_module, is_optimizer, modules_in, named_tensors, walk_modules
 from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.source_code.stack import globals_used, is_users_code, locals_of
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_optimizer, is_tensor, modules_in, named_tensors, walk_modules
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
 

@@ -17,7 +17,6 @@ from devwidget.capture.explain import raised_errors
 from devwidget.capture.explain.error_context import ErrorContext, called_module
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
-from devwidget.capture.modules import is_module, is_optimizer, own, own_parameters
 from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.event_log import device_id, lost_operand
@@ -27,7 +26,7 @@ from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.source_code.stack import is_users_code, locals_of
-from devwidget.capture.tensors import is_tensor, node_of, nodes_behind, tensors_in
+from devwidget.capture.tensors import is_module, is_optimizer, is_tensor, node_of, nodes_behind, own, own_parameters, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.site import Site

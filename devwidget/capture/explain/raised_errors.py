@@ -21,7 +21,6 @@ from devwidget.capture.explain.traceback_frames import IN_LOADER, site_in_worker
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.owners import find_built
-from devwidget.capture.modules import is_optimizer
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.precision import region_before
 from devwidget.capture.recording.state import RecordingState
@@ -30,7 +29,7 @@ from devwidget.capture.source_code.expressions import Scope, failing_call
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import locals_of, user_frames
 from devwidget.capture.source_code.statements import site_at
-from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.capture.tensors import DEVICE, is_optimizer, is_tensor
 from devwidget.records.device import CUDA, CURRENT_SETTERS
 from devwidget.records.fault_details import Compared, HalfGradients, InWorker
 from devwidget.records.site import cells

@@ -34,7 +34,6 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.operands import HOST_WORDS
 from devwidget.capture.modes.function_mode import FAMILIES
-from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.precision import lacking_dtype
 from devwidget.capture.recording.event_log import device_id, format_dtype, lost_operand, operand_of
@@ -53,7 +52,7 @@ from devwidget.capture.source_code.provenance import Origin
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_code, steps_down
 from devwidget.capture.source_code.written_moves import find_discarded_move
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_tensor, own_tensors
 from devwidget.records.device import CUDA, DEVICE_NAME, KINDS
 from devwidget.records.errors import error_text, message
 from devwidget.records.fault_details import FaultDetail, NoKernel

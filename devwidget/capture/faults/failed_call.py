@@ -16,7 +16,6 @@ from torch.overrides import get_testing_overrides
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import is_from_handler
-from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import format_value, is_among, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.recording.event_log import device_id, operand_of
@@ -27,7 +26,7 @@ from devwidget.capture.source_code.expressions import Scope, operands_of
 from devwidget.capture.source_code.frames import is_place
 from devwidget.capture.source_code.provenance import Aspect
 from devwidget.capture.source_code.stack import Owner, caller, locals_of, stack
-from devwidget.capture.tensors import is_parameter, is_tensor, replace_tensors, tensors_in
+from devwidget.capture.tensors import all_tensors, is_module, is_parameter, is_tensor, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.fault_details import FaultDetail, NoKernel
 from devwidget.records.syntax import arguments_in, names_in, parsed_operation

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.modules import tensors_below
 from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
+from devwidget.capture.tensors import tensors_below
 from devwidget.records.device import has_own_memory
 from devwidget.records.syntax import is_inplace
 

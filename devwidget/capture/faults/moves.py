@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import own_tensors
 from devwidget.capture.object_fields import class_name, is_exactly
 from devwidget.capture.recording.event_log import device_id, operand_of
 from devwidget.capture.recording.module_tracker import ModuleCall
@@ -17,7 +16,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.capture.tensors import is_tensor, node_of
+from devwidget.capture.tensors import is_tensor, node_of, own_tensors
 from devwidget.records.errors import error_text
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.owners import holder, in_module_beside, module_at, registered_at, written_later
-from devwidget.capture.modules import is_module, own, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, format_value, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id, format_dtype, operand_of
@@ -33,7 +32,17 @@ from devwidget.capture.source_code.written_moves import (
     find_forgetful_move,
     find_module_moves,
 )
-from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
+from devwidget.capture.tensors import (
+    DEVICE,
+    is_module,
+    is_parameter,
+    is_tensor,
+    own,
+    own_tensors,
+    tensors_in,
+    viewed_base,
+    wrapped_tensor,
+)
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, names_in, parsed_expression, parsed_statement
 from devwidget.records.trace import Held, Operand, Promotion, Taken

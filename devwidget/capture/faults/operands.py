@@ -14,7 +14,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices import default_device
 from devwidget.capture.faults import healing, operand_names, owners
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall, arguments
-from devwidget.capture.modules import is_module, tensors_below
 from devwidget.capture.object_fields import dict_of, is_a, is_among, is_exactly
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.snapshot.odd_tensors import is_distributed
@@ -22,7 +21,7 @@ from devwidget.capture.snapshot.wrapper_facts import displayed_class_name, find_
 from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site
 from devwidget.capture.source_code.stack import first_argument, stack, user_frames
 from devwidget.capture.source_code.statements import statement_text
-from devwidget.capture.tensors import DEVICE, device_of
+from devwidget.capture.tensors import DEVICE, device_of, is_module, tensors_below
 from devwidget.records.device import KINDS, PLACING_METHODS
 from devwidget.records.errors import message
 from devwidget.records.fault_details import HookBypassed

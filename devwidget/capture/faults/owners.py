@@ -10,17 +10,6 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.modules import (
-    is_module,
-    is_optimizer,
-    modules_in,
-    own,
-    own_parameters,
-    own_tensors,
-    registered_entries,
-    tensors_below,
-    walk_modules,
-)
 from devwidget.capture.object_fields import class_name, class_values, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
@@ -29,7 +18,18 @@ from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimi
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import globals_used, locals_of, user_frame
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import (
+    is_module,
+    is_optimizer,
+    is_tensor,
+    modules_in,
+    own,
+    own_parameters,
+    own_tensors,
+    registered_entries,
+    tensors_below,
+    walk_modules,
+)
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
 

@@ -14,7 +14,6 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.object_graph import LEFT, ObjectGraph, Root, Roots, last_errors
-from devwidget.capture.modules import is_module, is_optimizer
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_a, items_of
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.event_log import device_id
@@ -22,7 +21,16 @@ from devwidget.capture.source_code.frames import is_of_program
 from devwidget.capture.source_code.source_files import is_outdated
 from devwidget.capture.source_code.stack import is_users_class, is_users_code
 from devwidget.capture.source_code.statements import keeping_line
-from devwidget.capture.tensors import device_of, gradient_of, is_parameter, is_tensor, node_of, read_attribute
+from devwidget.capture.tensors import (
+    device_of,
+    gradient_of,
+    is_module,
+    is_optimizer,
+    is_parameter,
+    is_tensor,
+    node_of,
+    read_attribute,
+)
 from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.held_memory import DeviceHolders, HeldMemory, MemoryHolder

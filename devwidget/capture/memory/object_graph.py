@@ -24,10 +24,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from devwidget.capture.memory.roles import saved_by
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALARS, copy_items, dict_of, find_class_attribute, is_a, module_name, names_of
 from devwidget.capture.source_code.stack import is_library, is_users_class, is_users_code, locals_of, stack, steps_down
-from devwidget.capture.tensors import gradient_of, is_tensor, node_of, sparse_parts, viewed_base
+from devwidget.capture.tensors import gradient_of, is_module, is_tensor, node_of, sparse_parts, viewed_base
 from devwidget.records.site import cell_label, find_shell
 
 _LEAVES = frozenset(

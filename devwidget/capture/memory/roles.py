@@ -13,12 +13,11 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.stack import is_own, locals_of
-from devwidget.capture.tensors import gradient_of, is_tensor, node_of, nodes_behind, tensors_in
+from devwidget.capture.tensors import gradient_of, is_tensor, node_of, nodes_behind, own_tensors, registered_entries, tensors_in
 
 
 class MemoryBlock:

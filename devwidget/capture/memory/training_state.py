@@ -9,12 +9,11 @@ import torch
 from torch import nn
 
 from devwidget.capture.interrupts import Lock
-from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.patching.global_hooks import STEP_BEGINS
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.tensors import gradient_of, tensors_in
+from devwidget.capture.tensors import gradient_of, own_tensors, tensors_in, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import allocated_bytes

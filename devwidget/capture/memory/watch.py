@@ -13,11 +13,10 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import MemoryBlock, Roles
-from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import tensors_in, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
 from devwidget.records.memory import HELD, DeviceMemory, Holding, MemoryCurve, MemoryPoint

@@ -12,7 +12,6 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import Birth, FailedCall
@@ -23,7 +22,7 @@ from devwidget.capture.source_code.arguments import where_left_out
 from devwidget.capture.source_code.call_sites import RawSite, callers, site_of
 from devwidget.capture.source_code.stack import caller, frames_at_work, locals_of
 from devwidget.capture.source_code.statements import MOVES
-from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
+from devwidget.capture.tensors import is_module, is_parameter, is_tensor, tensors_in
 from devwidget.records.errors import error_text
 
 _BACKWARD = frozenset({"backward", "grad"})

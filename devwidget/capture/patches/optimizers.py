@@ -18,7 +18,6 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.moves import leaf_behind
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.owners import find_built, unregistered_tensors
-from devwidget.capture.modules import is_module, is_optimizer, named_tensors
 from devwidget.capture.object_fields import class_name, dict_of, is_among, items_of, parts_of
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.recording.births import Birth
@@ -32,7 +31,7 @@ from devwidget.capture.source_code.frames import reachable_objects
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import user_frame, user_frames
 from devwidget.capture.source_code.statements import assignment
-from devwidget.capture.tensors import gradient_of, is_leaf, is_parameter, is_tensor
+from devwidget.capture.tensors import gradient_of, is_leaf, is_module, is_optimizer, is_parameter, is_tensor, named_tensors
 from devwidget.capture.undo import Undo
 from devwidget.capture.walk import TooManyObjects
 from devwidget.records.errors import error_text

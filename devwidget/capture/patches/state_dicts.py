@@ -10,10 +10,10 @@ from typing import Any
 from torch import nn
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, items_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.tensors import named_tensors
 from devwidget.capture.undo import Undo
 from devwidget.records.fault_details import WrongPrefix
 

@@ -18,12 +18,11 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.forward_nodes import ForwardNodes, NumberedNodes
 from devwidget.capture.source_code.call_sites import RawSite, site_of, through, to_site
 from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
-from devwidget.capture.tensors import is_parameter
+from devwidget.capture.tensors import ModuleSet, is_parameter, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.records.site import Site
 from devwidget.records.trace import Cause, Family, Fault, Phase
 

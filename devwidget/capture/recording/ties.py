@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import ModuleSet, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.mode_stack import reading_values
 from devwidget.capture.recording.births import Births, TensorRef
 from devwidget.capture.recording.event_log import Log, device_id, operand_of
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.tensors import ModuleSet, registered_entries, walk_modules
 from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32

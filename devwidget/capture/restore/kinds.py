@@ -19,7 +19,6 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, Group, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     dict_of,
@@ -37,6 +36,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.restore.keepers import Keeper
 from devwidget.capture.source_code.stack import is_users_class, is_users_module
+from devwidget.capture.tensors import TENSOR_GROUPS, Group, registered_entries
 from devwidget.capture.walk import children
 
 ALL = slice(None)

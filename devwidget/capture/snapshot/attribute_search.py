@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALARS, class_name, class_values, is_user_dict, module_name
-from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.tensors import is_module, is_parameter, is_tensor
 from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.schema.message import Message
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import ModuleTree, Visit, entries_in
-from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
@@ -25,7 +23,8 @@ from devwidget.capture.snapshot.wrapper_facts import (
 )
 from devwidget.capture.source_code.classes import functions_in
 from devwidget.capture.source_code.source_files import classes_named
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import ModuleTree, Visit, entries_in, is_tensor
+from devwidget.capture.tensors import own as fields_of_module
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, TensorFacts

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import is_optimizer
 from devwidget.capture.object_fields import dict_of, format_value, items_of, parts_of
 from devwidget.capture.snapshot.attribute_search import AttributeSearch, Found
 from devwidget.capture.snapshot.tensor_reader import TensorReader
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_optimizer, is_tensor
 from devwidget.records.snapshot import TensorFacts
 
 

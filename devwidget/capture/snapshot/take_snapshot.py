@@ -10,13 +10,12 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
-from devwidget.capture.modules import ModuleTree, named_tensors
 from devwidget.capture.object_fields import class_name, module_name
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.module_reader import ModuleReader
 from devwidget.capture.snapshot.optimizer_state import read_optimizer, tensors_of
 from devwidget.capture.snapshot.tensor_reader import join_notes
-from devwidget.capture.tensors import is_parameter
+from devwidget.capture.tensors import ModuleTree, is_parameter, named_tensors
 from devwidget.capture.undo import paused_gc
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message

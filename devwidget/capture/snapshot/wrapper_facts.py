@@ -10,8 +10,6 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import kind_here
-from devwidget.capture.modules import is_module, registered_entries
-from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import (
     class_name,
     dict_of,
@@ -24,7 +22,8 @@ from devwidget.capture.object_fields import (
     qualified_name,
 )
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_tensor, registered_entries
+from devwidget.capture.tensors import own as fields_of_module
 from devwidget.records.schema.message import Message, in_row, listed
 from devwidget.records.snapshot import TensorFacts
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import is_module, named_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_among, is_exactly
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, site_of, to_site
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, argument_named, running_node
 from devwidget.capture.source_code.stack import Owner, is_users_code, locals_of, stack, user_frame
-from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.capture.tensors import DEVICE, is_module, is_tensor, named_tensors
 from devwidget.records.syntax import arguments_in, name_of_called
 from devwidget.records.trace import Given, LeftOutDevice, Taken
 

@@ -17,7 +17,6 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import default_device
-from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -33,7 +32,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.source_code.call_sites import call_text, line_of, site_of
 from devwidget.capture.source_code.stack import locals_of
 from devwidget.capture.source_code.statements import MOVES, statement_text
-from devwidget.capture.tensors import DEVICE, is_tensor, read_attribute
+from devwidget.capture.tensors import DEVICE, is_module, is_tensor, own_tensors, read_attribute
 from devwidget.capture.walk import children
 from devwidget.records.device import HOST_CONSTRUCTORS, KINDS, PLACING_METHODS
 from devwidget.records.syntax import arguments_in, name_of_called, parsed_operation, parsed_statement

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own_tensors, walk_modules
 from devwidget.capture.object_fields import copy_items, is_a, module_name
 from devwidget.capture.source_code.stack import Owner, globals_used, is_users_class, locals_of, stack
+from devwidget.capture.tensors import is_module, own_tensors, walk_modules
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.site import cell_label, cells
 from devwidget.records.syntax import parsed_expression

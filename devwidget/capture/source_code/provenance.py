@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, is_among
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.arguments import arguments_of
@@ -18,7 +17,7 @@ from devwidget.capture.source_code.expressions import Scope, argument_named, dev
 from devwidget.capture.source_code.frames import holds, is_place, name_in, other_cells, path_of
 from devwidget.capture.source_code.source_files import definition_of, is_outdated, read_file
 from devwidget.capture.source_code.stack import locals_of, user_frames
-from devwidget.capture.tensors import is_parameter, is_tensor, viewed_base
+from devwidget.capture.tensors import is_module, is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name, copy_items, dict_of, find_class_attribute
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.classes import functions_of
@@ -19,7 +18,7 @@ from devwidget.capture.source_code.expressions import UNKNOWN, Scope, device_req
 from devwidget.capture.source_code.frames import name_in, other_cells
 from devwidget.capture.source_code.source_files import definition_of, function_of, read_file, statements_of
 from devwidget.capture.source_code.stack import is_users_function
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_tensor
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
 from devwidget.records.syntax import (

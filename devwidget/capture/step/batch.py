@@ -13,7 +13,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.object_fields import (
     class_name,
     copy_items,
@@ -24,7 +23,7 @@ from devwidget.capture.object_fields import (
     items_of,
     parts_of,
 )
-from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
+from devwidget.capture.tensors import is_module, is_tensor, registered_entries, replace_tensors, tensors_in
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 

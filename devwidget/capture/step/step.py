@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import field_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.step.batch import Arguments, describe_misfit
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_module, is_tensor, walk_modules
 from devwidget.records.trace import Phase
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.step.step import Step
+from devwidget.capture.tensors import named_tensors
 from devwidget.extras.agents.records.evidence import Evidence
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Edit, Finding

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.tensors import replace_tensors
+from devwidget.capture.tensors import all_tensors, replace_tensors
 from devwidget.trying.reference_step import modules_that_cut
 
 Pair = tuple[torch.device, torch.device]

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.restore.settings import global_states
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.step.batch import make_arguments
 from devwidget.capture.step.step import Step
+from devwidget.capture.tensors import is_module
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, refuse_text
 from devwidget.extras.agents.diffs import EXAMPLE, read_diff
 from devwidget.extras.agents.records.evidence import Evidence

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from devwidget.capture.modules import named_tensors, registered_entries, walk_modules
+from devwidget.capture.tensors import named_tensors, registered_entries, walk_modules
 from devwidget.extras.plan.fine_tuning import AdamW8bit
 from devwidget.extras.plan.loops import Loop
 from devwidget.extras.plan.watcher import virtual_gpu

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
+from devwidget.capture.tensors import walk_modules
 from devwidget.capture.undo import Undo
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import registered_entries, walk_modules
+from devwidget.capture.tensors import registered_entries, walk_modules
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 

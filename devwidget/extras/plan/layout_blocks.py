@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import all_tensors, own_tensors, registered_entries, tensors_in, walk_modules
 from devwidget.extras.plan.changes import Changed, prepare_checkpointing
 from devwidget.extras.plan.placement import place_copy
 from devwidget.extras.plan.rehearsal import rehearse_step

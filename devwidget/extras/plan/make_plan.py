@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
+from devwidget.capture.tensors import all_tensors
 from devwidget.capture.validation import refuse_counts, refuse_model
 from devwidget.extras.plan.changes import Changed, class_of_optimizer, prepare_checkpointing, take_partial
 from devwidget.extras.plan.child_process import ask_child

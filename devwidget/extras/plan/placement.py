@@ -14,12 +14,21 @@ from torch.nn.parameter import is_lazy
 from torch.nn.utils.rnn import PackedSequence
 
 from devwidget import gpus
-from devwidget.capture.modules import all_tensors, named_tensors, own, own_tensors, walk_modules
 from devwidget.capture.object_fields import fields_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.settings import leave_autocast
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors, tensors_in
+from devwidget.capture.tensors import (
+    DEEPEST,
+    all_tensors,
+    is_tensor,
+    named_tensors,
+    own,
+    own_tensors,
+    replace_tensors,
+    tensors_in,
+    walk_modules,
+)
 from devwidget.extras.meta.known_values import is_small, keep_storage, keep_values
 from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import original_device

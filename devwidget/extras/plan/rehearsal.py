@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
+from devwidget.capture.tensors import named_tensors
 from devwidget.extras.plan.changes import settings_of
 from devwidget.extras.plan.current_module import CurrentModule
 from devwidget.extras.plan.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, RunningLoop, start_loop

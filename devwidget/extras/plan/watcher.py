@@ -18,9 +18,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.memory.roles import MemoryBlock
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.source_code.call_sites import RawSite, site_of, to_site
 from devwidget.capture.source_code.stack import is_own
+from devwidget.capture.tensors import named_tensors
 from devwidget.extras.plan.current_module import CurrentModule
 from devwidget.extras.plan.records.plan import DevicePlan, PlanMoment, StepPoint
 from devwidget.gpus.state import Account

@@ -16,10 +16,9 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
 from devwidget.capture.source_code.stack import is_own, locals_of
-from devwidget.capture.tensors import shape_of
+from devwidget.capture.tensors import all_tensors, is_module, shape_of, walk_modules
 from devwidget.capture.undo import paused_gc
 from devwidget.extras.ranks.collectives import LastReader, Progress, ProgressReader
 from devwidget.extras.ranks.job import (

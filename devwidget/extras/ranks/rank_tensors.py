@@ -14,10 +14,9 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, ModuleTree, named_tensors, registered_entries
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
-from devwidget.capture.tensors import is_tensor, read_attribute
+from devwidget.capture.tensors import TENSOR_GROUPS, ModuleTree, is_tensor, named_tensors, read_attribute, registered_entries
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, Axis, Holding, LocalTensor, RankModel, RankModule
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

@@ -15,9 +15,9 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import own, walk_modules
 from devwidget.capture.object_fields import parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
+from devwidget.capture.tensors import own, walk_modules
 from devwidget.extras.ranks.rank_tensors import compute_checksums
 from devwidget.extras.ranks.records.rank import Setting, StepSettings
 from devwidget.records.errors import DevwidgetError, error_text

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import is_module
 from devwidget.capture.recording.event_log import Log, bytes_of
 from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.source_code.stack import Owner, locals_of, stack
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_module, tensors_in
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
 from devwidget.records.schema.message import Message
 

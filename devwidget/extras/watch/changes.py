@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.tensors import device_of, shape_of, tensors_in
+from devwidget.capture.tensors import device_of, named_tensors, shape_of, tensors_in
 from devwidget.extras.watch.findings import tell_moved
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding

@@ -13,9 +13,9 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
-from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.frames import reachable_objects
+from devwidget.capture.tensors import all_tensors, is_module, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.capture.walk import TooManyObjects
 from devwidget.extras.watch.records.run import StepRows, WatchedRun

@@ -23,11 +23,11 @@ from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.traceback_frames import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.held_memory import find_memory_holders
-from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.loader_clock import LoaderClock
 from devwidget.capture.source_code.statements import is_limited
+from devwidget.capture.tensors import is_module, walk_modules
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import registered_entries
+from devwidget.capture.tensors import registered_entries
 
 REPLICAS = ("ddp", "replicate", "dp_replicate")
 """Names of a dimension whose ranks hold equal copies."""

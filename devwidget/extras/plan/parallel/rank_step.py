@@ -14,11 +14,10 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.memory.roles import MemoryBlock
-from devwidget.capture.modules import all_tensors, named_tensors, walk_modules
 from devwidget.capture.snapshot.odd_tensors import local_part
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import all_tensors, is_tensor, named_tensors, walk_modules
 from devwidget.capture.torch_internals import FakeStore, TorchDispatchMode, tree_leaves
 from devwidget.extras.plan.changes import Changed, prepare_checkpointing
 from devwidget.extras.plan.current_module import CurrentModule
