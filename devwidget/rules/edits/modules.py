@@ -1,4 +1,4 @@
-"""Modules in the wrong place, or not registered: edits of the lines that build or move them."""
+"""Modules in the wrong place, or not registered: edits of the lines that build them."""
 
 from __future__ import annotations
 
@@ -8,37 +8,18 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.records.device import PLACING_METHODS, DeviceId
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.site import cell_label, cells
 from devwidget.records.syntax import Function, arguments_in, builds, calls_named, name_of_called, targets_of
-from devwidget.records.trace import Fault, Held, Trace
+from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import goes_to, written_device
-from devwidget.rules.edits.draft import Draft, fix, mended
+from devwidget.rules.edits.draft import Draft, fix
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of
 
 _CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
-
-
-def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
-    """Whether a line took tensors from where they are wanted."""
-    moves = (m for m in trace.moves if m.site is not None and m.cause == "explicit")
-    return any((m.site, m.source) == (site, home) and m.target != home for m in moves)
-
-
-def move_back(site: Site | None, home: DeviceId | None) -> Fix | None:
-    """`model.to(device)` below a line that moves the model away, such as `torch.save(model.cpu().state_dict(), path)`."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        code = draft.code
-        match list(calls_named(code.parts(statement), *PLACING_METHODS)):
-            case [ast.Call(func=ast.Attribute(value=ast.Name() | ast.Attribute() as moved))]:
-                if not isinstance(statement, ast.Return):
-                    draft.insert_below(statement, f"{code.text(moved)}.to({written_device(code, statement, home)})")
-
-    return mended(site, Message("move it back before it is used"), change)
 
 
 def build_there(case: Case, held: Held) -> Fix | None:

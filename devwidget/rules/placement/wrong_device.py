@@ -21,9 +21,10 @@ from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.copies import copy_moved, is_moved_away, move_back
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.modules import build_there, built_at, is_moved_away, move_back
+from devwidget.rules.edits.modules import build_there, built_at
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import keyword_of
 from devwidget.rules.found import Found
@@ -188,7 +189,9 @@ def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
         yield from parameter_candidates(case)
         yield from _describe_moves(case, held)
         return
-    yield move_back(case.stray.birth, fault.target)
+    yield copy_moved(case.stray.birth, fault.model_name)
+    if held.left_behind == "":
+        yield move_back(fault)
     if case.is_between_gpus:  # the move may be intended: peft shares weights between layers of two GPUs
         yield move_where_used(case)
     yield Fix(Message("move it back before it is used"), f"{_spell_module(fault, held.left_behind)}.to({str(fault.target)!r})")

@@ -19,8 +19,8 @@ from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.modules import is_moved_away, move_back
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -70,7 +70,7 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
 def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
     """The model was on the right device when it was wrapped; its parameters were moved later."""
     model = fault.model_name or "model"
-    yield move_back(outside.birth, fault.target)
+    yield copy_moved(outside.birth, model)
     yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
