@@ -11,17 +11,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import DeviceId
+from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.fault_details import MissingParameters, MissingReason, StrayState
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import calls_named, targets_of
+from devwidget.records.syntax import calls_named, name_of_called, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.source_file import Code
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import right_device, some_names, strays_in
@@ -55,6 +55,8 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
 
 def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """Move the state on the line before the failing one, or load the checkpoint to the right device."""
+    if _is_in_init(stray):
+        yield mended(stray.birth, _AFTER_MOVING, _where_built, fault, held.owner_class)
     at_hand = fault.nearby.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("move the state to its parameters")
@@ -65,6 +67,11 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
         Message("load the checkpoint onto the device of the parameters"),
         f"torch.load(path, map_location={str(fault.target)!r})",
     )
+
+
+def _is_in_init(stray: Operand) -> bool:
+    at = code_at(stray.birth, stray.birth_call)
+    return at is not None and getattr(at[0].scope(at[1]), "name", "") == "__init__"
 
 
 def _failed_on(fault: Fault, trace: Trace) -> list[int]:
@@ -143,6 +150,7 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     words = Message("move the state to its parameters")
     yield mended(fault.birth, words, _state_there, fault)
     if optimizer in _LAZY:
+        yield mended(fault.birth, words, _along_with_the_model, optimizer)
         yield mended(fault.site, words, _before_the_step)
         return
     yield mended(fault.birth, _AFTER_MOVING, _after_the_move, fault)
@@ -189,7 +197,7 @@ def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Move the model above the line that passes its parameters to the optimizer."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
             device = written_device(draft.code, statement, fault.target)
             draft.insert_above(statement, f"{draft.code.text(node.value)}.to({device})")
             return
@@ -208,6 +216,11 @@ def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
     return [node for node in nodes if any(calls_named(ast.walk(node.value), kind))]
 
 
+def _is_optimizers(statement: ast.stmt) -> bool:
+    value = getattr(statement, "value", None)
+    return isinstance(value, ast.Call) and name_of_called(value)[:1].isupper()
+
+
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
 """Optimizers of torch that allocate their state at their first step, on the device of the parameters."""
 
@@ -221,6 +234,17 @@ def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
                     owner = arguments[0]
                 draft.insert_above(statement, _state_moved(draft.code.text(owner)))
                 return
+
+
+def _along_with_the_model(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """Move the state below the line that moves the model, if the one optimizer of the function has a name."""
+    if not isinstance(statement, ast.Expr | ast.Assign):
+        return
+    moves = any(isinstance(part, ast.Attribute) and part.attr in PLACING_METHODS for part in draft.code.parts(statement))
+    assignments = _assignments_of(draft.code.scope(statement), kind)
+    match [each for each in assignments if each.lineno < statement.lineno]:
+        case [ast.Assign(targets=[ast.Name(id=owner), *_])] if moves:
+            draft.insert_below(statement, _state_moved(owner))
 
 
 def _state_moved(owner: str) -> str:
