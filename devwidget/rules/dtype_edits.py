@@ -6,7 +6,7 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import calls_named
+from devwidget.records.syntax import calls_named, parsed_expression
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.source_file import code_at, has_torch, names_in
@@ -89,11 +89,18 @@ def without_cast(fault: Fault, summary: str) -> Fix | None:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
             reads = [node for node in names_in(scope) if node.id == name and isinstance(node.ctx, ast.Load)]
             readers = {code.statement_of(node) for node in reads} - {statement}
-            if readers == {use[1]} and not isinstance(scope, ast.Module):
+            is_of_function = code.scope(use[1]) is scope and not isinstance(scope, ast.Module)
+            if is_of_function and readers == {use[1]} and _is_read_alone(fault, name):
                 draft = Draft(code)
                 draft.drop_method(cast)
                 return fix(summary, draft)
     return None
+
+
+def _is_read_alone(fault: Fault, name: str) -> bool:
+    """Whether the operands are computed of one variable: another one may have been cast to go with it."""
+    nodes = [parsed_expression(operand.source) for operand in fault.operands if operand.stray and operand.source]
+    return all(each.id in (name, "torch") for node in nodes if node is not None for each in names_in(node))
 
 
 def _is_cast(call: ast.Call) -> bool:
