@@ -9,7 +9,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import torch
 from torch import nn
@@ -197,31 +197,51 @@ own: Callable[[nn.Module], dict[str, Any]] = vars(nn.Module)["__dict__"].__get__
 """The `__dict__` of a module, even if it overrides `__getattribute__`."""
 
 
-class ModuleSet:
-    """Modules by identity, as weak references. Checked at each outermost call, where torch's weak keys would ask a module
-    three questions.
-    """
+_V = TypeVar("_V")
+
+
+class _Entry(weakref.ref[nn.Module]):
+    """A module of a table."""
+
+    __slots__ = ("key", "value")
+    key: int
+    value: Any
+
+
+class ModuleTable(Generic[_V]):
+    """Values by module: by identity, as weak references. torch's weak keys would ask a module three questions."""
 
     def __init__(self) -> None:
-        self._known: dict[int, weakref.ref[nn.Module]] = {}
+        self._entries: dict[int, _Entry] = {}
+        # Weak: table, references and their callback would be a cycle. Before 3.13 Python dies where it collects references to
+        # a module in the moment in which that module dies.
+        own = weakref.ref(self)
 
-    def add(self, module: nn.Module) -> None:
-        """Remember a module as long as it lives."""
-        key, own = id(module), weakref.ref(self)  # weak: no reference to a module may be left to the garbage collector
-
-        def forget(_: object) -> None:
+        def forget(entry: Any) -> None:
             if (living := own()) is not None:
-                living._known.pop(key, None)
+                living._entries.pop(entry.key, None)
 
-        self._known[key] = weakref.ref(module, forget)
+        self._forget = forget
+
+    def __setitem__(self, module: nn.Module, value: _V) -> None:
+        entry = _Entry(module, self._forget)
+        entry.key, entry.value = id(module), value
+        self._entries[entry.key] = entry  # when it is whole: another thread may read it
+
+    def get(self, module: nn.Module) -> _V | None:
+        """Return the value of a module; None if it has none."""
+        entry = self._entries.get(id(module))
+        if entry is not None and entry() is module:
+            return cast(_V, entry.value)
+        return None
+
+    def items(self) -> list[tuple[nn.Module, _V]]:
+        """Return the modules that are alive, and their values."""
+        return [(module, entry.value) for entry in list(self._entries.values()) if (module := entry()) is not None]
 
     def clear(self) -> None:
         """Forget all modules."""
-        self._known.clear()
-
-    def __contains__(self, module: nn.Module) -> bool:
-        known = self._known.get(id(module))
-        return known is not None and known() is module
+        self._entries.clear()
 
 
 def is_module(value: object) -> TypeIs[nn.Module]:

@@ -62,7 +62,7 @@ def trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> boo
 def _find_use(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> tuple[str | None, Site | None]:
     """Return the path of the module that used a parameter, and where."""
     path, used = held.module, classes.attribute_read(type(module), held.name)
-    for stranger, (owner, site) in list(state.tracker.strangers.items()):
+    for stranger, (owner, site) in state.tracker.strangers.items():
         if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
     return path, used or held.assigned
@@ -468,7 +468,7 @@ def _form(tensor: torch.Tensor) -> tuple[int, tuple[int, ...]]:
 def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
     """Return parameters of a module outside of the model that the loss calls. They got a gradient too."""
     lacking = []
-    for module, (owner, _) in list(state.tracker.strangers.items()):
+    for module, (owner, _) in state.tracker.strangers.items():
         for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():
             if parameter.grad is not None and id(parameter) not in mine:
                 lacking.append((f"{class_name(type(module))}.{name}", parameter))

@@ -8,21 +8,20 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.forward_nodes import ForwardNodes, NumberedNodes
 from devwidget.capture.source_code.call_sites import RawSite, site_of, through, to_site
 from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
-from devwidget.capture.tensors import ModuleSet, is_parameter, named_tensors, own_tensors, registered_entries, walk_modules
+from devwidget.capture.tensors import ModuleTable, is_parameter, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.records.site import Site
 from devwidget.records.trace import Cause, Family, Fault, Phase
 
@@ -44,21 +43,6 @@ class ModuleCall:
     number: int
     site: RawSite | None
     outer: str | None
-
-
-class _NamedModule(weakref.ref[nn.Module]):
-    """A module with its path, and its id, under which both are kept."""
-
-    __slots__ = ("key", "path")
-    key: int
-    path: str
-
-
-def _forget_module(tracker: weakref.ref[ModuleTracker], named: _NamedModule) -> None:
-    # Weak: paths, references and their callback would be a cycle. Before 3.13 Python dies where it collects references to a
-    # module in the moment in which that module dies.
-    if (living := tracker()) is not None:
-        living._paths.pop(named.key, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,17 +96,16 @@ class ModuleTracker:
         self.forced: Phase | None = None
         self.phases: set[Phase] = set()
         self.has_closure = self._runs_closure = False
-        self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
-        self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
-        self._paths: dict[int, _NamedModule] = {}
-        self._forget = functools.partial(_forget_module, weakref.ref(self))
+        self.made = ModuleTable[RawSite | None]()
+        self.strangers = ModuleTable[tuple[str | None, RawSite | None]]()
+        self._paths = ModuleTable[str]()
         self.step = -1
         self._forwarded = False
         self._stepping: CodeType | None = None
         self.turn, self.callers, self._may_go_back, self._backwards = 0, set[CodeType](), False, 0
         self._outermost: Counter[int] = Counter()
         self._inferred, self._inference = 0, (0, 0)
-        self._trainable = ModuleSet()
+        self._trainable = ModuleTable[bool]()
         self._module_call = module_call()
 
     def let_go(self) -> None:
@@ -146,22 +129,16 @@ class ModuleTracker:
 
     def name_module(self, module: nn.Module, path: str) -> None:
         """Give one module a path; a replica gets that of its original."""
-        # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
-        named = _NamedModule(module, self._forget)
-        named.key, named.path = id(module), path
-        self._paths[named.key] = named  # when it is whole: another thread may read it
+        self._paths[module] = path
 
     def path_of(self, module: nn.Module) -> str | None:
         """Return the path of a module, None if it belongs to no root."""
-        named = self._paths.get(id(module))
-        if named is not None and named() is module:
-            return named.path
-        return None
+        return self._paths.get(module)
 
     def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Yield every named module that is alive, the innermost running ones first."""
         running = [call.module for call in reversed(self.here.stack)]
-        known = [module for named in list(self._paths.values()) if (module := named()) is not None]
+        known = [module for module, _ in self._paths.items()]
         for module in {id(module): module for module in (*running, *known)}.values():
             path = self.path_of(module)
             if path is not None:
@@ -189,8 +166,9 @@ class ModuleTracker:
         self.phases.add("forward")
         if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             self._begin_step(module, user_frame(frame), number)
-        named = self._paths.get(id(module))
-        path = named.path if named is not None and named() is module else self._late_path(module)
+        path = self._paths.get(module)
+        if path is None:
+            path = self._late_path(module)
         running = ModuleCall(module, path, here.replica, started, number, self.find_site(frame), here.path)
         if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)
@@ -240,9 +218,9 @@ class ModuleTracker:
 
     def _has_parameters(self, module: nn.Module) -> bool:
         """Return whether a module has, or once had, parameters, so that the search is not repeated at each step."""
-        if module not in self._trainable and next(named_tensors(module, "_parameters"), None) is not None:
-            self._trainable.add(module)
-        return module in self._trainable
+        if not self._trainable.get(module) and next(named_tensors(module, "_parameters"), None) is not None:
+            self._trainable[module] = True
+        return bool(self._trainable.get(module))
 
     def leave_module(self, module: nn.Module) -> ModuleCall | None:
         """Note that a module has ended. Calls above it whose end was missed, because of an exception, end too."""

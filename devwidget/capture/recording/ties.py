@@ -17,7 +17,7 @@ from devwidget.capture.recording.births import Births, TensorRef
 from devwidget.capture.recording.event_log import Log, device_id, operand_of
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.capture.tensors import ModuleSet, registered_entries, walk_modules
+from devwidget.capture.tensors import ModuleTable, registered_entries, walk_modules
 from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32
@@ -29,7 +29,7 @@ class Ties:
 
     def __init__(self, log: Log, births: Births, tracker: ModuleTracker) -> None:
         self._log, self._births, self._tracker = log, births, tracker
-        self._looked = ModuleSet()
+        self._looked = ModuleTable[bool]()
         self._pairs: list[tuple[Fault, weakref.ref[nn.Parameter], weakref.ref[nn.Parameter]]] = []
 
     def let_go(self) -> None:
@@ -39,9 +39,9 @@ class Ties:
 
     def look_for_ties(self, root: nn.Module) -> None:
         """Find parameters on different devices with equal values, before a root first runs."""
-        if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
+        if self._looked.get(root) or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
-        self._looked.add(root)
+        self._looked[root] = True
         with torch_internals.DisableTorchFunction():
             groups = list(filter(_are_apart, _list_alike(root)))
         if not groups:  # as nearly always: most models are on one device, and nothing is read of them
