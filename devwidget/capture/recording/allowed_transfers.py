@@ -12,12 +12,12 @@ import torch
 
 from devwidget.capture.validation import words_of
 from devwidget.records.device import KINDS
-from devwidget.records.errors import DevwidgetError, nearest
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.public_calls import says_what_fits
 
-_PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
-_KINDS = ("cpu", *KINDS, "meta")
+_DEVICE = rf"\*|(?:cpu|meta|{'|'.join(KINDS)})(?::(?:\*|\d+))?"
+_PATTERN = re.compile(rf"\s*({_DEVICE})\s*->\s*({_DEVICE})\s*")
 _EXAMPLE = '"cuda:0 -> cpu", "cuda:* -> cpu", "cpu -> *" or "* -> *"'
 
 
@@ -48,17 +48,13 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
         DevwidgetError: if it is not a pattern, with a valid one.
     """
     found = _PATTERN.fullmatch(pattern) if isinstance(pattern, str) else None
-    if found is None:
-        raise _not_a_transfer(pattern, Message("a transfer has a source and a target"))
-    for word in found.groups():
-        _refuse_pattern(word, found.string)
-    if found[1] == found[2] and "*" not in found[1]:
-        raise _not_a_transfer(pattern, Message("both ends are the same device"))
+    if found is None or (found[1] == found[2] and "*" not in found[1]):
+        raise DevwidgetError(
+            Message("{pattern} is not a transfer", pattern=repr(pattern)),
+            why=Message("a transfer has a source and a target, which differ"),
+            instead=_EXAMPLE,
+        )
     return AllowedTransfer(found[1], found[2], why or found.string)
-
-
-def _not_a_transfer(pattern: object, why: Message) -> DevwidgetError:
-    return DevwidgetError(Message("{pattern} is not a transfer", pattern=repr(pattern)), why=why, instead=_EXAMPLE)
 
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
@@ -100,14 +96,3 @@ def why_allowed(source: torch.device, target: torch.device, always: Iterable[All
 def _matches_device(word: str, device: torch.device) -> bool:
     kind, _, index = word.partition(":")
     return word == "*" or (kind == device.type and (index in ("", "*") or index == str(device.index or 0)))
-
-
-def _refuse_pattern(word: str, pattern: str) -> None:
-    kind, colon, index = word.partition(":")
-    if word != "*" and (kind not in _KINDS or (colon and index != "*" and not index.isdigit())):
-        raise DevwidgetError(
-            Message(
-                "{word} in {pattern} is not a device{hint}", word=repr(word), pattern=repr(pattern), hint=nearest(kind, _KINDS)
-            ),
-            instead=_EXAMPLE,
-        )
