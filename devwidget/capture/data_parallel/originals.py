@@ -6,11 +6,10 @@ the module that was wrapped.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType, FunctionType, MethodType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -22,12 +21,11 @@ from devwidget.capture.object_fields import (
     is_scalar,
 )
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.source_files import read_file
+from devwidget.capture.source_code.provenance import only
 from devwidget.capture.source_code.stack import is_users_code, locals_of
 from devwidget.capture.tensors import is_module, modules_in, own
 from devwidget.capture.walk import TooManyObjects, walk
 from devwidget.records.site import Site
-from devwidget.records.syntax import names_in
 
 _DEEPEST = 6
 _MOST_OBJECTS = 10_000
@@ -95,17 +93,6 @@ def find_assignment(stored: Stored) -> Site | None:
     site = classes.attribute_assignment(type(stored.part), stored.name)
     if site is not None or not is_users_code(stored.code):
         return site
-    file, function = stored.code.co_filename, stored.code.co_name
-    assigned = [node for node in read_file(file).statements if _assigns(node, stored.name)]
-    named = [node for node in assigned if function in names_in(node.value)]
-    for candidates in (named, assigned):
-        if len(candidates) == 1:
-            return statements.site_at(file, candidates[0].lineno)
-    return statements.site_at(file, stored.code.co_firstlineno)
-
-
-def _assigns(node: ast.stmt, name: str) -> TypeGuard[ast.Assign]:
-    match node:
-        case ast.Assign(targets=[ast.Attribute(attr=attribute)]):
-            return attribute == name
-    return False
+    assigned = list(statements.replacements(stored.code.co_filename, stored.name))
+    named = [each for each in assigned if stored.code.co_name in each.text]
+    return only(named) or only(assigned) or statements.definition_site(stored.code)
