@@ -17,10 +17,11 @@ from devwidget.capture.explain import raised_errors
 from devwidget.capture.explain.error_context import ErrorContext, called_module
 from devwidget.capture.explain.traceback_frames import CAUGHT, FRAME_IN_TEXT, site_in_worker
 from devwidget.capture.faults import moves
-from devwidget.capture.object_fields import class_name, is_a, items_of
+from devwidget.capture.object_fields import class_name, is_a
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.event_log import device_id, lost_operand
 from devwidget.capture.source_code import classes, statements
+from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.provenance import Origin
@@ -131,18 +132,13 @@ def checkpoint_prefix(context: ErrorContext) -> None:
     if not is_module(module) or not is_a(given, dict):
         return
     names = state_dicts.find_misnamed(module, given)
-    if names:
-        caller = context.caller_of(frame)
-        state_dicts.report_misnamed(context.state, module, _find_alike(caller, given), names, caller)
-
-
-def _find_alike(frame: FrameType, given: dict[Any, Any]) -> dict[Any, Any]:
-    """Return the dict of a frame with the same keys, or one nested in a dict: `checkpoint['model']`."""
-    for value in locals_of(frame).values():
-        for part in (value, *(each for _, each in items_of(value) or ())):
-            if is_a(part, dict) and dict.keys(part) == dict.keys(given):
-                return part
-    return given
+    if not names:
+        return
+    caller, written = context.caller_of(frame), arguments_of(frame) or {}
+    if "state_dict" in written:  # torch has copied it
+        loaded = Scope(caller).value(written["state_dict"])
+        given = loaded if is_a(loaded, dict) else given
+    state_dicts.report_misnamed(context.state, module, given, names, caller)
 
 
 def absent_gpus(context: ErrorContext) -> None:
