@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType, SimpleNamespace, TracebackType
@@ -19,7 +18,8 @@ from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.expressions import Call, failing_call
-from devwidget.capture.source_code.stack import globals_used, is_users_code, locals_of
+from devwidget.capture.source_code.frames import modules_named
+from devwidget.capture.source_code.stack import is_users_code, locals_of
 from devwidget.capture.tensors import is_module, is_optimizer, is_tensor, modules_in, named_tensors, walk_modules
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Phase
@@ -123,7 +123,8 @@ def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica:
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
     """Return the model and its name: the module that holds the outermost running one, else the largest that the frames name."""
-    named = list(itertools.chain.from_iterable(map(_modules, frames)))
+    users = (frame for frame in frames if is_users_code(frame.f_code))
+    named = list(modules_named(users))
     if running:
         named = _find_around(named, running)
         if not named:
@@ -142,18 +143,6 @@ def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -
     if around or any(next(named_tensors(each, "_parameters"), None) is not None for each in running):
         return around or [pair for pair in named if pair[1] is running[0]]
     return others
-
-
-def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
-    """Yield modules that a user frame's code has a name for; `self` counts as unnamed."""
-    if not is_users_code(frame.f_code):
-        return
-    variables = dict(globals_used(frame))
-    if frame.f_code.co_name != "<module>":  # at top level: every variable of the notebook
-        variables |= locals_of(frame)
-    for name, value in variables.items():
-        if is_module(value):
-            yield ("" if name == "self" else name), value
 
 
 def _phase(frames: list[FrameType]) -> Phase:

@@ -16,10 +16,10 @@ from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimizer_tensors
 from devwidget.capture.source_code import classes, statements
+from devwidget.capture.source_code.frames import modules_named
 from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import globals_used, locals_of, user_frame
 from devwidget.capture.tensors import (
-    is_module,
     is_optimizer,
     is_tensor,
     modules_in,
@@ -95,8 +95,8 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
 
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Return the module outside of the model, such as a metric, that keeps one of these and moves it along with itself."""
-    for name, whole in _modules_named(frames):
-        for path, module in walk_modules(whole):
+    for name, whole in modules_named(frames):
+        for path, module in walk_modules(whole) if name else ():
             for key, value in own(module).items() if _moves_along(type(module)) else ():
                 if is_among(value, family):
                     kept = ".".join(part for part in (name, path, key) if part)
@@ -105,18 +105,10 @@ def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) ->
     return None
 
 
-def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield modules in the user's variables: a metric, or an agent whose methods call its parts."""
-    for frame in frames:
-        for name, value in {**globals_used(frame), **locals_of(frame)}.items():
-            if is_module(value) and name != "self":
-                yield name, value
-
-
 def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
     """Return the module of a variable that contains this one and is on one device; the module itself if there is none."""
-    for _, whole in _modules_named(frames):
-        if is_among(module, modules_in(whole)) and {tensor.device for tensor in tensors_below(whole)} == {device}:
+    for name, whole in modules_named(frames):
+        if name and is_among(module, modules_in(whole)) and {tensor.device for tensor in tensors_below(whole)} == {device}:
             module = whole
     return module
 

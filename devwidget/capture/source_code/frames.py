@@ -97,6 +97,19 @@ def _is_container(value: Any) -> bool:
     return is_a(value, (dict, tuple)) or type(value) is list or type(value) is functools.partial
 
 
+def modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield modules that the code of frames has a name for, with "" for `self`: a model, a metric, an agent."""
+    for frame in frames:
+        variables = globals_used(frame)
+        if frame.f_code.co_name != "<module>":  # at top level: every variable of the notebook
+            variables |= locals_of(frame)
+        for name, value in variables.items():
+            if is_module(value) and name == "self":
+                yield "", value
+            elif is_module(value):
+                yield name, value
+
+
 def deep_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     """Return parameters and buffers of a module and its submodules, as code would write them: `.layers[0].weight`."""
     found = []
