@@ -68,7 +68,7 @@ def begin_watching() -> None:
             pause_watching()
             _install_patches(state, _undo)
             # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-            if torch_internals.find_optional("compiler_stance") is not None:
+            if torch_internals.has_name("compiler_stance"):
                 force_eager(_undo)  # loads the compiler: a second
             _watching = Watching.EVERY
         if _mode is None:
@@ -102,7 +102,7 @@ def _install_patches(state: RecordingState, undo: Undo) -> None:
 
 def _compiling_function() -> tuple[Any, str]:
     """Return the function that torch calls before compiled code runs, or the one that loads the compiler."""
-    if torch_internals.DYNAMO in sys.modules and torch_internals.find_optional("callback_from_stance") is not None:
+    if torch_internals.DYNAMO in sys.modules and torch_internals.has_name("callback_from_stance"):
         return torch_internals.find_target("callback_from_stance")
     return torch, "compile"
 

@@ -230,6 +230,11 @@ def find_target(name: str) -> tuple[Any, str]:
     return owner_and_name(next(table[name] for table in (*NEEDED.values(), OPTIONAL) if name in table))
 
 
+def has_name(name: str) -> bool:
+    """Return whether this torch has an optional name."""
+    return not any(list_absent({name: OPTIONAL[name]}))
+
+
 def owner_and_name(path: str) -> tuple[Any, str]:
     """Return the last part of a path, and its owner."""
     owner, _, last = path.rpartition(".")

@@ -63,7 +63,7 @@ def _load_before_compiling(
 
 def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
     for name, put_in in (("compiler_stance", force_eager), ("callback_from_stance", functools.partial(_note_calls, say))):
-        if torch_internals.find_optional(name) is not None:
+        if torch_internals.has_name(name):
             put_in(undo)
         else:
             path = f"`{torch_internals.OPTIONAL[name]}`"
@@ -111,7 +111,7 @@ _SIMULATOR = "devwidget.gpus."
 def watch_exports(state: object, undo: Undo) -> None:
     """Make torch export as without a recording."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
-    if torch_internals.EXPORT in sys.modules and torch_internals.find_optional("export") is not None:
+    if torch_internals.EXPORT in sys.modules and torch_internals.has_name("export"):
         owners.append(torch_internals.find_target("export"))  # which `export` calls even if it was imported before
     for owner, name in owners:
         if hasattr(owner, name):
