@@ -38,7 +38,7 @@ def test_an_exception_brings_its_card_whose_button_edits_the_cell_and_undoes_tha
     session.shot("error-card-folded")
     traceback = session.page.locator(".jp-OutputArea-child").filter(has_text="Traceback (most recent call last)")
     expect(traceback).to_be_hidden()
-    card.get_by_role("button", name="traceback").click()
+    card.get_by_text("traceback", exact=True).click()
     expect(traceback).to_be_visible()
     session.shot("error-card")
     card.get_by_role("button", name="Apply").click()

@@ -1,8 +1,8 @@
 // Findings as lines, the worst first and open, each with a message as a good compiler writes it.
-import { createRef } from "preact";
-import { Callable, html } from "./base.js";
+import { Component } from "preact";
+import { html } from "./base.js";
 import { editRows, icon, severityIcon, triedWords } from "./edits.js";
-import { codeToCopy, CopyButton, hueOf, moduleLink, prose, traceLink, wordList } from "./parts.js";
+import { codeToCopy, CopyButton, moduleLink, prose, traceLink, wordList } from "./parts.js";
 import { say, sayCount, word } from "./words.js";
 
 const COUNTS = {
@@ -30,35 +30,19 @@ function failureCard(failure) {
 
 // What a trace or a run has found. `act` has what can be done with a fix: `tryIt(finding, fix)` asks Python to try it, `apply` to
 // write it, `isHeld` says that neither may be asked for now; a saved page has no `act`.
-export class Findings extends Callable {
-  list = createRef();
-
-  // Of another trace the first is open.
-  static getDerivedStateFromProps({ traced }, before) {
-    return traced === before.traced ? null : { traced, version: (before.version ?? 0) + 1 };
-  }
-
-  // Open a finding, and go there.
-  show(number) {
-    const card = this.list.current?.children[cardsOf(this.props.traced).findIndex((each) => each.number === number)];
-    if (!card) return;
-    card.open = true;
-    card.scrollIntoView({ block: "nearest" });
-    card.focus({ preventScroll: true });
-  }
-
-  render({ traced }, { version }) {
+export class Findings extends Component {
+  render({ traced }) {
     const cards = cardsOf(traced);
     return html`
       ${cards.length ? countLine(cards, traced) : nothingFound(traced)}
-      ${cards.length > 0 && html`<div class="dw-findings" key=${version} ref=${this.list}>${cards.map((card, at) => this.card(card, !at))}</div>`}
+      ${cards.length > 0 && html`<div class="dw-findings" key=${traced}>${cards.map((card, at) => this.card(card, !at))}</div>`}
       ${checks(traced)}
     `;
   }
 
   card(card, isOpen) {
     return html`
-      <details class="dw-finding dw-found" tabindex="-1" data-kind=${card.kind} data-severity=${card.severity} open=${isOpen}>
+      <details class="dw-finding dw-found" tabindex="-1" data-finding=${card.number} data-kind=${card.kind} data-severity=${card.severity} open=${isOpen}>
         <summary class="dw-finding-line">
           ${severityIcon(card.severity)}
           <h4>${prose(card.headline)}</h4>
@@ -134,9 +118,8 @@ function otherWays(fixes, parts) {
 }
 
 // One of the tensors that met: the one on the wrong device is bold, the others quiet.
-function operand({ text, device, culprit }) {
-  const title = culprit ? say("on the wrong device") : null;
-  return html`<li class=${`dw-mono${culprit ? " dw-culprit" : ""}`} style=${`--dw-hue:${hueOf(device)}`} title=${title}>${text}</li>`;
+function operand({ text, culprit }) {
+  return html`<li class=${`dw-mono${culprit ? " dw-culprit" : ""}`} title=${culprit ? say("on the wrong device") : null}>${text}</li>`;
 }
 
 function source(site, what, isShownAlone = false) {

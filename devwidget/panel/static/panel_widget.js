@@ -34,7 +34,6 @@ const typedIn = new WeakMap(); // model -> a signal: what was typed is the same 
 // One view of a panel: what the page knows besides the state of Python, and what can be done here.
 class Panel extends Page {
   verdict = createRef();
-  findings = createRef();
   timeline = createRef();
   root = createRef();
   id = newId("panel");
@@ -160,9 +159,9 @@ class Panel extends Page {
 
   // To a row of the tree, a finding, a line of hops, or a place of the timeline.
   reveal = (target) => {
-    if (target.finding >= 0) return this.openFinding(target.finding);
-    if (target.hop >= 0) return this.showIn("Trace", () => this.showHop(target.hop));
-    if (target.move) return this.reveal({ hop: this.hopOf(target.move) });
+    if ("finding" in target) return this.showLine("Findings", `[data-finding="${target.finding}"]`);
+    if ("hop" in target) return this.showLine("Trace", `[data-hop="${target.hop}"]`);
+    if (target.move) return this.showLine("Trace", ...linesOf(target.move));
     if (target.at) return this.showIn("Trace", () => this.timeline.current?.point(target.at));
     this.showIn("Modules", () => this.modules.lead(target));
   };
@@ -173,17 +172,14 @@ class Panel extends Page {
     setTimeout(show);
   }
 
-  showHop(number) {
-    const row = this.root.current.querySelector(`.dw-page:not([hidden]) [data-hop="${number}"]`);
-    row?.scrollIntoView({ block: "nearest" });
-    row?.focus({ preventScroll: true });
-  }
-
-  // The line of hops that a way of the picture begins with.
-  hopOf({ number, source, target }) {
-    const hops = this.traced.hops ?? [];
-    const exact = hops.findIndex((hop) => hop.at?.[0] === Number(number));
-    return exact >= 0 ? exact : hops.findIndex((hop) => hop.source === source && hop.target === target);
+  // The first line of a tab that one of these selectors finds; a finding is opened.
+  showLine(tab, ...selectors) {
+    this.showIn(tab, () => {
+      const line = selectors.map((each) => this.root.current.querySelector(`.dw-page:not([hidden]) ${each}`)).find(Boolean);
+      if (line?.matches("details")) line.open = true;
+      line?.scrollIntoView({ block: "nearest" });
+      line?.focus({ preventScroll: true });
+    });
   }
 
   showChosen() {
@@ -197,10 +193,6 @@ class Panel extends Page {
     if (facts[2]) this.reveal(facts[2]);
     else if (facts[1] != null) this.reveal({ path: facts[1] });
   };
-
-  openFinding(number) {
-    this.showIn("Findings", () => this.findings.current?.show(number));
-  }
 
   // What a trait has; while a cell runs its samples. What was on its way when the cell ended comes too late.
   latest(name) {
@@ -254,7 +246,7 @@ function FindingsPage({ panel }) {
   if (!panel.traced.summary) return panel.none(say("what is wrong, the line, and the fix"));
   return html`
     ${compared?.verdict && comparedSection(compared)}
-    <${Findings} ref=${panel.findings} traced=${panel.traced} reveal=${panel.reveal} act=${act} />
+    <${Findings} traced=${panel.traced} reveal=${panel.reveal} act=${act} />
   `;
 }
 
@@ -321,6 +313,9 @@ function PanelTabs({ panel }) {
   const more = panel.sections.map(({ tab, page }) => ({ name: tab, ...page?.() })).filter(({ content }) => content);
   return html`<${Tabs} tabs=${[...tabs, ...more]} open=${panel.tab} id=${panel.id} />`;
 }
+
+// The lines of hops that a way of the picture may begin with.
+const linesOf = ({ number, source, target }) => [`[data-move="${number}"]`, `[data-source="${source}"][data-target="${target}"]`];
 
 const open = (panel) => () => {
   const { value: banner } = panel.banner;

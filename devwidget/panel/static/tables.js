@@ -21,10 +21,11 @@ export function hopTable(hops, reveal) {
     [say("cause"), (hop) => html`${causeWords(hop.cause)}<span class="dw-soft"> ${say(hop.phase)}</span>`],
     [say("tensor"), "what", "dw-mono dw-shapes"],
   ];
-  const about = ({ number, source, target, cause }) => ({
+  const about = ({ number, source, target, cause, at }) => ({
     class: cause === "healed" ? "dw-hop-row dw-hop-wrong" : "dw-hop-row",
     tabindex: "-1",
     "data-hop": number,
+    "data-move": at?.[0],
     "data-source": source,
     "data-target": target,
     "data-cause": cause,

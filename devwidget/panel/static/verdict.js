@@ -145,7 +145,7 @@ export class Verdict extends Callable {
   cardPart(card, count) {
     const fix = card.fixes[0];
     const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
-    const place = link(card.place || say("details"), () => this.props.panel.openFinding(card.number), { title: say("show the finding") });
+    const place = link(card.place || say("details"), () => this.props.panel.reveal({ finding: card.number }), { title: say("show the finding") });
     const said = card.number < 0 && html`<p class="dw-cure">${card.message.split("\n")[0]}</p>`;
     return part(
       card.severity,

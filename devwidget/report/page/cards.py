@@ -77,7 +77,7 @@ def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     misplaced = set[str]()
     for fault in faults:
         misplaced.update(str(each) for each in fault.operands if each.stray)
-    cards = [{"text": text, "device": text.rpartition(" ")[2], "culprit": text in misplaced} for text in finding.operands]
+    cards = [{"text": text, "culprit": text in misplaced} for text in finding.operands]
     return sorted(cards, key=lambda card: not card["culprit"])
 
 

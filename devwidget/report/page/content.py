@@ -31,7 +31,6 @@ from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_wor
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import (
-    findings_words,
     not_checked_words,
     summary_words,
     trial_words,
@@ -101,7 +100,6 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
     failure, findings = _failure_in_its_finding(trace, names, _with_rows(trace, table, marks))
     return {
         "summary": summary_words(trace, "hop"),
-        "verdict": findings_words(trace),
         "failure": failure,
         "findings": findings,
         "checked": list(trace.checked),

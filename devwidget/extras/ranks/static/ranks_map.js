@@ -22,12 +22,8 @@ const MOST_NAMED = 3;
 export const letterOf = (column) => (column < 26 ? String.fromCharCode(65 + column) : `${column + 1}`);
 export const kindHue = (column) => `--dw-hue:${HUES.accelerators[column % HUES.accelerators.length]}`;
 
-// How ranks are coloured: `paint` says of each its classes, its style and its sign, `legend` what they mean.
-const LOOKS = {
-  [word("state")]: { paint: statePaint, legend: stateLegend },
-  [word("memory")]: { paint: memoryPaint, legend: memoryLegend },
-  [word("placement")]: { paint: placementPaint, legend: placementLegend },
-};
+// By what ranks are coloured, and what the colours mean.
+const LOOKS = { [word("state")]: stateLegend, [word("memory")]: memoryLegend, [word("placement")]: placementLegend };
 
 // `kept` are the ranks that a filter left, null for all; `chosen` is a signal with the number of a rank.
 export function RanksMap({ content, kept, chosen }) {
@@ -39,15 +35,15 @@ export function RanksMap({ content, kept, chosen }) {
   const longest = Math.max(...names.map((each) => each.length));
   const isLarge = lanes.length > 16 || across > 32;
   const [name, size] = acrossAxis(content, across);
-  const paint = LOOKS[look].paint(content);
-  const cell = (number) => rankCell(content, number, { paint, kept, chosen, id });
+  const most = Math.max(1, ...content.ranks.map(({ taken = 0 }) => taken));
+  const cell = (number) => rankCell(content, number, { most, kept, chosen, id });
   const lookButton = (each) => html`<button class="dw-plain dw-look" aria-pressed=${each === look} onclick=${() => setLook(each)}>${say(each)}</button>`;
   return html`
     <div class="dw-map-of-ranks">
       <div class="dw-looks"><span class="dw-soft">${say("colour by")}</span>${Object.keys(LOOKS).map(lookButton)}</div>
       <div class="dw-scroll-x">
         <div
-          class=${isLarge ? "dw-map-grid dw-many" : "dw-map-grid"} role="grid" tabindex="0" aria-label=${say("ranks")}
+          class=${isLarge ? "dw-map-grid dw-many" : "dw-map-grid"} data-look=${look} role="grid" tabindex="0" aria-label=${say("ranks")}
           aria-activedescendant=${`${id}-${chosen.value}`} style=${`--dw-across:${across};--dw-longest-name:${longest}`}
           onkeydown=${(event) => walk(event, lanes, chosen)} onclick=${(event) => choose(event, chosen)}
         >
@@ -57,13 +53,13 @@ export function RanksMap({ content, kept, chosen }) {
           ${lanes.map((lane, at) => laneRow(content, lane, names[at], cell))}
         </div>
       </div>
-      <div class="dw-legend dw-map-key">${LOOKS[look].legend(content)}</div>
+      <div class="dw-legend dw-map-key">${LOOKS[look](content)}</div>
     </div>
   `;
 }
 
 function laneRow(content, lane, name, cell) {
-  const named = lane.filter((number) => content.named?.includes(number));
+  const named = lane.filter((number) => content.named.includes(number));
   const each = named.map((number) => say("rank {number}", { number })).join(", ");
   const words = named.length > MOST_NAMED ? say("{count} ranks", { count: named.length }) : each;
   return html`
@@ -75,17 +71,21 @@ function laneRow(content, lane, name, cell) {
   `;
 }
 
-function rankCell({ ranks, columns }, number, { paint, kept, chosen, id }) {
-  const rank = ranks[number];
-  const { look, style = "", sign = SIGNS[rank.state] } = paint(rank, number);
-  const alike = columns[rank.column]?.[0];
-  const step = rank.step !== undefined && say("step {step}", rank);
-  const label = inRow([say("rank {number}", { number }), say(rank.state), step, rank.memory, alike && say("same placement as {ranks}", { ranks: alike })]);
-  const isFaint = kept && !kept.has(number);
+// A cell says its state, share and kind; `ranks.css` shows that by which the map is coloured.
+function rankCell({ ranks, columns, named }, number, { most, kept, chosen, id }) {
+  const { state, step, memory, taken, column } = ranks[number];
+  const sign = SIGNS[state];
+  const alike = columns[column]?.[0];
+  const isNamed = named.includes(number);
+  const words = [say("rank {number}", { number }), say(state), step !== undefined && say("step {step}", { step }), memory];
+  const label = inRow([...words, alike && say("same placement as {ranks}", { ranks: alike })]);
+  const looks = ["dw-rank", `dw-state-${state}`, isNamed && "dw-named", kept && !kept.has(number) && "dw-faint"];
+  const style = [taken !== undefined && shareOf(taken / most), column !== undefined && kindHue(column)];
   return html`
     <span
-      class=${`dw-rank ${look}${isFaint ? " dw-faint" : ""}`} role="gridcell" id=${`${id}-${number}`} data-rank=${number} style=${style}
-      aria-label=${label} title=${label} aria-selected=${number === chosen.value || null}
+      class=${looks.filter(Boolean).join(" ")} role="gridcell" id=${`${id}-${number}`} data-rank=${number} style=${style.filter(Boolean).join(";")}
+      aria-label=${label} title=${label} aria-selected=${number === chosen.value || null} data-named=${isNamed && !sign ? "!" : null}
+      data-letter=${column !== undefined && !sign ? letterOf(column) : null}
     >${sign}</span>
   `;
 }
@@ -109,29 +109,8 @@ function walk(event, lanes, chosen) {
 // How many ranks stand in the longest row.
 export const acrossOf = ({ lanes }) => Math.max(1, ...lanes.map((lane) => lane.length));
 
-function statePaint({ named }) {
-  return ({ state }, number) => {
-    if (!named?.includes(number)) return { look: `dw-state-${state}` };
-    return state === "answered" ? { look: "dw-named", sign: "!" } : { look: "dw-named" };
-  };
-}
-
-// From nothing to the most that a rank has.
-function heat(share) {
-  return { look: share > 0.55 ? "dw-heat dw-deep" : "dw-heat", style: `--dw-share:${Math.round(8 + 82 * share)}%` };
-}
-
-function memoryPaint({ ranks }) {
-  const most = Math.max(1, ...ranks.map(({ taken = 0 }) => taken));
-  return ({ taken }) => (taken === undefined ? { look: "dw-unknown" } : heat(taken / most));
-}
-
-function placementPaint() {
-  return ({ state, column }) => {
-    if (column === undefined) return { look: "dw-unknown" };
-    return { look: "dw-kind-of", style: kindHue(column), sign: SIGNS[state] || letterOf(column) };
-  };
-}
+// Of the most that a rank has.
+const shareOf = (share) => `--dw-share:${share.toFixed(2)}`;
 
 const sample = (look, words, { style = "", sign = "", title = "" } = {}) => html`
   <span title=${title || null}><i class=${look} style=${style} aria-hidden="true">${sign}</i>${words}</span>
@@ -140,7 +119,7 @@ const sample = (look, words, { style = "", sign = "", title = "" } = {}) => html
 function stateLegend({ states, named }) {
   const title = say("a finding says that it is missing, has ended, or blocks the others");
   return html`
-    ${named?.length > 0 && sample("dw-named", `${named.length} ${say("named in findings")}`, { sign: "!", title })}
+    ${named.length > 0 && sample("dw-named", `${named.length} ${say("named in findings")}`, { sign: "!", title })}
     ${states.map(([state, count]) => sample(`dw-state-${state}`, `${count} ${say(state)}`, { sign: SIGNS[state], title: say(MEANINGS[state]) }))}
   `;
 }
@@ -149,10 +128,8 @@ function memoryLegend({ spans }) {
   const span = spans.find((each) => each.name === "allocated");
   if (!span) return html`<span>${say("no rank reported its memory")}</span>`;
   const [least, , most] = span.share;
-  return [[least, span.least], [most, span.most]].map(([share, [size, number]]) => {
-    const { look, style } = heat(share);
-    return sample(look, say("{size}, rank {number}", { size, number }), { style });
-  });
+  const end = (share, [size, number]) => sample("dw-heat", say("{size}, rank {number}", { size, number }), { style: shareOf(share) });
+  return [end(least, span.least), end(most, span.most)];
 }
 
 function placementLegend({ columns }) {
