@@ -261,7 +261,7 @@ function DevicesPage({ panel }) {
   }
   return html`
     ${!devices.drawn && !parallel.length && html`<p class="dw-empty">${say("No model to draw. Call `devwidget.show(model)`.")}</p>`}
-    <div class=${beside.length ? "dw-beside-each-other" : null}>
+    <div class=${beside.length ? "dw-two" : null}>
       <div>
         ${beside.length > 0 && html`<h4>${say("Current placement")}</h4>`}
         <${Picture} className="dw-now-devices" drawn=${devices.drawn ?? EMPTY} unfold=${panel.control && unfold} reveal=${reveal} hidden=${!devices.drawn} />

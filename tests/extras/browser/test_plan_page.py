@@ -88,10 +88,10 @@ def test_two_plans_on_one_page_have_tabs_of_their_own(show):
     page = show("fits")
     drawn = [plan_of(state)._repr_mimebundle_()["text/html"] for state in ("fits", "fits by less")]
     page.set_content("".join(f"<div id=a{at}>{each}</div>" for at, each in enumerate(drawn)))
-    page.locator("#a1 .dw-pick-1").check()
-    expect(page.locator("#a0 .dw-page-0")).to_be_visible()
-    expect(page.locator("#a1 .dw-page-0")).to_be_hidden()
-    expect(page.locator("#a1 .dw-page-1")).to_be_visible()
+    page.locator("#a1 .dw-pick").nth(1).check()
+    expect(page.locator("#a0 .dw-page").first).to_be_visible()
+    expect(page.locator("#a1 .dw-page").first).to_be_hidden()
+    expect(page.locator("#a1 .dw-page").nth(1)).to_be_visible()
 
 
 COLOURS_AT_THE_END = """(areas) => areas.filter((area) => {

@@ -13,7 +13,7 @@ def test_a_layout_is_drawn_beside_the_model_as_it_is(browser):
     bare = BarePage(browser, split_model())
     bare.page.get_by_role("tab", name="Devices").click()
     bare.update("panel", "proposed", proposed_content(layout(GPU0, GPU0, GPU1), tabulate_snapshot(split_model())))
-    parts = bare.page.get_by_role("tabpanel", name="Devices").locator(".dw-beside-each-other > div")
+    parts = bare.page.get_by_role("tabpanel", name="Devices").locator(".dw-two > div")
     expect(parts.first).to_contain_text("Current placement")
     proposed = parts.filter(has_text="Where it would go")
     expect(proposed).to_contain_text("Layout: Net over 2 GPUs: fits")

@@ -128,7 +128,7 @@ function tensorList(list) {
   const line = ([name, type, placed, note]) => html`
     <li><code>${name}</code> <span class="dw-mono">${type}</span><span class="dw-soft"> ${about(placed, note)}</span></li>
   `;
-  return html`<ul class="dw-tensors">${list.map(line)}</ul>`;
+  return html`<ul class="dw-list">${list.map(line)}</ul>`;
 }
 
 // A collective that does not end, with the ranks that came and those that did not.
