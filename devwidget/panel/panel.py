@@ -30,6 +30,7 @@ from devwidget.report.page.content import (
     Content,
     applied_content,
     compared_content,
+    detail_content,
     devices_content,
     head_content,
     marks_content,
@@ -140,10 +141,12 @@ class DeviceWidget(Displayed):
             self._show_choice(path)
         self.selected = path
 
-    def choose_row(self, row: int) -> None:
-        """Select the row that was chosen on the page."""
-        if 0 <= row < len(self.table):
-            self._page_choice = self.selected = self.table.paths[row]
+    def choose_row(self, row: int) -> Content | None:
+        """Select the row that was chosen on the page; return what opens below it, None if the table has no such row."""
+        if self.snapshot is None or not 0 <= row < len(self.table):
+            return None
+        self._page_choice = self.selected = self.table.paths[row]
+        return detail_content(self.snapshot, self.table, row)
 
     @observe("selected")
     def _lead_page(self, change: dict[str, Any]) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import TraceRequest
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.report.page.content import detail_content
 from devwidget.report.page.exports import export_panel
 from devwidget.report.style.safe_text import safe_block
 
@@ -70,10 +69,7 @@ def answer_panel(panel: DeviceWidget, message: Message) -> Message:
             panel.keep()
             return {}
         case "select":
-            panel.choose_row(read_field(message, "row", int, -1))
-            return {}
-        case "detail":
-            return {"detail": _make_detail(panel, read_field(message, "row", int, -1))}
+            return {"detail": panel.choose_row(read_field(message, "row", int, -1))}
         case "devices":
             opened = [key for key in read_field(message, "opened", list, []) if isinstance(key, str)]
             return panel.draw_devices(opened, every=read_field(message, "every", bool, False))
@@ -89,12 +85,6 @@ def _run_shown(panel: DeviceWidget, run: Callable[[], object]) -> None:
     """Run a job, whose exceptions are in the status line."""
     with contextlib.suppress(Exception, KeyboardInterrupt), collect_printed(panel.show_printed):
         run()
-
-
-def _make_detail(panel: DeviceWidget, row: int) -> Message | None:
-    if panel.snapshot is not None and 0 <= row < len(panel.table):
-        return detail_content(panel.snapshot, panel.table, row)
-    return None
 
 
 def _parse_request(message: Message) -> TraceRequest:

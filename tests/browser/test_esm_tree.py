@@ -136,10 +136,10 @@ def test_open_rows_stay_open_when_the_model_changes(bare):
 
 def test_detail_is_asked_for_when_it_did_not_travel(bare):
     bare.update("panel", "table", tree_table(tabulate_snapshot(split_model())))
-    bare.answer("detail", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
+    bare.answer("select", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
     row(bare, "decoder.head").click()
     expect(bare.page.locator(".dw-detail")).to_contain_text("no tensors of its own")
-    assert bare.sent("detail")[0]["row"] == 6
+    assert bare.sent("select")[0]["row"] == 6
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "'\"&<script> 日本語 🔥"])

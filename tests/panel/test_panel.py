@@ -149,8 +149,8 @@ def test_a_crash_in_the_users_model_is_shown_and_lost_nowhere(opened):
 
 def test_detail_answers_for_a_row_and_not_beyond(opened):
     panel, _ = opened
-    assert asked(panel, ask="detail", row=6)["detail"]["path"] == "decoder.head"
-    assert asked(panel, ask="detail", row=99)["detail"] is None
+    assert asked(panel, ask="select", row=6)["detail"]["path"] == "decoder.head"
+    assert asked(panel, ask="select", row=99)["detail"] is None
 
 
 FORMS = {"text": "Translator ·", "json": '"Snapshot"', "csv": "decoder.head.weight", "html": "<!DOCTYPE html>"}

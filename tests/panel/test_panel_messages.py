@@ -13,7 +13,7 @@ import pytest
 from devwidget.panel.panel import DeviceWidget
 from tests.browser.handmade_panel import open_panel
 
-ASKS = ("hello", "trace", "cancel", "detail", "export", "Trace", "", None, 7, [], {}, "\ud800", "x" * 10_000)
+ASKS = ("hello", "trace", "cancel", "select", "export", "Trace", "", None, 7, [], {}, "\ud800", "x" * 10_000)
 VALUES = (
     None, True, False, 0, 1, -1, 7, 10**30, 0.5, float("nan"), float("inf"), "", "batch", "missing(", "\x00\n\u202e", "\ud800",
     "html", "csv", "x" * 10_000, [], [1], {}, {"ask": "trace"}, [[[]]], b"raw",

@@ -56,7 +56,7 @@ export class Outline {
     Object.assign(this.rows, this.panel.model.get("marks"));
     this.update(active);
     if (detail.value?.row < 0) detail.value = null;
-    if (detail.value) this.fill(detail.value.row);
+    if (detail.value) this.pick(detail.value.row, false);
   }
 
   filter(text) {
@@ -159,13 +159,6 @@ export class Outline {
     this.version.value += 1;
   }
 
-  // Open the drawer of a row.
-  pick(row) {
-    const { panel, detail } = this;
-    if (panel.control && row !== detail.value?.row) panel.ask({ ask: "select", row });
-    this.fill(row, true);
-  }
-
   // -> whether a drawer was open.
   leave() {
     const wasOpen = this.detail.value !== null;
@@ -174,14 +167,15 @@ export class Outline {
     return wasOpen;
   }
 
-  // With `inSight` what is opened is scrolled to: it stands below the table where there is no room beside it.
-  async fill(row, inSight = false) {
+  // Open the drawer of a row. One that is `chosen` is scrolled to: it stands below the table where there is no room beside it.
+  async pick(row, chosen = true) {
+    const { control } = this.panel;
     const content = this.rows.details[row];
-    this.draw({ row, content, words: say("asking the kernel …") }, inSight);
-    if (content || !this.panel.control) return;
-    const answer = await this.panel.ask({ ask: "detail", row });
-    if (this.detail.value?.row !== row) return;
-    this.draw({ row, content: answer.detail, words: answer.error ?? say("this row no longer exists") }, inSight);
+    this.draw({ row, content, words: say("asking the kernel …") }, chosen);
+    if (!control || (content && !chosen)) return;
+    const answer = await this.panel.ask({ ask: "select", row });
+    if (content || this.detail.value?.row !== row) return;
+    this.draw({ row, content: answer.detail, words: answer.error ?? say("this row no longer exists") }, chosen);
   }
 
   draw(drawn, inSight) {
