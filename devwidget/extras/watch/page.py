@@ -34,9 +34,7 @@ def watched_content(run: WatchedRun | None) -> dict[str, Any]:
         "summary": verdict_words(run),
         "error": say("ended with {error}", error=run.error.partition("\n")[0]) if run.error else "",
         "figure": run_figure(run),
-        "findings": [
-            finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)
-        ],
+        "findings": [finding_card(mark.finding, -1) for mark in list_marks(run)],
         "not_checked": list(map(said, run.not_checked)),
         "recorded": list(map(_recorded_content, run.recorded_steps)),
     }

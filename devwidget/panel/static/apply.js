@@ -94,7 +94,7 @@ function runCommand(cell, id, args) {
   button.remove();
 }
 
-export function viewOf(node) {
+function viewOf(node) {
   const text = node?.querySelector(".cm-content");
   return (text?.cmTile ?? text?.cmView)?.view; // CodeMirror's own; without it the text is written all the same
 }
