@@ -115,7 +115,7 @@ def test_a_step_that_ended_by_an_exception_says_so_first_and_never_that_nothing_
     page = bare.page.get_by_role("tabpanel", name="Findings")
     expect(page).to_be_visible()
     card = page.locator(".dw-found >> nth=0")
-    expect(card).to_contain_text("the step ended with ValueError in decoder.head")
+    expect(card).to_contain_text("the step ended with ValueError")
     expect(card).to_contain_text("raise ValueError(...)")
     expect(page).not_to_contain_text("Nothing found")
     expect(card.get_by_text("a.py:1 in f").first).to_be_hidden()
