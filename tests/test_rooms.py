@@ -22,7 +22,7 @@ FLOORS = {
         comparison loading
     """.split(),
     "rules": """
-        wording edits call_edits dtype_edits found kept_memory registry host_reads repeated_writes placement
+        wording edits call_edits found kept_memory registry host_reads placement
         transfers training replicas
     """.split(),
     "gpus": """

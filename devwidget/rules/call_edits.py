@@ -9,6 +9,9 @@ from devwidget.records.syntax import calls_named, name_of_called
 from devwidget.rules.edits.draft import Draft
 from devwidget.rules.edits.source_file import has_torch
 
+LOW = "float16", "bfloat16"
+"""Dtypes of low precision."""
+
 
 def add_keyword(draft: Draft, statement: ast.stmt, functions: Collection[str], keyword: str, text: str) -> None:
     """Pass an argument to the calls of some functions on a line."""

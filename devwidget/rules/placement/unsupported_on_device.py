@@ -17,9 +17,10 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import arguments_in, parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.dtype_edits import LOW, without_cast
-from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.source_file import Code
+from devwidget.rules.call_edits import LOW
+from devwidget.rules.edits.draft import Draft, fix, mended
+from devwidget.rules.edits.moves_where_used import cast_where_used
+from devwidget.rules.edits.source_file import Code, code_at, names_in
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import first_stray
@@ -28,6 +29,8 @@ _ALTERNATIVES = {
     "histogram": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
     "histogramdd": Message("use torch.bucketize and torch.bincount, which have GPU kernels"),
 }
+_CASTS = frozenset({"half", "bfloat16"})
+_LOW_DTYPES = frozenset({"torch.float16", "torch.half", "torch.bfloat16"})
 _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft|complex|polar|view_as_complex")
 """Functions whose results are complex."""
 _TO_NUMPY = "numpy", "__array__"
@@ -85,12 +88,15 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
     has_other_result = _COMPLEX.fullmatch(fault.call) or fault.call in _TO_NUMPY
     if dtype and (dtype not in LOW or has_other_result):  # casting back would lose what was computed
         if dtype in LOW or not dtype.startswith(("float", "complex")):
-            yield without_cast(fault, Message("leave it in the dtype that it had"))
-            yield mended(fault.site, Message("compute in float32"), _widen_all, fault)
+            yield _without_cast(fault, Message("leave it in the dtype that it had"))
+            words = Message("compute in float32")
+            strays = [operand for operand in fault.operands if operand.stray]
+            if fault.call in ("complex", "polar"):
+                yield mended(fault.site, words, _widen_parts, fault)
+            yield cast_where_used(fault, strays, ".float()", words, is_inline=True)
         return
     if dtype:
-        words = Message("compute in float32 and cast back")
-        yield mended(fault.site, words, _wrap_call, fault, subject, ".float()", "dtype")
+        yield mended(fault.site, Message("compute in float32"), _wrap_call, fault, subject, ".float()", "dtype")
     if str(fault.target) == "cpu":
         return
     words = Message("run it on the CPU, and move the result back")
@@ -100,16 +106,11 @@ def _list_fixes(fault: Fault, detail: NoKernel) -> Iterator[Fix | None]:
         yield Fix(_ALTERNATIVES[fault.call], confidence="choice")
 
 
-def _widen_all(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
-    """`torch.complex(a.cos(), a.sin())` becomes `torch.complex(a.cos().float(), a.sin().float())`."""
-    subjects = {operand.source or operand.expression for operand in fault.operands if operand.stray} - {""}
-    calls = draft.code.calls(statement, fault.expression)
-    takes_parts = fault.call in ("complex", "polar")  # of one dtype
-    arguments = [part for call in calls for part in arguments_in(call) if takes_parts or ast.unparse(part) in subjects]
-    for argument in arguments:
-        draft.append(argument, ".float()")
-    for subject in () if arguments else subjects:
-        _wrap_call(draft, statement, fault, subject, ".float()", "")
+def _widen_parts(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """`torch.complex(a, b)`, whose parts have one dtype, becomes `torch.complex(a.float(), b.float())`."""
+    for call in draft.code.calls(statement, fault.expression):
+        for argument in arguments_in(call):
+            draft.append(argument, ".float()")
 
 
 def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
@@ -119,9 +120,8 @@ def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, mo
         home = f"({subject})"
     for call in draft.code.calls(statement, fault.expression):
         _move_arguments(draft, call, subject, move)
-        if back:
-            has_parts = isinstance(fault.detail, NoKernel) and fault.detail.has_parts
-            _move_result(draft, statement, call, f".to({home}.{back})", has_parts=has_parts)
+        has_parts = isinstance(fault.detail, NoKernel) and fault.detail.has_parts
+        _move_result(draft, statement, call, f".to({home}.{back})", has_parts=has_parts)
 
 
 def _move_arguments(draft: Draft, call: ast.Call, subject: str, move: str) -> None:
@@ -154,3 +154,43 @@ def _result_of(code: Code, call: ast.Call) -> ast.expr:
 def _one_result(statement: ast.stmt, result: ast.AST) -> bool:
     """Whether the statement assigns one result, unlike `values, vectors = f(x)`."""
     return isinstance(statement, ast.Assign) and statement.value is result and isinstance(statement.targets[0], ast.Name)
+
+
+def _without_cast(fault: Fault, summary: str) -> Fix | None:
+    """Drop the cast to low precision of a variable that only the failing line reads: `angles = table.to(dtype)`."""
+    births = {operand.birth for operand in fault.operands if operand.stray}
+    at, use = code_at(next(iter(births), None)), code_at(fault.site)
+    if len(births) != 1 or at is None or use is None:
+        return None
+    code, statement = at
+    scope = code.scope(statement)
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
+            reads = [node for node in names_in(scope) if node.id == name and isinstance(node.ctx, ast.Load)]
+            readers = {code.statement_of(node) for node in reads} - {statement}
+            is_of_function = code.scope(use[1]) is scope and not isinstance(scope, ast.Module)
+            if is_of_function and readers == {use[1]} and _is_read_alone(fault, name):
+                draft = Draft(code)
+                draft.drop_method(cast)
+                return fix(summary, draft)
+    return None
+
+
+def _is_read_alone(fault: Fault, name: str) -> bool:
+    """Whether the operands are computed of one variable: another one may have been cast to go with it."""
+    nodes = [parsed_expression(operand.source) for operand in fault.operands if operand.stray and operand.source]
+    return all(each.id in (name, "torch") for node in nodes if node is not None for each in names_in(node))
+
+
+def _is_cast(call: ast.Call) -> bool:
+    """Whether a call casts to low precision, or to a dtype in a variable, and does nothing else."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr=name), args=[], keywords=[]):
+            return name in _CASTS
+        case ast.Call(func=ast.Attribute(attr="to" | "type"), args=[dtype], keywords=[]):
+            text = ast.unparse(dtype)
+        case ast.Call(func=ast.Attribute(attr="to"), args=[], keywords=[ast.keyword(arg="dtype", value=dtype)]):
+            text = ast.unparse(dtype)
+        case _:
+            return False
+    return text in _LOW_DTYPES or text.rpartition(".")[2].endswith("dtype")

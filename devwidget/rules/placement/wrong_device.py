@@ -209,8 +209,7 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
     """Fixes in words for a module on another device."""
     fault, target, path = case.fault, str(case.fault.target), held.left_behind
     if path is None:
-        words = Message("move its module with all parameters and buffers")
-        yield Fix(words, f"{_spell_module(fault, held.module)}.to({target!r})")
+        yield Fix(Message("move only this module"), f"{_spell_module(fault, held.module)}.to({target!r})")
         return
     model = f"{_spell_module(fault, '')}.to({target!r})"
     yield Fix(Message("move the model to its inputs' device after adding its last layer"), model)

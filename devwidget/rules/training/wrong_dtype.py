@@ -17,11 +17,11 @@ from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.call_edits import replace_literal
-from devwidget.rules.dtype_edits import LOW, float_parameters, loss_of_logits, with_autocast_in_backward
+from devwidget.rules.call_edits import LOW, replace_literal
 from devwidget.rules.edits.calls import FACTORIES
-from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
+from devwidget.rules.edits.source_file import code_at, has_torch
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import name_of, path_of, some_names, strays_in
@@ -113,7 +113,7 @@ def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Foun
     keep = Message("keep the parameters in float32; `torch.autocast` casts them in forward")
     name = path_of(stray) or stray.expression
     names = some_names([name], detail.count) if name else str(detail.count)
-    edit = float_parameters(detail.optimizer, keep) if detail.autocast is not None else None
+    edit = _float_parameters(detail.optimizer, keep) if detail.autocast is not None else None
     return Found(
         fault,
         Message("GradScaler got float16 gradients"),
@@ -133,7 +133,7 @@ def _unsafe_loss(fault: Fault, detail: UnsafeLoss) -> Found:
         fault,
         Message("`{call}` runs in an autocast region", call=fault.call),
         why=Message("its gradient may not fit into float16, so autocast refuses it"),
-        fixes=(loss_of_logits(fault, logits) if detail.is_sigmoid else None, Fix(logits, "BCEWithLogitsLoss")),
+        fixes=(_loss_of_logits(fault, logits) if detail.is_sigmoid else None, Fix(logits, "BCEWithLogitsLoss")),
         notes=notes,
     )
 
@@ -215,7 +215,7 @@ def _fix_autocast(fault: Fault) -> Fix | None:
         words = Message("cast on {device}", device=device)
         return mended(detail.autocast.site, words, replace_literal, detail.autocast.device, repr(device))
     if detail.backward is not None:
-        return with_autocast_in_backward(detail.backward, device, Message("run backward as autocast runs forward"))
+        return _with_autocast_in_backward(detail.backward, device, Message("run backward as autocast runs forward"))
     return None
 
 
@@ -273,3 +273,64 @@ def _use_limit(draft: Draft, statement: ast.stmt, expression: str, limits: str) 
                     draft.replace(argument, f"{limits}.min")
                 case ast.Constant():
                     draft.replace(argument, f"{limits}.max")
+
+
+def _with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix | None:
+    """`custom_fwd` and `custom_bwd` above `forward` and `backward` of an `autograd.Function` whose forward gets the context."""
+    found = code_at(backward)
+    owner = found[0].owner(found[1]) if found is not None else None
+    if found is None or owner is None or not has_torch(found[0]):
+        return None
+    methods = {each.name: each for each in owner.body if isinstance(each, ast.FunctionDef)}
+    if not {"forward", "backward"} <= methods.keys() or "setup_context" in methods:
+        return None
+    draft = Draft(found[0])
+    for name, decorator in (("forward", "custom_fwd"), ("backward", "custom_bwd")):
+        draft.decorate(methods[name], f'@torch.amp.{decorator}(device_type="{device}")')
+    return fix(summary, draft)
+
+
+def _float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
+    """Cast the parameters of an optimizer to float32, below the line that creates it."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+                name = draft.code.text(target)
+                draft.insert_below(
+                    statement,
+                    f"for group in {name}.param_groups:\n"
+                    '    for parameter in group["params"]:\n'
+                    "        parameter.data = parameter.data.float()",
+                )
+
+    return mended(optimizer, summary, change)
+
+
+def _loss_of_logits(fault: Fault, summary: str) -> Fix | None:
+    """Take out the only sigmoid of the file, and use the loss that computes it: `BCELoss` becomes `BCEWithLogitsLoss`."""
+    return mended(fault.site, summary, _use_logits)
+
+
+def _use_logits(draft: Draft, statement: ast.stmt) -> None:
+    nodes = [*ast.walk(draft.code.tree)]
+    losses = list(calls_named(draft.code.parts(statement), "binary_cross_entropy")) or list(calls_named(nodes, "BCELoss"))
+    match list(calls_named(nodes, "sigmoid", "Sigmoid")), losses:
+        case [sigmoid], [loss]:
+            _leave_out(draft, sigmoid)
+            called = draft.code.text(loss.func)
+            if called.endswith("BCELoss"):
+                draft.replace(loss.func, f"{called.removesuffix('BCELoss')}BCEWithLogitsLoss")
+            else:
+                draft.replace(loss.func, f"{called}_with_logits")
+
+
+def _leave_out(draft: Draft, sigmoid: ast.Call) -> None:
+    """`torch.sigmoid(x)` and `x.sigmoid()` become `x`, the layer `nn.Sigmoid()` becomes `nn.Identity()`."""
+    called = draft.code.text(sigmoid.func)
+    if called.endswith("Sigmoid"):
+        draft.replace(sigmoid.func, f"{called.removesuffix('Sigmoid')}Identity")
+    elif sigmoid.args:
+        draft.unwrap(sigmoid, sigmoid.args[0])
+    else:
+        draft.drop_method(sigmoid)

@@ -8,7 +8,6 @@ Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Iterator
 
@@ -16,10 +15,9 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.call_edits import add_keyword
-from devwidget.rules.edits.draft import Draft, code_of_edits, mended, merged
+from devwidget.rules.edits.draft import code_of_edits, mended, merged
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
@@ -80,19 +78,9 @@ def _unblocked(copies: list[UserMove]) -> Fix | None:
             unpinned[each.loading.loader] = None
         if each.loading is not None and not each.loading.is_asynchronous:
             waiting[each.site] = None
-    fixes = [mended(site, "", _pin) for site in unpinned]
+    fixes = [mended(site, "", add_keyword, ["DataLoader"], "pin_memory", "True") for site in unpinned]
     fixes += [mended(site, "", add_keyword, PLACING_METHODS - {"cpu"}, "non_blocking", "True") for site in waiting]
     both = merged(each.edits for each in fixes if each is not None)
     if not both or None in fixes:
         return None
     return Fix(_SUMMARY, code_of_edits(both), edits=both)
-
-
-def _pin(draft: Draft, statement: ast.stmt) -> None:
-    for call in calls_named(draft.code.parts(statement), "DataLoader"):
-        if not _sets_pinning(call):
-            draft.keyword(call, "pin_memory", "True")
-
-
-def _sets_pinning(call: ast.Call) -> bool:
-    return any(keyword.arg in ("pin_memory", None) for keyword in call.keywords)
