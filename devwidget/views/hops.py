@@ -1,4 +1,4 @@
-"""Moves and waits grouped by the line that asked for them, the dearest first."""
+"""Moves grouped by the line that asked for them, the dearest first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Phase, Site
-from devwidget.records.trace import Cause, Move, Wait
+from devwidget.records.trace import Cause, Move
 from devwidget.views.sums import group_by, total, values_once
 
 T = TypeVar("T")
@@ -107,44 +107,4 @@ def _merge_group(group: list[Move]) -> Hop:
         examples=tuple(dict.fromkeys((move.dtype, move.shape) for move in group)),
         number=min(numbers),
         numbers=numbers,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class WaitingLine:
-    """All waits of one line for one device.
-
-    Attributes:
-        device, site, called: what they have in common.
-        calls: what waits, each once: `item`, `__getitem__`.
-        phases: parts of the step, each once.
-        modules: paths of the modules that were running, each once; None was outside the model.
-        count: how often.
-    """
-
-    device: DeviceId
-    site: Site | None
-    called: Site | None
-    calls: tuple[str, ...]
-    phases: tuple[Phase, ...]
-    modules: tuple[str | None, ...]
-    count: int
-
-
-def group_waits(waits: Iterable[Wait]) -> tuple[WaitingLine, ...]:
-    """Return one record for each line and device, most waits first."""
-    groups = group_by(waits, lambda wait: (wait.site and wait.site.line_id, wait.device, wait.called))
-    return tuple(sorted(map(_merge_waits, groups.values()), key=lambda line: -line.count))
-
-
-def _merge_waits(group: list[Wait]) -> WaitingLine:
-    first = group[0]
-    return WaitingLine(
-        device=first.device,
-        site=first.site,
-        called=first.called,
-        calls=tuple(dict.fromkeys(wait.call.strip("_") for wait in group)),
-        phases=values_once(group, "phase"),
-        modules=values_once(group, "module"),
-        count=total(group, "count"),
     )

@@ -10,7 +10,6 @@ from devwidget.records.finding import SEVERITIES
 from devwidget.records.trace import Fault, Trace
 from devwidget.views.hops import group_hops, with_forward_lines
 from devwidget.views.placement import PlacementTable, nearest_row
-from devwidget.views.sums import total
 
 
 @dataclass(slots=True)
@@ -31,16 +30,8 @@ class RowMark:
     severity_below: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RowHop:
-    """Crossings of one line while one row ran: how many, and bytes of all of them."""
-
-    count: int
-    bytes: int
-
-
-RowHops = dict[int, dict[int, RowHop]]
-"""Row -> the lines of `group_hops(trace.moves)` that crossed while it ran, with what of them is the row's own."""
+RowHops = dict[int, dict[int, tuple[int, int]]]
+"""Row -> the lines of `group_hops(trace.moves)` that crossed while it ran, with how often the row itself did, and its bytes."""
 
 
 @dataclass(slots=True)
@@ -83,8 +74,8 @@ def _hops_by_row(index: dict[str, int], trace: Trace) -> RowHops:
     for move in with_forward_lines(trace.moves):
         if move.module is not None:
             own = found.setdefault(nearest_row(index, move.module), {})
-            before = own.get(lines[move.number], RowHop(0, 0))
-            own[lines[move.number]] = RowHop(before.count + move.count, before.bytes + move.all_bytes)
+            count, size = own.get(lines[move.number], (0, 0))
+            own[lines[move.number]] = (count + move.count, size + move.all_bytes)
     return {row: dict(sorted(own.items())) for row, own in found.items()}
 
 
@@ -120,7 +111,7 @@ def _rows_above(placement: PlacementTable, row: int) -> Iterator[int]:
 def _mark_rows(placement: PlacementTable, trace: Trace, hops: RowHops, findings: dict[int, list[int]]) -> dict[int, RowMark]:
     marks: dict[int, RowMark] = {}
     for row, own in hops.items():
-        count = total(own.values(), "count")
+        count = sum(count for count, _ in own.values())
         marks.setdefault(row, RowMark()).hops = count
         for each in (row, *_rows_above(placement, row)):
             marks.setdefault(each, RowMark()).hops_below += count

@@ -194,9 +194,9 @@ def test_a_row_and_its_drawer_count_the_same_hops():
     back = replace(first, source=GPU1, target=GPU0, module=None, phase="backward", site=site(99), number=40)
     table = tabulate_snapshot(split_model())
     drawn = make_overlay(table, replace(one_step(), moves=(*one_step().moves, elsewhere, back)))
-    counts = {table.paths[row]: [(hop.count, hop.bytes) for hop in own.values()] for row, own in drawn.hops.items()}
+    counts = {table.paths[row]: [*own.values()] for row, own in drawn.hops.items()}
     assert counts == {"encoder": [(1, 16384), (1, 16384)], "decoder": [(4, 65536)], "encoder.attention": [(1, MIB)]}
-    assert all(drawn.marks[row].hops == sum(hop.count for hop in own.values()) for row, own in drawn.hops.items())
+    assert all(drawn.marks[row].hops == sum(count for count, _ in own.values()) for row, own in drawn.hops.items())
 
 
 def test_while_a_cell_runs_what_was_there_before_is_no_activation():

@@ -145,7 +145,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     return {
         "verdict": verdict_words(compared),
         "rows": measure_rows(compared),
-        "hops": [row._asdict() for row in hop_rows(compared)],
+        "hops": hop_rows(compared),
         "fixed": list(values_once(compared.fixed, "headline")),
         "new": list(values_once(compared.new, "headline")),
         "sides": [_side_card(kept), _side_card(trace)],

@@ -11,7 +11,7 @@ from devwidget.records.runs import runs_of
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count, some_bytes
 from devwidget.report.style.words import dtype_words
-from devwidget.views.overlay import Overlay, RowHop, RowMark, repeated_blocks
+from devwidget.views.overlay import Overlay, RowMark, repeated_blocks
 from devwidget.views.placement import PlacementTable, device_order
 from devwidget.views.sums import group_by
 
@@ -106,8 +106,8 @@ def mark_columns(table: PlacementTable, marks: Overlay) -> dict[str, Any]:
     }
 
 
-def _pack_hops(hops: dict[int, RowHop]) -> list[list[Any]]:
-    return [[line, hop.count, format_bytes(hop.bytes)] for line, hop in hops.items()]
+def _pack_hops(hops: dict[int, tuple[int, int]]) -> list[list[Any]]:
+    return [[line, count, format_bytes(size)] for line, (count, size) in hops.items()]
 
 
 def _pack_mark(mark: RowMark) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
 from devwidget.records.comparison import Comparison
@@ -17,18 +16,6 @@ from devwidget.views.sums import group_by, total, values_once
 
 Row = tuple[str, str, str]
 _MOST_HOPS = 20
-
-
-class HopRow(NamedTuple):
-    """The crossings of one line, before and after; why they were, and which modules ran."""
-
-    source: str
-    target: str
-    cause: str
-    modules: str
-    code: str
-    before: str
-    after: str
 
 
 @shows(Comparison)
@@ -50,10 +37,10 @@ def change_rows(compared: Comparison) -> list[Row]:
     """What is measured, then the lines of transfers that changed."""
     rows = measure_rows(compared)
     for hop in hop_rows(compared):
-        name = row_words((f"{hop.source} -> {hop.target}", hop.cause, hop.modules))
-        if hop.code:
-            name = f"{name}: {hop.code}"
-        rows.append((name, hop.before, hop.after))
+        name = row_words((f"{hop['source']} -> {hop['target']}", hop["cause"], hop["modules"]))
+        if hop["code"]:
+            name = f"{name}: {hop['code']}"
+        rows.append((name, hop["before"], hop["after"]))
     return rows
 
 
@@ -92,16 +79,17 @@ def measure_rows(compared: Comparison) -> list[Row]:
     return rows
 
 
-def hop_rows(compared: Comparison) -> list[HopRow]:
-    """Return a row for each line whose transfers changed, all its modules together."""
+def hop_rows(compared: Comparison) -> list[dict[str, str]]:
+    """The crossings of each line that changed, before and after; why they were, and which modules ran."""
     lines = group_by(compared.hops, lambda hop: (hop.source, hop.target, hop.cause, hop.phase, hop.text))
     rows = []
     for hops in list(lines.values())[:_MOST_HOPS]:
         first = hops[0]
-        modules = modules_words(values_once(hops, "module"))
-        before = _amount_words(total(hops, "before"), total(hops, "before_bytes"))
-        after = _amount_words(total(hops, "after"), total(hops, "after_bytes"))
-        rows.append(HopRow(str(first.source), str(first.target), code_word(first.cause), modules, first.text, before, after))
+        row = {"source": str(first.source), "target": str(first.target), "cause": code_word(first.cause), "code": first.text}
+        row["modules"] = modules_words(values_once(hops, "module"))
+        row["before"] = _amount_words(total(hops, "before"), total(hops, "before_bytes"))
+        row["after"] = _amount_words(total(hops, "after"), total(hops, "after_bytes"))
+        rows.append(row)
     return rows
 
 

@@ -31,9 +31,9 @@ from devwidget.report.text.finding_text import finding_parts
 from devwidget.report.text.memory_words import line_card, memory_parts
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words, replica_card
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, group_hops, group_waits, join_by_line
+from devwidget.views.hops import Hop, group_hops, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
-from devwidget.views.sums import items_once, total, values_once
+from devwidget.views.sums import group_by, items_once, total, values_once
 
 _MOST_LINES = 500
 _FEW_ROWS = 2
@@ -181,12 +181,15 @@ def _line_tables(trace: Trace, most: int) -> Iterator[Table]:
 
 def wait_cards(trace: Trace) -> list[dict[str, Any]]:
     """The syncs by line, the most frequent first."""
+    groups = group_by(trace.waits, lambda wait: (wait.site and wait.site.line_id, wait.device, wait.called))
     cards = []
-    for line in group_waits(trace.waits)[:_MOST_LINES]:
-        phases = ", ".join(map(code_word, line.phases))
-        card: dict[str, Any] = {"device": str(line.device), "what": ", ".join(line.calls), "phase": phases}
-        card |= {"count": line.count, "times": f"{line.count}x"}
-        cards.append(card | line_card(line.modules, line.site or line.called))
+    for waits in sorted(groups.values(), key=lambda group: -total(group, "count"))[:_MOST_LINES]:
+        first, count = waits[0], total(waits, "count")
+        calls = dict.fromkeys(wait.call.strip("_") for wait in waits)
+        phases = ", ".join(map(code_word, values_once(waits, "phase")))
+        card: dict[str, Any] = {"device": str(first.device), "what": ", ".join(calls), "phase": phases}
+        card |= {"count": count, "times": f"{count}x"}
+        cards.append(card | line_card(values_once(waits, "module"), first.site or first.called))
     return cards
 
 
