@@ -16,7 +16,7 @@ from devwidget.records.fault_details import MissingParameters, MissingReason, St
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import calls_named, name_of_called, targets_of
+from devwidget.records.syntax import calls_named, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.devices import written_device
@@ -197,7 +197,7 @@ def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
 def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Move the model above the line that passes its parameters to the optimizer."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
+        if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters"):
             device = written_device(draft.code, statement, fault.target)
             draft.insert_above(statement, f"{draft.code.text(node.value)}.to({device})")
             return
@@ -214,11 +214,6 @@ def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
     """`head = ArcFace(8, 2).to(device)` for a class."""
     nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Assign)]
     return [node for node in nodes if any(calls_named(ast.walk(node.value), kind))]
-
-
-def _is_optimizers(statement: ast.stmt) -> bool:
-    value = getattr(statement, "value", None)
-    return isinstance(value, ast.Call) and name_of_called(value)[:1].isupper()
 
 
 _LAZY = frozenset({"Adadelta", "Adam", "AdamW", "Adamax", "LBFGS", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD", "SparseAdam"})
