@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import targets_of
-from devwidget.rules.call_edits import add_keyword
+from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
@@ -115,8 +114,12 @@ def name_device_for_library(case: Case) -> Fix | None:
     left_out = case.fault.nearby.library
     if left_out is None:
         return None
-    words, device = Message("name the device of the model in the call"), repr(str(case.stray.device))
-    return mended(left_out.site, words, add_keyword, [left_out.function], "device", device)
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in calls_named(draft.code.parts(statement), left_out.function):
+            draft.keyword(call, "device", repr(str(case.stray.device)))
+
+    return mended(left_out.site, Message("name the device of the model in the call"), change)
 
 
 TENSOR: tuple[Candidate, ...] = (
