@@ -242,7 +242,8 @@ class DefaultGenerator(VirtualGenerator):
 
 
 for _kind in (HostGenerator, VirtualGenerator, DefaultGenerator):
-    _kind.__module__, _kind.__name__, _kind.__qualname__ = "torch._C", "Generator", "Generator"
+    for _field in ("__module__", "__name__", "__qualname__"):
+        setattr(_kind, _field, getattr(RealGenerator, _field))
 
 
 def _draw_plainly(module: Any, patches: Patches) -> None:
