@@ -351,6 +351,18 @@ def test_an_item_of_a_tuple_is_moved_with_a_tuple_that_is_made_anew(gpu):
     assert any(text.startswith("state = tuple(part.to(") and text.endswith(".device) for part in state)") for text in moved)
 
 
+def test_the_other_parts_of_a_tuple_stay_as_they_are(gpu):
+    lstm, x = nn.LSTM(3, 2).cuda(), torch.ones(4, 1, 3, device="cuda:0")
+    state = (torch.zeros(1, 1, 2, device="cuda:0"), out_of_sight([torch.zeros(1, 1, 2)]))
+
+    def run():
+        return lstm(x, state)
+
+    (found,) = devwidget.explain(failing(run)).findings
+    moved = [edit.text.strip() for fix in found.fixes for edit in fix.edits]
+    assert "state = (*state[:1], state[1].to(x.device), *state[2:])" in moved
+
+
 class Masked(nn.Module):
     def __init__(self, mask_of):
         super().__init__()

@@ -65,11 +65,11 @@ OF_AN_OBJECT = """
 @pytest.mark.parametrize(
     ("train", "use", "code"),
     [
-        (TRAIN, "np.array(losses)", "losses.append(loss.detach().cpu())"),
+        (TRAIN, "np.array(losses)", "losses.append(loss.item())"),
         (TRAIN, "np.array([loss.numpy() for loss in losses])", "losses.append(loss.detach().cpu())"),
         (OUTPUTS, "np.concatenate(outs)", "outs.append(net(x).detach().cpu())"),
-        (IN_A_DICT, "np.array(log['loss'])", 'log["loss"].append(net(x).mean().detach().cpu())'),
-        (OF_AN_OBJECT, "log.read()", "self.rows.append(row.detach().cpu())"),
+        (IN_A_DICT, "np.array(log['loss'])", 'log["loss"].append(net(x).mean().item())'),
+        (OF_AN_OBJECT, "log.read()", "self.rows.append(row.item())"),
     ],
     ids=["numbers", "items that must be tensors", "whole tensors", "a list in a dict", "a list of an object"],
 )

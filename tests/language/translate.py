@@ -25,7 +25,8 @@ FOLDERS = "language panel records/schema report rules views".split()
 FILES = ("*.py", "records/*.py")
 ENGLISH = (
     "pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py",
-    "records/schema/paths.py", "report/data_frames.py", "report/figures/as_plotly.py", "report/page/exports.py",
+    "records/schema/paths.py", "records/schema/public_calls.py", "rules/placement/mixed_dtensor.py",
+    "report/data_frames.py", "report/figures/as_plotly.py", "report/page/exports.py",
     "report/page/parallel_cards.py", "report/text/advice.py", "report/text/memory_text.py",
 )  # fmt: skip
 METHODS = [

@@ -54,6 +54,8 @@ def _end_words(trace: Trace, failure: Failure) -> str:
         if failure.module is None:
             return say("{devices} ran out of memory {module}", **where)
         return say("{devices} ran out of memory in {module}", **where)
+    if failure.module:
+        return say("the step ended with {error} in `{module}`", error=failure.kind, module=failure.module)
     return say("the step ended with {error}", error=failure.kind)
 
 

@@ -22,9 +22,11 @@ from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_mo
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
-from devwidget.rules.edits.source_file import Code, code_at
+from devwidget.rules.edits.source_file import Code, code_at, root_of
 
 Candidate = Callable[[Case], Fix | None]
+_READERS = ("np", "numpy", "plt", "print", "len", "float", "pd")
+"""What takes numbers as it takes tensors, by the root of its name."""
 
 
 def stay_there(case: Case) -> Fix | None:
@@ -39,7 +41,7 @@ def stay_there(case: Case) -> Fix | None:
 
 
 def collect_on_host(case: Case) -> Fix | None:
-    """`losses.append(loss)` becomes `losses.append(loss.detach().cpu())` where a list is filled to be plotted or saved."""
+    """`losses.append(loss)` becomes `losses.append(loss.item())`, or `loss.detach().cpu()`, if the list is plotted or saved."""
     at, used = code_at(case.stray.listed), code_at(case.fault.site, case.fault.expression)
     if at is None or used is None or not case.is_wanted_on_host:
         return None
@@ -49,13 +51,22 @@ def collect_on_host(case: Case) -> Fix | None:
             name = ast.unparse(owner)
         case _:
             return None
+    uses = [(each, node) for each in {code, used[0]} for node in _uses(each, name)]
+    if case.stray.requires_grad and any(_goes_backward(*use) for use in uses):
+        return None
     draft, text = Draft(code), ".cpu()"
-    if case.stray.requires_grad:
+    if not case.stray.shape and all(_reads_numbers(*use) for use in uses):
+        text = ".item()"
+    elif case.stray.requires_grad:
         text = ".detach().cpu()"
-        if any(_goes_backward(each, node) for each in {code, used[0]} for node in _uses(each, name)):
-            return None
     draft.append(item, text)
     return fix(Message("keep a copy on the CPU where the list is filled"), draft)
+
+
+def _reads_numbers(code: Code, node: ast.expr) -> bool:
+    """Whether a use passes the whole list to what takes numbers as it takes tensors."""
+    call = code.parents.get(node)
+    return isinstance(call, ast.Call) and node in call.args and root_of(ast.unparse(call.func)) in _READERS
 
 
 def _goes_backward(code: Code, node: ast.expr) -> bool:

@@ -169,9 +169,8 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant) and root_of(stray.expression) not in inner:
         text, every = stray.expression, ast.unparse(place.value)
         anew = f"{text}{move}"
-        if isinstance(place.slice.value, int):  # a tuple is immutable, and another run may have more of them
-            text = every
-            anew = _all_moved(fault, draft.code, statement, every, move)
+        if isinstance(place.slice.value, int):
+            text, anew = every, _container_anew(fault, draft.code, statement, place, move)
         if anew:
             draft.insert_above(statement, f"{text} = {anew}")
         return bool(anew)
@@ -185,14 +184,22 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
     return False
 
 
-def _all_moved(fault: Fault, code: Code, statement: ast.stmt, name: str, move: str) -> str:
-    """`tuple(part.to(d) for part in state)`, or a list that the line passes to a call; "" for other values."""
-    if name in dict(fault.nearby.tuples):
-        return f"tuple(part{move} for part in {name})"
+def _container_anew(fault: Fault, code: Code, statement: ast.stmt, place: ast.Subscript, move: str) -> str:
+    """`tuple(part.to(d) for part in state)`, or a list that the line passes to a call; "" for other values.
+
+    A tuple is immutable; of one that has other parts, the misplaced one alone is moved.
+    """
+    name, index = ast.unparse(place.value), ast.unparse(place.slice)
     passed = (code.parents.get(node) for node in code.alike(statement, name))
     if name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed):
-        return f"[each{move} for each in {name}]"
-    return ""
+        return f"[each{move} for each in {name}]"  # how many there are, another run may tell
+    count = dict(fault.nearby.tuples).get(name)
+    if count is None:
+        return ""
+    strays = [operand for operand in fault.operands if operand.stray and operand.expression.startswith(f"{name}[")]
+    if len(strays) == count:
+        return f"tuple(part{move} for part in {name})"
+    return f"(*{name}[:{index}], {name}[{index}]{move}, *{name}[{int(index) + 1}:])"
 
 
 def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, move: str) -> bool:

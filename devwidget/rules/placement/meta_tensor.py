@@ -53,3 +53,4 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     )
     taken = f"{model}.load_state_dict(checkpoint, assign=True)"
     yield Fix(Message("load with assign=True, which replaces the meta tensors with those in the checkpoint"), taken, "choice")
+    yield Fix(Message("build the module without torch.device('meta')"), confidence="choice")

@@ -172,11 +172,13 @@ def _list_fixes(case: Case) -> Iterator[Fix | None]:
         yield Fix(words)
         return
     if stray.held is not None and stray.held.moves_along:
-        whole = stray.held.left_class or stray.held.owner_class  # a metric, which moves the tensors in its attributes itself
-        yield build_there(case, dataclasses.replace(stray.held, left_behind=stray.held.module, left_class=whole))
+        yield from _move_the_owner(case, stray.held)
     yield from tensor_candidates(case)
     name = stray.expression or stray.source
-    words = Message("move `{name}` to the right device before `{call}`", name=name or stray.argument, call=fault.call)
+    facts = {"name": name or stray.argument, "call": fault.call}
+    words = Message("move `{name}` to the device of the others before `{call}`", **facts)  # a block may run on two devices
+    if case.literal and fault.target is not None:
+        words = Message("move `{name}` to the device {device} before `{call}`", device=fault.target, **facts)
     device = right_device(fault)
     is_right = case.literal or device.endswith(".device")  # no device by its name where two are needed
     yield Fix(words, f"{name}.to({device})" if name and is_right else "")
@@ -209,12 +211,13 @@ def _describe_moves(case: Case, held: Held) -> Iterator[Fix]:
     """Fixes in words for a module on another device."""
     fault, target, path = case.fault, str(case.fault.target), held.left_behind
     if path is None:
-        yield Fix(Message("move only this module"), f"{_spell_module(fault, held.module)}.to({target!r})")
+        words = Message("move its module with all parameters and buffers")
+        yield Fix(words, f"{_spell_module(fault, held.module)}.to({target!r})")
         return
-    model = f"{_spell_module(fault, '')}.to({target!r})"
-    yield Fix(Message("move the model to its inputs' device after adding its last layer"), model)
+    model = _spell_module(fault, "")
+    yield Fix(Message("move the model to its inputs' device after adding its last layer"), f"{model}.to({target!r})")
     if path == "" and case.literal:
-        yield Fix(Message("move the existing model"), model, "choice")
+        yield Fix(Message("move the existing model"), f"{model}.to({target!r})", "choice")
     if path and not held.left_root:  # not for separate models
         yield Fix(Message("move only this module"), f"{_spell_module(fault, path)}.to({target!r})", "choice")
     for operand in fault.operands:
@@ -233,6 +236,15 @@ def _unpin(draft: Draft, statement: ast.stmt) -> None:
     asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
     if len(asked) == 1:
         draft.replace(asked[0].value, "False")
+
+
+def _move_the_owner(case: Case, held: Held) -> Iterator[Fix | None]:
+    """Move a metric that was never moved: it keeps its state in attributes, which its own `_apply` moves."""
+    whole = held.left_class or held.owner_class
+    yield build_there(case, dataclasses.replace(held, left_behind=held.module, left_class=whole))
+    owner = _spell_module(case.fault, held.module) if held.module is not None else held.name.rpartition(".")[0]
+    words = Message("move `{name}`, whose `_apply` also moves its tensors", name=held.owner_class)
+    yield Fix(words, f"{owner}.to({str(case.fault.target)!r})")
 
 
 def _place_generator(draft: Draft, statement: ast.stmt, target: DeviceId | None) -> None:

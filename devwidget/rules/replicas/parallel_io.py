@@ -287,7 +287,7 @@ def _gathered(trace: Trace, call: DataParallelCall, replicas: list[Replica]) -> 
         why=Message("DataParallel gathers the outputs of all replicas on one GPU, where the loss is computed"),
         fixes=[
             Fix(Message("compute the loss in `forward` and return it, so that only the losses are gathered"), _WITH_LOSS),
-            Fix(Message("use DistributedDataParallel, which has no replicas"), confidence="choice"),
+            Fix(Message("use DistributedDataParallel, whose processes each keep their model and outputs"), confidence="choice"),
         ],
         cause=f"gathered {call.wrapper}",
         severity="info",

@@ -85,7 +85,7 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     elif len(found) > 1:
         yield mended(
             fault.birth,
-            Message("create it on the right device"),
+            Message("create it on the device of the rest of the model"),
             add_keyword,
             FACTORIES,
             "device",

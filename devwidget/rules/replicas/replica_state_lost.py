@@ -199,7 +199,7 @@ def _clamp(draft: Draft, node: ast.AST, name: str) -> None:
 def _looked_up(fault: Fault, name: str) -> Iterator[Fix | None]:
     yield mended(fault.site, Message("access a parameter by name"), _by_name, name)
     yield Fix(Message("take the device from an input (x.device), or create the tensor with x.new_zeros(...)"))
-    yield Fix(Message("use DistributedDataParallel, which has no replicas"), confidence="choice")
+    yield Fix(Message("use DistributedDataParallel, whose processes each keep their model and outputs"), confidence="choice")
 
 
 def _by_name(draft: Draft, statement: ast.stmt, name: str) -> None:

@@ -30,8 +30,6 @@ _PINNING = frozenset({"cuda", "xpu"})
 _BYTES_PER_MILLISECOND = 25 * 10**6
 """Throughput of PCIe 4.0 with 16 lanes from pinned memory. Source: NVIDIA's bandwidthTest, about 25 GB/s of 31.5."""
 
-_SUMMARY = Message("copy from pinned memory with non_blocking=True, so that the copy does not block the host")
-
 
 @rule(
     "blocking-copy",
@@ -61,12 +59,20 @@ def _finding(copies: list[UserMove], size: int) -> Found:
     loading = first.loading
     assert loading is not None
     facts = {"bytes": size, "target": first.target, "count": f"{size / _BYTES_PER_MILLISECOND:.1f}"}
-    headline = Message("copying {bytes} bytes of a batch to {target} blocks the host", **facts)
+    headline = Message("{bytes} bytes of a batch are copied to {target} from unpinned memory", **facts)
+    if loading.is_pinned:
+        headline = Message("copying {bytes} bytes of a batch to {target} blocks the host", **facts)
     notes = [Message("the copy takes at least {count} ms per step at 25 GB/s (PCIe 4.0)", **facts)]
     if loading.loader is not None:
         notes.append(Message("the loader is created at {place}", place=loading.loader))
-    fixes = (_unblocked(copies), Fix(_SUMMARY))
+    fixes = (_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))
     return Found(first, headline, notes=notes, fixes=fixes)
+
+
+def _summary(*, pinned: bool) -> Message:
+    if pinned:
+        return Message("copy with non_blocking=True, so that the copy does not block the host")
+    return Message("pin the batches in the loader and copy with non_blocking=True, so that the copy does not block the host")
 
 
 def _unblocked(copies: list[UserMove]) -> Fix | None:
@@ -83,4 +89,4 @@ def _unblocked(copies: list[UserMove]) -> Fix | None:
     both = merged(each.edits for each in fixes if each is not None)
     if not both or None in fixes:
         return None
-    return Fix(_SUMMARY, code_of_edits(both), edits=both)
+    return Fix(_summary(pinned=not unpinned), code_of_edits(both), edits=both)

@@ -230,6 +230,7 @@ def _list_later_reads(uses: frozenset[str]) -> Iterator[Fix]:
         yield Fix(words)
     else:
         yield Fix(Message("read it every few steps"))
+    yield Fix(Message("copy it with non_blocking=True, and read the copy one step later"), confidence="choice")
 
 
 def _on_the_gpu(wait: Wait) -> Iterator[Fix | None]:

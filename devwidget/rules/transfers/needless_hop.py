@@ -135,7 +135,7 @@ def _make_fill_finding(write: UserMove) -> Found:
         ),
         why=Message("each write syncs with the GPU, and each gradient is copied back"),
         birth=write.into.birth,
-        fixes=(_made_there(write), Fix(Message("create it on the right device"))),
+        fixes=(_made_there(write), Fix(Message("create it on the device of the values that are written into it"))),
     )
 
 
