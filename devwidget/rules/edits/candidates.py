@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix, mended
@@ -30,14 +31,22 @@ _READERS = ("np", "numpy", "plt", "print", "len", "float", "pd")
 
 
 def stay_there(case: Case) -> Fix | None:
-    """What a line takes away, and nothing computes with where it goes, stays where it was."""
+    """What a line of the step takes away, and nothing computes with where it goes, stays where it was."""
     stray, target = case.stray, case.fault.target
     if not stray.from_move:
         return None
     away = [each for each in case.trace.crossings if each.site == stray.birth and each.target == stray.device]
-    if away and all(each.source == target and not (each.computed or each.meant) for each in away):
+    in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
+    of_step = all(each.step >= 0 or in_loop for each in away)
+    if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
         return without_move(stray.birth, stray.device, Message("stay on the device"))
     return None
+
+
+def _has_common_loop(one: Site | None, other: Site | None) -> bool:
+    places = [code_at(one), code_at(other)]
+    loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
+    return len(loops) == 2 and any(each in loops[1] for each in loops[0])
 
 
 def collect_on_host(case: Case) -> Fix | None:
@@ -114,10 +123,19 @@ def _is_far_from_use(case: Case, made: Fix) -> bool:
     """Whether a function on the way may compute with other tensors of the host."""
     birth, site = case.stray.birth, case.fault.site
     names_device = repr(str(case.fault.target)) in made.code
-    if birth is None or site is None or not names_device or not case.stray.computed:
+    if birth is None or site is None or not names_device or not case.stray.computed or _fails_elsewhere(case):
         return False
     is_in_function = birth.function not in ("", "<module>")
     return is_in_function and (birth.file, birth.function) != (site.file, site.function)
+
+
+def _fails_elsewhere(case: Case) -> bool:
+    """Whether tensors of the same line also fail in other expressions, so that a move in one of them is not enough."""
+    uses = set()
+    for fault in case.trace.faults:
+        if any(each.stray and each.birth == case.stray.birth for each in fault.operands):
+            uses.add((fault.site, fault.expression))
+    return len(uses) > 1
 
 
 def name_device_for_library(case: Case) -> Fix | None:
