@@ -303,6 +303,11 @@ assert "ties" in dict(net.named_buffers())
 }
 EXPLAINED = {
     **FILLED_LATER,
+    "a batch that a loop sends to another GPU than the model's": """net = nn.Linear(3, 1).to("cuda:1")
+for x in [torch.ones(2, 3), torch.ones(2, 3)]:
+    x = x.cuda()
+    net(x).sum().backward()
+""",
     "a loss that is plotted before it goes backward": """import numpy as np
 net = nn.Linear(4, 3).cuda()
 def step(x):

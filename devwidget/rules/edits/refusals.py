@@ -148,15 +148,15 @@ def _loses_writes(written: _Written) -> bool:
 
 
 def _is_sent_back(written: _Written) -> bool:
-    """What the statement assigns is moved back by the function: `table = table.to("cpu")`."""
+    """What the statement assigns is moved back below it in the function: `table = table.to("cpu")`."""
     names = {ast.unparse(target) for target in targets_of(written.statement)}
     if written.fault is None or not names:
         return False
     wrong = {operand.device for operand in written.fault.operands if operand.stray}
-    own = set(ast.walk(written.statement))
+    last = written.statement.end_lineno or written.statement.lineno
     for node in ast.walk(written.code.scope(written.statement)):
         match node:
-            case ast.Call(func=ast.Attribute(value=moved)) if node not in own and ast.unparse(moved) in names:
+            case ast.Call(func=ast.Attribute(value=moved)) if node.lineno > last and ast.unparse(moved) in names:
                 if any(goes_to(node, device) for device in wrong):
                     return True
     return False
