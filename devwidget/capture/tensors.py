@@ -166,20 +166,22 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
     after = [again(part) for part in before]
     if all(map(operator.is_, after, before)):
         return value
-    if module_name(type(value)) == "torch.return_types":
-        return type(value)(after)
-    return _copy_with_parts(value, after, again)
+    build = _find_builder(value)
+    if build is not None:
+        return build(after)
+    return _copy_with_parts(value, again)
 
 
-def _copy_with_parts(value: Any, parts: list[Any], change: Callable[[Any], Any]) -> Any:
-    """Return a container with other parts, created and filled by Python's own methods."""
+def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return an object with other parts, created and filled by Python's own methods."""
     kind = type(value)
     base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
+    parts = () if base in (dict, OrderedDict, object) else map(change, parts_of(value))
     made = base.__new__(kind, *([parts] if base is tuple else ()))
     if base is list:
         list.extend(made, parts)
-    for key, part in zip(dict.keys(value), parts, strict=True) if issubclass(kind, dict) else ():
-        base.__setitem__(made, key, part)
+    for key, part in copy_items(value) if issubclass(kind, dict) else ():
+        base.__setitem__(made, key, change(part))
     for name, part in fields_of(value):
         slot = find_class_attribute(kind, name)
         if type(slot) is MemberDescriptorType:
@@ -187,6 +189,25 @@ def _copy_with_parts(value: Any, parts: list[Any], change: Callable[[Any], Any])
         else:
             dict_of(made)[name] = change(part)
     return made
+
+
+def _find_builder(value: Any) -> Callable[[list[Any]], Any] | None:
+    """Return how to build such a container from other parts without its class's methods; None if unknown."""
+    kind = type(value)
+    if kind is list:
+        return list
+    if kind is tuple:
+        return tuple
+    if kind is dict or kind is OrderedDict:
+        return lambda parts: kind(zip(dict.keys(value), parts, strict=True))
+    if not issubclass(kind, tuple):
+        return None
+    if module_name(kind) == "torch.return_types":
+        return kind
+    is_named = type(find_class_attribute(kind, "_fields")) is tuple and not dict_of(value)
+    if is_named:
+        return lambda parts: tuple.__new__(kind, parts)
+    return None
 
 
 Group = Literal["_parameters", "_buffers", "_modules"]

@@ -32,12 +32,22 @@ def check(trace: Trace) -> Iterator[Found]:
     for fault, _ in strays_in(trace, "operands"):
         for stray in fault.operands:
             held = stray.held
-            if held is not None and held.shared and held.left_behind != "" and stray.device.is_accelerator:
+            split = held is not None and (held.left_behind != "" or _is_carried(trace, fault))
+            if held is not None and held.shared and split and stray.device.is_accelerator:
                 yield _make_finding(fault, stray, held)
                 break
     for fault, stray in strays_in(trace, "tie"):
         if stray.held is not None:
             yield _copied(fault, stray, stray.held)
+
+
+def _is_carried(trace: Trace, fault: Fault) -> bool:
+    """Whether `forward` moves its activations to the GPU that the module was on before it was tied."""
+    for crossing in trace.crossings:
+        inside = crossing.phase == "forward" and crossing.module is not None and crossing.number < fault.number
+        if inside and crossing.target == fault.target and crossing.site == fault.site:
+            return True
+    return False
 
 
 def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
@@ -67,8 +77,17 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     )
 
 
+def _move_to_them(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand) -> None:
+    """`self.head(h.to('cuda:1'))` moves the activations to the device of the shared weight."""
+    for node in draft.code.parts(statement):
+        if _is_text(node, str(fault.target)):
+            draft.replace(node, repr(str(stray.device)))
+
+
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     words = Message("keep the tied modules on the same device, and move the activations between them")
+    if held.left_behind == "":
+        yield mended(fault.site, words, _move_to_them, fault, stray)
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"
