@@ -15,7 +15,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute, with_placed_attribute
@@ -206,7 +206,7 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
         yield made  # no move of the model would have taken a buffer there
     is_made_each_step = filled and _is_made_while_running(stray.birth)
     registered = None
-    if not is_made_each_step and not is_split:
+    if not is_made_each_step and not is_split and not _came_late(fault, held):
         registered = register_attribute(held, _dtype(stray, held))
     yield registered
     yield made
@@ -232,6 +232,25 @@ def _list_registrations(held: Held) -> Iterator[Fix]:
         yield Fix(words, f"self.register_buffer({held.name.replace('.', '_')!r}, self.{held.name}, persistent=False)")
     else:
         yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), confidence="choice")
+
+
+def _came_late(fault: Fault, held: Held) -> bool:
+    """Whether the module was added to a model that had already moved, so that no line moves what it registers."""
+    return fault.what == "operands" and held.module not in (None, "") and held.went is not None and _is_put_in_after(held)
+
+
+def _is_put_in_after(held: Held) -> bool:
+    """Whether a line below the move of the model, in the same function, assigns an object of this class to an item."""
+    at = code_at(held.went)
+    if at is None:
+        return False
+    code, went = at
+    for node in ast.walk(code.scope(went)):
+        match node:
+            case ast.Assign(targets=[ast.Subscript() | ast.Attribute(), *_], value=ast.Call() as built):
+                if built.lineno > went.lineno and name_of_called(built) == held.owner_class:
+                    return True
+    return False
 
 
 def _dtype(stray: Operand, held: Held) -> str:
