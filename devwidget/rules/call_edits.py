@@ -14,9 +14,10 @@ LOW = "float16", "bfloat16"
 
 
 def add_keyword(draft: Draft, statement: ast.stmt, functions: Collection[str], keyword: str, text: str) -> None:
-    """Pass an argument to the calls of some functions on a line."""
+    """Pass an argument to the calls of some functions on a line, except those with `**kwargs`, which may have it."""
     for call in calls_named(draft.code.parts(statement), *functions):
-        draft.keyword(call, keyword, text)
+        if None not in [each.arg for each in call.keywords]:
+            draft.keyword(call, keyword, text)
 
 
 def set_device_ids(draft: Draft, statement: ast.stmt, count: object) -> None:

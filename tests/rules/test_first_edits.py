@@ -278,6 +278,10 @@ Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
         return self.b(self.a(x).to(HOST).to('cuda:1'))
 Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 """,
+    "a wrapper that is only cast": """net = nn.Linear(4, 2)
+wrapped = nn.DataParallel(net, device_ids=[0, 1]).to(torch.float64)
+wrapped(torch.ones(4, 4, dtype=torch.float64).cuda()).sum().backward()
+""",
     "a wrapper of a model that was not moved": """net = nn.DataParallel(nn.Linear(4, 2), device_ids=[0, 1])
 net(torch.ones(4, 4).cuda()).sum().backward()
 assert isinstance(net, nn.DataParallel)

@@ -51,7 +51,7 @@ def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
     if found is None or (found[1] == found[2] and "*" not in found[1]):
         raise DevwidgetError(
             Message("{pattern} is not a transfer", pattern=repr(pattern)),
-            why=Message("a transfer has a source and a target, which differ"),
+            why=Message("a transfer goes from one device to another"),
             instead=_EXAMPLE,
         )
     return AllowedTransfer(found[1], found[2], why or found.string)

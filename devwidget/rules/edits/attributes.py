@@ -280,5 +280,4 @@ def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None
     draft = Draft(code)
     draft.rewrite(statement, "pass" if len(owner.body) == 1 else f"{attribute}: torch.Tensor")
     draft.insert_below(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
-    words = Message("{registered} in `{method}`", registered=Message("register it as a buffer"), method="__init__")
-    return fix(words, draft, "sure")
+    return fix(Message("register it as a buffer in `__init__`"), draft, "sure")

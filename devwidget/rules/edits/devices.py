@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 
-from devwidget.records.device import DeviceId
+from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.syntax import arguments_in, targets_of
-from devwidget.rules.edits.source_file import Code, Scope, calls_in, keyword_of
+from devwidget.rules.edits.source_file import Code, Scope, calls_in, keyword_of, root_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
@@ -54,6 +54,19 @@ def _may_be(value: ast.expr, target: DeviceId | None) -> bool:
     if whole == "cpu":
         return words == ["cpu"]
     return len(set(texts)) == 1 and (texts[0] == whole or (texts[0] == target.kind and not target.index))
+
+
+def is_move(call: ast.Call) -> bool:
+    """Whether a method moves something: `.cuda()` and `.to(device)` do, `.to(torch.float64)` casts alone."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in PLACING_METHODS:
+        return False
+    told = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "device")]
+    return call.func.attr != "to" or not all(map(_is_dtype, told))
+
+
+def _is_dtype(node: ast.expr) -> bool:
+    """`torch.float64` or `x.dtype`."""
+    return isinstance(node, ast.Attribute) and (node.attr == "dtype" or root_of(ast.unparse(node)) == "torch")
 
 
 def goes_to(call: ast.Call, target: DeviceId) -> bool:

@@ -12,7 +12,7 @@ from devwidget.records.syntax import arguments_in, calls_named, name_of_called, 
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.devices import written_device
+from devwidget.rules.edits.devices import is_move, written_device
 from devwidget.rules.edits.draft import Draft, fix, read_to
 from devwidget.rules.edits.moves_where_used import is_local
 from devwidget.rules.edits.source_file import Code, calls_in, code_at, inner_names, keyword_of, names_in, root_of
@@ -213,14 +213,7 @@ def _is_moved(code: Code, call: ast.expr) -> bool:
     after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
     if not isinstance(method, ast.Attribute) or not isinstance(after, ast.Call) or after.func is not method:
         return False
-    told = [*after.args[:1], *(keyword.value for keyword in after.keywords if keyword.arg == "device")]
-    only_cast = method.attr == "to" and all(_is_dtype(each) for each in told)
-    return (method.attr in PLACING_METHODS and not only_cast) or _is_moved(code, after)
-
-
-def _is_dtype(node: ast.expr) -> bool:
-    """`torch.float64` or `x.dtype`."""
-    return isinstance(node, ast.Attribute) and (node.attr == "dtype" or root_of(ast.unparse(node)) == "torch")
+    return is_move(after) or _is_moved(code, after)
 
 
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:

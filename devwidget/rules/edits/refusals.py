@@ -140,10 +140,14 @@ def _loses_writes(written: _Written) -> bool:
     """`kept = kept.to(device)` of a variable that a loop over a container binds, and that is written in place below."""
     match written.statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Attribute(value=ast.Name(id=moved)))):
-            for loop in written.code.around(written.statement) if name == moved else ():
-                if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
-                    below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
-                    return any(written.code.is_written(node) for node in below)
+            if name != moved:
+                return False
+        case _:
+            return False
+    for loop in written.code.around(written.statement):
+        if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
+            below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
+            return any(written.code.is_written(node) for node in below)
     return False
 
 

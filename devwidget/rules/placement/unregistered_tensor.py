@@ -9,6 +9,7 @@ Source: the documentation of `torch.nn.Module.register_buffer`.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
@@ -229,7 +230,8 @@ def _list_registrations(held: Held) -> Iterator[Fix]:
         yield Fix(Message("register the modules"), f"self.{attribute} = nn.{kind}(self.{attribute})", "choice")
     elif "." in held.name:
         words = Message("register the tensor as a buffer, and create `{attribute}` from it in forward", attribute=attribute)
-        yield Fix(words, f"self.register_buffer({held.name.replace('.', '_')!r}, self.{held.name}, persistent=False)")
+        buffer = re.sub(r"\W+", "_", held.name).strip("_")
+        yield Fix(words, f"self.register_buffer({buffer!r}, self.{held.name}, persistent=False)")
     else:
         yield Fix(Message("register its contents as buffers, as an nn.ParameterList or as a module"), confidence="choice")
 

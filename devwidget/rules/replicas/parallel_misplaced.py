@@ -11,15 +11,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import CPU, PLACING_METHODS, DeviceId
+from devwidget.records.device import CPU, DeviceId
 from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import calls_named, name_of_called, targets_of
+from devwidget.records.syntax import name_of_called, targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.copies import copy_moved, is_moved_away
+from devwidget.rules.edits.devices import is_move
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
@@ -138,11 +139,13 @@ def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[
     """`nn.DataParallel(model).cuda()`, and `model.to(...)` below in the same function, each with what it moves."""
     names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
-    for call in calls_named(ast.walk(code.scope(statement)), *PLACING_METHODS):
-        moved = call.func.value if isinstance(call.func, ast.Attribute) else call
-        below = ast.unparse(moved) in names and call.lineno > (statement.end_lineno or statement.lineno)
-        if moved is wrapper or below:
-            found.append((call, moved))
+    last = statement.end_lineno or statement.lineno
+    for node in ast.walk(code.scope(statement)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=moved)) if is_move(node):
+                is_below = ast.unparse(moved) in names and node.lineno > last
+                if moved is wrapper or is_below:
+                    found.append((node, moved))
     return found
 
 

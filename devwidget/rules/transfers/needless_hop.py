@@ -76,7 +76,7 @@ def _every_time(crossing: UserMove, held: Held) -> Found:
     fixes = [mended(held.assigned, Message("move it once"), _move_once, crossing)]
     if held.module is not None:
         owner = f"`{held.module}`" if held.module else Message("the model")
-        once = Message("register it as a buffer")
+        once = Message("register it as a buffer, so that it moves only once, with the model")
         fixes = [register_attribute(held, dtype="")]
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Found(
