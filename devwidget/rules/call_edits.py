@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, name_of_called
-from devwidget.rules.edits.draft import Draft
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import has_torch
 
 LOW = "float16", "bfloat16"
@@ -29,14 +33,31 @@ def set_device_ids(draft: Draft, statement: ast.stmt, count: object) -> None:
 
 def replace_literal(draft: Draft, statement: ast.stmt, value: object, text: str) -> None:
     """Replace the literals of a line that have a value."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Constant) and node.value == value:
-            draft.replace(node, text)
+    for node in _literals(draft, draft.code.parts(statement), value, text):
+        draft.replace(node, text)
 
 
 def replace_only_literal(draft: Draft, _: ast.stmt, value: str, text: str) -> None:
     """Replace the one literal of the file with this value, such as the default of an argument."""
-    found = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.Constant) and node.value == value]
-    needs_torch = "torch." in text
-    if len(found) == 1 and (has_torch(draft.code) or not needs_torch):
+    found = _literals(draft, ast.walk(draft.code.tree), value, text)
+    if len(found) == 1:
         draft.replace(found[0], text)
+
+
+def _literals(draft: Draft, nodes: Iterable[ast.AST], value: object, text: str) -> list[ast.Constant]:
+    if "torch." in text and not has_torch(draft.code):
+        return []
+    return [node for node in nodes if isinstance(node, ast.Constant) and node.value == value]
+
+
+def list_ways_back(site: Site | None, module: str, away: DeviceId, home: DeviceId | None) -> Iterator[Fix | None]:
+    """What to do about a module that a line moved away in place: at the line that uses it, or at the one that moved it."""
+    yield mended(site, Message("move it back before it is used"), _move_above, module, f"{module}.to({str(home)!r})")
+    words = Message("`Module.to` moves in place: move a copy, and leave the model where it is")
+    yield Fix(words, f"copy.deepcopy({module}).to({str(away)!r})")
+    yield Fix(Message("move it back before it is used"), f"{module}.to({str(home)!r})")
+
+
+def _move_above(draft: Draft, statement: ast.stmt, module: str, move: str) -> None:
+    if draft.code.alike(statement, module):
+        draft.insert_above(statement, move)
