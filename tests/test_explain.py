@@ -348,7 +348,7 @@ def test_an_item_of_a_tuple_is_moved_with_a_tuple_that_is_made_anew(gpu):
 
     (found,) = devwidget.explain(failing(run)).findings
     moved = [edit.text.strip() for fix in found.fixes for edit in fix.edits]
-    assert any(text.startswith("state = tuple(part.to(") and text.endswith(".device) for part in state)") for text in moved)
+    assert any(text.endswith(".device) for part in state))") for text in moved)
 
 
 def test_the_other_parts_of_a_tuple_stay_as_they_are(gpu):
@@ -360,7 +360,7 @@ def test_the_other_parts_of_a_tuple_stay_as_they_are(gpu):
 
     (found,) = devwidget.explain(failing(run)).findings
     moved = [edit.text.strip() for fix in found.fixes for edit in fix.edits]
-    assert "state = (*state[:1], state[1].to(x.device), *state[2:])" in moved
+    assert "return lstm(x, (*state[:1], state[1].to(x.device), *state[2:]))" in moved
 
 
 class Masked(nn.Module):

@@ -171,6 +171,11 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
         anew = f"{text}{move}"
         if isinstance(place.slice.value, int):
             text, anew = every, _container_anew(fault, draft.code, statement, place, move)
+        if text.isidentifier() and not is_local(draft.code, statement, text):  # an assignment would make it local
+            uses = draft.code.alike(statement, text) if anew else []
+            for node in uses:
+                draft.replace(node, anew)
+            return bool(uses)
         if anew:
             draft.insert_above(statement, f"{text} = {anew}")
         return bool(anew)
