@@ -7,24 +7,13 @@ import ast
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, calls_named
 from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.draft import Draft, mended
 
 
 def without_move(site: Site | None, target: DeviceId, summary: str) -> Fix | None:
-    """A line without the call that moves something to a device; of a device that has a name, the only move there."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        leave_out(draft, statement, target)
-        if draft.changes:
-            return
-        moves = calls_named(draft.code.parts(statement), "to", target.kind)
-        match [call for call in moves if not any(isinstance(each, ast.Constant) for each in arguments_in(call))]:
-            case [ast.Call(func=ast.Attribute(value=moved)) as only]:
-                draft.unwrap(only, moved)
-
-    return mended(site, summary, change)
+    """A line without the calls that move something to a device."""
+    return mended(site, summary, leave_out, target)
 
 
 def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:

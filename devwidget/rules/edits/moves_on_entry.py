@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
-from devwidget.records.syntax import Function, arguments_in, name_of_called
+from devwidget.records.syntax import arguments_in
 from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, names_in
+from devwidget.rules.edits.source_file import Code, code_at, names_in
 
 
 def move_to_called_module(case: Case) -> Fix | None:
@@ -37,7 +35,7 @@ def move_to_called_module(case: Case) -> Fix | None:
 
 
 def move_in_loop(case: Case) -> Fix | None:
-    """`words = words.to(device)` at the head of the loop that took it from a loader, with what meets it further down.
+    """`words = words.to(device)` at the head of the loop that took it from a loader.
 
     Moved in `forward`, it would still be on the CPU where the loss needs it; made on a GPU by the data set, it would be
     refused by the processes that load. What goes to the host is wanted there by one line, not by the whole turn.
@@ -54,18 +52,15 @@ def move_in_loop(case: Case) -> Fix | None:
     name = next(each for each in taken.holding if each in _names_taken(loop))
     if name not in kinds:
         return None
-    names = [name]
-    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each)]
     site = case.fault.site
     fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
-    if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
+    if not taken.device and fails_inside and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
     if taken.device and any(each.id == taken.device and isinstance(each.ctx, ast.Store) for each in names_in(loop)):
         return None
     device = taken.device or written_device(code, loop.body[0], case.fault.target)
-    moves = [_write_move(each, kinds[each], device) for each in names]
     draft = Draft(code)
-    draft.insert_above(loop.body[0], f"{', '.join(names)} = {', '.join(moves)}")
+    draft.insert_above(loop.body[0], f"{name} = {_write_move(name, kinds[name], device)}")
     return fix(_WHERE_IT_ENTERS, draft)
 
 
@@ -141,66 +136,3 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
     owner = at[0].owner(at[1])
     methods = {getattr(each, "name", "") for each in owner.body} if owner is not None else set()
     return bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
-
-
-def _meets(loop: ast.For, name: str) -> bool:
-    """Whether a call or an operator of the body is given a variable together with another one."""
-    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
-        given = _given_together(node)
-        others = {each.id for part in given for each in names_in(part)} - {name}
-        if others and any(isinstance(each, ast.Name) and each.id == name for each in given):
-            return True
-    return False
-
-
-def _given_together(node: ast.AST) -> list[ast.expr]:
-    """What an operator computes with, or a call is given."""
-    match node:
-        case ast.BinOp(left=left, right=right):
-            return [left, right]
-        case ast.Call() if name_of_called(node) not in _ON_HOST:
-            return arguments_in(node)
-    return []
-
-
-_ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
-"""Calls whose arguments may stay on the host while others are on a GPU."""
-
-
-def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:
-    """Leave out the devices in the function of the worker, and move the variables of the loop in its first lines.
-
-    Args:
-        created: a line of the function that runs in the worker.
-        loop: the line of the loop over the loader.
-    """
-    there, here = code_at(created), code_at(loop)
-    if there is None or here is None or there[0].file != here[0].file or not isinstance(here[1], ast.For):
-        return None
-    code, statement = there
-    function, draft = code.scope(statement), Draft(code)
-    if not isinstance(function, Function):
-        return None
-    devices = {text for call in calls_in(function) for text in _leave_out_device(draft, call)}
-    taken = _names_taken(here[1])
-    if len(devices) != 1 or not isinstance(here[1].target, ast.Tuple):
-        return None
-    device = devices.pop()
-    moved = ", ".join(f"{name}.to({device})" for name in taken)
-    draft.insert_above(here[1].body[0], f"{', '.join(taken)} = {moved}")
-    return fix(Message("create the tensors on the CPU, and move each batch in the loop"), draft)
-
-
-def _leave_out_device(draft: Draft, call: ast.Call) -> list[str]:
-    """Remove the device of a call; return its source."""
-    for keyword in call.keywords:
-        if keyword.arg == "device":
-            rest = [each for each in call.keywords if each is not keyword]
-            draft.replace(call, ast.unparse(ast.Call(call.func, call.args, rest)))
-            return [ast.unparse(keyword.value)]
-    if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
-        draft.drop_method(call)
-        if call.func.attr == "to":
-            return [ast.unparse(argument) for argument in call.args[:1]]
-        return [repr(call.func.attr)]
-    return []

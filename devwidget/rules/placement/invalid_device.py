@@ -18,9 +18,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label, cells
 from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.call_edits import replace_only_literal, set_device_ids
+from devwidget.rules.call_edits import replace_literal, replace_only_literal, set_device_ids
 from devwidget.rules.edits.draft import Draft, mended, read_to
-from devwidget.rules.edits.moves_on_entry import move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -38,7 +37,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _make_finding(fault: Fault) -> Found:
     if isinstance(fault.detail, InWorker):
-        return _find_in_worker(fault, fault.detail)
+        return _find_in_worker(fault)
     has_kind = _has_kind(fault)
     kind = _kind(fault)
     notes = []
@@ -82,7 +81,7 @@ def _setting_of(variable: str, fault: Fault) -> Site | None:
     return None
 
 
-def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
+def _find_in_worker(fault: Fault) -> Found:
     facts = {"function": fault.call, "device": fault.requested}
     return Found(
         fault,
@@ -90,7 +89,6 @@ def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
         why=Message("CUDA cannot be used in a process that is forked after CUDA was initialized"),
         birth=fault.site,
         fixes=(
-            move_in_the_loop(fault.site, detail.loop),
             Fix(Message("create the tensors on the CPU, and move each batch in the loop")),
             Fix(Message("load the batches in this process"), "DataLoader(..., num_workers=0)", "choice"),
         ),
@@ -157,7 +155,8 @@ def _list_choices(fault: Fault) -> Iterator[Fix | None]:
     yield from edits
     if not any(edits):
         choice, code = _choice_of(fault.requested, fault), f"device = {_choice_of(kind, fault)}"
-        yield mended(fault.site, _IF_THERE, replace_only_literal, fault.requested, choice, instead=code)
+        edit = mended(fault.birth, _IF_THERE, replace_literal, fault.requested, choice)
+        yield edit or mended(fault.site, _IF_THERE, replace_only_literal, fault.requested, choice, instead=code)
 
 
 def _list_names(fault: Fault, right: str, kind: str) -> Iterator[Fix | None]:
@@ -190,11 +189,6 @@ def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -
     code, requested = draft.code, fault.requested
     if not has_torch(code):
         return
-    if isinstance(statement, ast.Assign):
-        literal = _assigned_device(statement.value, requested)
-        if literal is not None:
-            draft.replace(literal, _choice_of(requested, fault))
-            return
     asks = any(_asks(code, node, requested, kind) for node in code.parts(statement))
     if not asks or uses_name(code, "device"):
         return
@@ -203,15 +197,6 @@ def _take_if_there(draft: Draft, statement: ast.stmt, fault: Fault, kind: str) -
     for node in ast.walk(code.scope(statement)):
         if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
             _ask_for_device(draft, node)
-
-
-def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:
-    """The literal of `"cuda"` or `torch.device("cuda")`."""
-    if isinstance(value, ast.Call) and len(value.args) == 1 and ast.unparse(value.func) in ("torch.device", "device"):
-        value = value.args[0]
-    if isinstance(value, ast.Constant) and value.value == requested:
-        return value
-    return None
 
 
 def _asks(code: Code, node: ast.AST, requested: str, kind: str) -> bool:
