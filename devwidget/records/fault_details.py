@@ -69,15 +69,12 @@ class HalfGradients(OneOf):
     """A GradScaler got float16 gradients: their number, the line that creates the optimizer, and the step's autocast region."""
 
     count: Size
-    optimizer: Site | None = None
-    autocast: AutocastRegion | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnsafeLoss(OneOf):
     """A loss that autocast refuses, whether its input is the result of a sigmoid, and the region."""
 
-    is_sigmoid: bool
     autocast: AutocastRegion | None = None
 
 
@@ -97,9 +94,7 @@ class NotVisible(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class InWorker(OneOf):
-    """A forked worker of a `DataLoader` uses an accelerator; the line of the loop over the loader."""
-
-    loop: Site | None = None
+    """A forked worker of a `DataLoader` uses an accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
