@@ -25,6 +25,7 @@ from devwidget.capture.tensors import (
     is_module,
     is_parameter,
     modules_in,
+    node_of,
     own_parameters,
     replace_tensors,
     tensors_in,
@@ -60,6 +61,8 @@ _NAMED = re.compile(
 )
 _SIZES = re.compile(r"got a signal size of *\[([\d, ]+)\]")
 _OTHER_NAMES = {"Byte": torch.uint8, "Char": torch.int8, "ComplexFloat": torch.complex64, "ComplexDouble": torch.complex128}
+_MOST_NODES = 4
+"""Nodes between a sigmoid and the loss, such as a view or a cast."""
 
 
 # Indices, class targets and masks.
@@ -296,9 +299,21 @@ def handle_unsafe_loss(call: FailedCall) -> Any:
         return NOT_OURS
     with torch.autocast(tensors[0].device.type, enabled=False):
         out = call.again_changing(tensors, lambda tensor: tensor.float())
-    detail = UnsafeLoss(region_around(user_frames(call.frame)))
+    detail = UnsafeLoss(_is_sigmoid(tensors[0]), region_around(user_frames(call.frame)))
     call.report("dtype", tensors[:1], tensors[0].device, out, detail)
     return out
+
+
+def _is_sigmoid(tensor: torch.Tensor) -> bool:
+    """Return whether the graph of a tensor ends in a sigmoid, apart from views and casts."""
+    node = node_of(tensor)
+    for _ in range(_MOST_NODES):
+        if node is None or len(node.next_functions) != 1:
+            return False
+        if node.name().startswith("Sigmoid"):
+            return True
+        node = node.next_functions[0][0]
+    return False
 
 
 # Autocast regions, from the source around the lines of living frames and of the creation of a tensor.

@@ -69,12 +69,15 @@ class HalfGradients(OneOf):
     """A GradScaler got float16 gradients: their number, the line that creates the optimizer, and the step's autocast region."""
 
     count: Size
+    optimizer: Site | None = None
+    autocast: AutocastRegion | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UnsafeLoss(OneOf):
     """A loss that autocast refuses, whether its input is the result of a sigmoid, and the region."""
 
+    is_sigmoid: bool
     autocast: AutocastRegion | None = None
 
 

@@ -158,6 +158,24 @@ def test_a_loss_that_autocast_refuses_takes_logits(told):
     assert found.notes[0].startswith("autocast begins at")
 
 
+@BOTH
+def test_the_sigmoid_goes_with_the_loss(told, tmp_path, monkeypatch):
+    file = tmp_path / "scores.py"
+    file.write_text(
+        "import torch\nfrom torch import nn\n"
+        "net = nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()).cuda()\ncriterion = nn.BCELoss()\n"
+        "def step():\n    with torch.autocast('cuda'):\n"
+        "        return criterion(net(torch.ones(3, 4, device='cuda')), torch.ones(3, 1, device='cuda'))\n"
+    )
+    scope = {}
+    exec(compile(file.read_text(), str(file), "exec"), scope)
+    found = told(scope["step"])
+    assert [edit.text for edit in found.fixes[0].edits] == [
+        "net = nn.Sequential(nn.Linear(4, 1), nn.Identity()).cuda()",
+        "criterion = nn.BCEWithLogitsLoss()",
+    ]
+
+
 SCALED = """
 import torch
 from torch import nn
@@ -191,6 +209,17 @@ def test_float16_gradients_are_those_of_parameters_that_a_line_cast(told, tmp_pa
     found = told(trainer.step)
     assert found.headline == "GradScaler got float16 gradients"
     assert found.birth.text == f"self.model{cast}"
+    (edit,) = found.fixes[0].edits
+    assert [line.strip() for line in edit.text.splitlines()] == [
+        "for group in self.optimizer.param_groups:",
+        'for parameter in group["params"]:',
+        "parameter.data = parameter.data.float()",
+    ]
+    rows = (tmp_path / "trainer.py").read_text().splitlines()
+    rows[edit.first - 1 : edit.last] = edit.text.splitlines()
+    scope = {}
+    exec("\n".join(rows), scope)
+    scope["Trainer"]().step()
 
 
 def test_float32_parameters_are_scaled_silently(tmp_path):

@@ -14,7 +14,7 @@ def _gpus():
         yield
 
 
-def test_a_plain_tensor_is_to_be_wrapped():
+def test_a_computed_tensor_is_wrapped():
     layer, vectors = nn.Embedding(3, 2).cuda(), torch.ones(3, 2)
 
     def program():
@@ -25,5 +25,23 @@ def test_a_plain_tensor_is_to_be_wrapped():
         "unregistered-tensor",
         "`weight` of `Embedding` is a parameter and got a plain tensor",
     )
-    assert found.fixes[0].code == "module.weight = nn.Parameter(tensor)"
+    assert found.fixes[0].code == "layer.weight = nn.Parameter(vectors.cuda())"
     assert "module.weight.data.copy_(tensor)" in found.notes[0]
+
+
+def test_a_tensor_goes_to_the_device_of_the_parameter():
+    layer, bias = nn.Linear(3, 2).cuda(), torch.ones(2)
+
+    def program():
+        layer.bias = bias
+
+    assert explained(program).fixes[0].code == "layer.bias = nn.Parameter(bias.to(layer.bias.device))"
+
+
+def test_a_parameter_without_a_value_has_no_device():
+    layer, bias = nn.Linear(3, 2, bias=False).cuda(), torch.ones(2)
+
+    def program():
+        layer.bias = bias
+
+    assert explained(program).fixes[0].code == "layer.bias = nn.Parameter(bias)"

@@ -134,10 +134,11 @@ out = model(torch.randn(8, 3, 6).cuda())
 
 def test_a_hidden_state_kept_for_the_whole_batch_is_created_for_the_part(tmp_path):
     text = written(RNN)
-    (found,) = run_failing(tmp_path, text).findings
+    found = explained_and_cured(tmp_path, text)
     assert found.kind == "parallel-io"
     assert found.headline == "`self.hidden` is for the whole batch of 8, and each of the 2 replicas gets all of it"
     assert (found.fault.line, found.birth.line) == (line(text, "self.rnn(x"), line(text, "self.hidden ="))
+    assert "torch.zeros(1, x.size(0), 5, device=x.device)" in found.fixes[0].code
 
 
 def test_a_batch_size_kept_in_an_attribute_is_taken_from_the_input(tmp_path):
@@ -145,9 +146,8 @@ def test_a_batch_size_kept_in_an_attribute_is_taken_from_the_input(tmp_path):
     def forward(self, x):
         return torch.cat([self.layer(x), x.new_zeros(self.batch, 1)], 1)
 """
-    (found,) = run_failing(tmp_path, written(HEAD + body + END)).findings
+    found = explained_and_cured(tmp_path, written(HEAD + body + END))
     assert found.headline.startswith("`self.batch` is for the whole batch of 8")
-    assert found.fixes[0].code == "x.size(0)"
 
 
 def test_a_state_passed_by_name_is_split_along_its_layers(tmp_path):

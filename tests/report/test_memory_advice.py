@@ -111,6 +111,20 @@ def test_the_card_has_who_held_most_then_and_the_cures_and_the_text_has_them_too
     assert [cure["text"].split()[-2:] for cure in card["cures"]] == [["running", "it:"], ["keeps", "none."]]
     text = str(trace)
     assert "  help:  The batch and the tensors computed from it took 10.0 MiB" in text
+    block = "model.encoder.layers[0].forward"
+    assert f"{block} = functools.partial(torch.utils.checkpoint.checkpoint, {block}, use_reentrant=False)" in text
+
+
+def test_without_a_block_there_is_no_line_to_checkpoint_it():
+    trace = full(parameters=4, activations=10)
+    (curve,) = trace.memory
+    alone = replace(curve.refused[0], holdings=(Holding("activations", MIB, "forward", "head", LINE),))
+    (advice,) = [
+        each
+        for each in memory_advice(replace(trace, memory=(replace(curve, refused=(alone,)),)))
+        if subject_of(each) == "activations"
+    ]
+    assert advice.code == ""
 
 
 def test_an_exception_on_the_line_of_a_finding_has_its_cure():

@@ -20,7 +20,9 @@ from devwidget.capture.explain.error_context import ErrorContext, failed_calls
 from devwidget.capture.explain.traceback_frames import IN_LOADER, site_in_worker
 from devwidget.capture.faults import devices, healing
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.owners import find_built
 from devwidget.capture.object_fields import is_exactly
+from devwidget.capture.precision import region_before
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
@@ -116,8 +118,9 @@ def half_gradients(context: ErrorContext) -> None:
         return
     outer = list(user_frames(user))
     files = [frame.f_code.co_filename for frame in outer]
+    built = find_built(state.tracker, outer, optimizer)
     call = FailedCall(state, _SCALER, (), {"parameter": halves[0]}, error, user)
-    call.report("dtype", halves[:1], halves[0].device, NOT_OURS, HalfGradients(len(halves)))
+    call.report("dtype", halves[:1], halves[0].device, NOT_OURS, HalfGradients(len(halves), built, region_before(outer)))
     _blame_cast(state, [*files, *cells()])
 
 

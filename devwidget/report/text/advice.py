@@ -178,7 +178,33 @@ def _use_checkpoints(full: _Full) -> Iterator[Advice]:
             " and runs again in backward. Without a backward, use `with torch.no_grad():`, which keeps none.",
             size=format_bytes(kept),
         )
-        yield Advice(text)
+        yield Advice(text, _checkpoint_line(full))
+
+
+def _checkpoint_line(full: _Full) -> str:
+    """Return the line that checkpoints the block that kept most; "" if no module of the model has blocks that kept some."""
+    kept: dict[str, int] = {}
+    for holding in full.refused.holdings:
+        block = _find_block(holding.module or "")
+        if holding.role == "activations" and block != holding.module:
+            kept[block] = kept.get(block, 0) + holding.bytes
+    if not kept:
+        return ""
+    names = max(kept, key=kept.__getitem__).split(".")
+    block = full.names.model + "".join(f"[{name}]" if name.isdigit() else f".{name}" for name in names)
+    return checkpoint_code(block)
+
+
+def _find_block(path: str) -> str:
+    """Return the item of a list that a module is in, or else the part of the model."""
+    names = path.split(".")
+    numbered = [at for at, name in enumerate(names) if name.isdigit()]
+    return ".".join(names[: numbered[0] + 1 if numbered else 1])
+
+
+def checkpoint_code(block: str) -> str:
+    """Return the line that has a module keep only its inputs, which needs no change of its callers."""
+    return f"{block}.forward = functools.partial(torch.utils.checkpoint.checkpoint, {block}.forward, use_reentrant=False)"
 
 
 def _other_tensors(full: _Full) -> Iterator[Advice]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import arguments_in
+from devwidget.records.syntax import arguments_in, name_of_called
 from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
@@ -35,7 +35,7 @@ def move_to_called_module(case: Case) -> Fix | None:
 
 
 def move_in_loop(case: Case) -> Fix | None:
-    """`words = words.to(device)` at the head of the loop that took it from a loader.
+    """`words = words.to(device)` at the head of the loop that took it from a loader, with what meets it further down.
 
     Moved in `forward`, it would still be on the CPU where the loss needs it; made on a GPU by the data set, it would be
     refused by the processes that load. What goes to the host is wanted there by one line, not by the whole turn.
@@ -52,15 +52,18 @@ def move_in_loop(case: Case) -> Fix | None:
     name = next(each for each in taken.holding if each in _names_taken(loop))
     if name not in kinds:
         return None
+    names = [name]
+    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each)]
     site = case.fault.site
     fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
-    if not taken.device and fails_inside and case.stray.expression == name:
+    if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
     if taken.device and any(each.id == taken.device and isinstance(each.ctx, ast.Store) for each in names_in(loop)):
         return None
     device = taken.device or written_device(code, loop.body[0], case.fault.target)
+    moves = [_write_move(each, kinds[each], device) for each in names]
     draft = Draft(code)
-    draft.insert_above(loop.body[0], f"{name} = {_write_move(name, kinds[name], device)}")
+    draft.insert_above(loop.body[0], f"{', '.join(names)} = {', '.join(moves)}")
     return fix(_WHERE_IT_ENTERS, draft)
 
 
@@ -136,3 +139,27 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
     owner = at[0].owner(at[1])
     methods = {getattr(each, "name", "") for each in owner.body} if owner is not None else set()
     return bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
+
+
+def _meets(loop: ast.For, name: str) -> bool:
+    """Whether a call or an operator of the body is given a variable together with another one."""
+    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+        given = _given_together(node)
+        others = {each.id for part in given for each in names_in(part)} - {name}
+        if others and any(isinstance(each, ast.Name) and each.id == name for each in given):
+            return True
+    return False
+
+
+def _given_together(node: ast.AST) -> list[ast.expr]:
+    """What an operator computes with, or a call is given."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.Call() if name_of_called(node) not in _ON_HOST:
+            return arguments_in(node)
+    return []
+
+
+_ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
+"""Calls whose arguments may stay on the host while others are on a GPU."""

@@ -77,8 +77,17 @@ def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     )
 
 
+def _move_to_them(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand) -> None:
+    """`self.head(h.to('cuda:1'))` moves the activations to the device of the shared weight."""
+    for node in draft.code.parts(statement):
+        if _is_text(node, str(fault.target)):
+            draft.replace(node, repr(str(stray.device)))
+
+
 def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     words = Message("keep the tied modules on the same device, and move the activations between them")
+    if held.left_behind == "":
+        yield mended(fault.site, words, _move_to_them, fault, stray)
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     code = f"{model}.get_submodule({other!r}).to({target!r})  # that is {model}.{other}.to({target!r})"

@@ -21,10 +21,11 @@ from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute, with_placed_attribute
 from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at, keyword_of, names_in, root_of
+from devwidget.rules.edits.source_file import code_at, keyword_of, names_in, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import is_in_replica, one_target, path_of
@@ -54,7 +55,7 @@ def _plain_tensor(fault: Fault) -> Found:
         fault,
         Message("`{name}` of `{owner}` is a parameter and got a plain tensor", name=name, owner=owner),
         why=Message("a module accepts only `nn.Parameter` or None for a registered parameter"),
-        fixes=[Fix(Message("assign a parameter"), code)],
+        fixes=[mended(fault.site, Message("assign a parameter"), _assign_parameter, fault, instead=code)],
         notes=(
             Message(
                 "to keep the parameter object that an optimizer holds, copy into it: `module.{name}.data.copy_(tensor)`",
@@ -62,6 +63,16 @@ def _plain_tensor(fault: Fault) -> Found:
             ),
         ),
     )
+
+
+def _assign_parameter(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(attr=attribute) as target], value=value) if attribute == fault.call:
+            module = "nn" if uses_name(draft.code, "nn") else "torch.nn"
+            text = draft.code.text(value)
+            if fault.target is not None and not isinstance(value, ast.Call):
+                text += f".to({draft.code.text(target)}.device)"
+            draft.replace(value, f"{module}.Parameter({text})")
 
 
 def _unregistered(fault: Fault, moved: set[Site | None]) -> dict[tuple[str | None, str], tuple[Operand, Held]]:

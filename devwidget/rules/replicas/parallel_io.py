@@ -18,7 +18,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
-from devwidget.records.syntax import targets_of
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.call_edits import set_device_ids
 from devwidget.rules.edits.draft import Draft, fix, mended
@@ -133,12 +133,38 @@ def _cut_it(fault: Fault, name: str) -> Iterator[Fix | None]:
         yield Fix(Message("pass it as a tensor, which is split with the batch"), f"{name} = torch.tensor({name})")
 
 
-def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix]:
+def _in_forward(fault: Fault, detail: KeptWhole) -> Iterator[Fix | None]:
     if fault.operands:
+        yield mended(fault.site, Message("create it in forward, for the replica's part"), _zeros_here, fault, detail)
         yield Fix(_STATE_IN_FORWARD)
         yield Fix(_TRANSPOSED, confidence="choice")
         return
-    yield Fix(Message("take the batch size from an input"), f"{detail.given or 'x'}.size(0)")
+    words, size = Message("take the batch size from an input"), f"{detail.given or 'x'}.size(0)"
+    yield mended(fault.site, words, _replace_attribute, detail, size, instead=size)
+
+
+def _zeros_here(draft: Draft, statement: ast.stmt, fault: Fault, detail: KeptWhole) -> None:
+    """`self.hidden`, which one line sets to zeros, becomes `torch.zeros(1, x.size(0), 5, device=x.device)`."""
+    shape, made = fault.operands[0].shape, code_at(fault.birth)
+    owner = draft.code.owner(statement)
+    if made is None or owner is None or len(fault.operands) > 1 or shape.count(detail.samples) != 1:
+        return
+    assigned = [node for node in ast.walk(owner) if assigns_self_attribute(node, detail.attribute)]
+    calls = [name_of_called(node) for node in ast.walk(made[1]) if isinstance(node, ast.Call)]
+    if len(assigned) > 1 or "zeros" not in calls:
+        return
+    given = detail.given
+    sizes = [f"{given}.size(0)" if size == detail.samples else str(size) for size in shape]
+    _replace_attribute(draft, statement, detail, f"torch.zeros({', '.join(sizes)}, device={given}.device)")
+
+
+def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, text: str) -> None:
+    function = draft.code.scope(statement)
+    if not isinstance(function, ast.FunctionDef) or detail.given not in [each.arg for each in function.args.args]:
+        return
+    for node in ast.walk(function):
+        if is_self_attribute(node, detail.attribute) and isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            draft.replace(node, text)
 
 
 def _joinable(detail: NotJoined) -> Iterator[Fix]:

@@ -27,8 +27,6 @@ from devwidget.rules.registry import rule
 from devwidget.rules.wording import name_of, path_of, some_names, strays_in
 
 _CASTS = {"float32": ".float()", "int64": ".long()", "bool": ".bool()"}
-_EXACT = frozenset({"int64", "bool"})
-"""Dtypes of indices, class targets and masks."""
 
 _CAST_METHODS = frozenset("byte char short int long half float double bfloat16 bool to type type_as".split())
 
@@ -94,20 +92,34 @@ def _index(fault: Fault, stray: Operand, detail: WrongDtype) -> Found:
         Message("`{call}` got {name} of {dtype}, and requires {wanted}", **facts),
         why=Message("indices and class targets must be int64, and masks bool; PyTorch does not cast them"),
         birth=stray.birth,
-        fixes=() if detail.has_gradient else _list_fixes(fault, stray),
+        fixes=() if detail.has_gradient else _list_index_fixes(fault, stray),
     )
+
+
+def _list_index_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+    wanted = _wanted_by(fault)
+    if stray.birth_direct:
+        yield _fix_where_made(stray, wanted, _CASTS[wanted])
+    words = Message("cast it to {wanted} where it is used", wanted=wanted)
+    yield cast_where_used(fault, [stray], _CASTS[wanted], words, is_inline=True)
+    yield Fix(words, f"{stray.expression or stray.source}{_CASTS[wanted]}")
+
+
+def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
+    return mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_where_made, stray, wanted, cast)
 
 
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
     keep = Message("keep the parameters in float32; `torch.autocast` casts them in forward")
     name = path_of(stray) or stray.expression
     names = some_names([name], detail.count) if name else str(detail.count)
+    edit = _float_parameters(detail.optimizer, keep) if detail.autocast is not None else None
     return Found(
         fault,
         Message("GradScaler got float16 gradients"),
         why=Message("GradScaler unscales gradients of float32 parameters; a float16 parameter has a float16 gradient"),
         birth=stray.birth,
-        fixes=(Fix(keep),),
+        fixes=(edit, Fix(keep)),
         notes=(Message("float16 gradients: {names}", names=names),),
     )
 
@@ -121,7 +133,7 @@ def _unsafe_loss(fault: Fault, detail: UnsafeLoss) -> Found:
         fault,
         Message("`{call}` runs in an autocast region", call=fault.call),
         why=Message("its gradient may not fit into float16, so autocast refuses it"),
-        fixes=(Fix(logits, "BCEWithLogitsLoss"),),
+        fixes=(_loss_of_logits(fault, logits) if detail.is_sigmoid else None, Fix(logits, "BCEWithLogitsLoss")),
         notes=notes,
     )
 
@@ -134,7 +146,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
             return _half_gradients(fault, stray, detail)
         case UnsafeLoss() as detail:
             return _unsafe_loss(fault, detail)
-        case WrongDtype() as detail if detail.wanted in _EXACT:
+        case WrongDtype(wanted="int64" | "bool") as detail:
             return _index(fault, stray, detail)
     types = tuple(sorted({o.dtype for o in fault.operands if o.stray or "float" in o.dtype} | {_wanted_by(fault)}))
     return Found(
@@ -212,12 +224,11 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield _fix_autocast(fault)
     cast = _CASTS.get(wanted, f".to(torch.{wanted})")
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
-        yield mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_where_made, stray, wanted, cast)
+        yield _fix_where_made(stray, wanted, cast)
     elif stray.held is not None and stray.held.how == "buffer":
         yield mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_registration, cast)
     words = Message("cast it to {wanted} where it is used", wanted=wanted)
-    is_index = wanted in _EXACT  # the line may need it as it is, too
-    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, words, is_inline=is_index)
+    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, words)
     name = stray.expression or stray.source
     yield Fix(words, f"{name}{cast}" if name else "")
 
@@ -277,3 +288,49 @@ def _with_autocast_in_backward(backward: Site, device: str, summary: str) -> Fix
     for name, decorator in (("forward", "custom_fwd"), ("backward", "custom_bwd")):
         draft.decorate(methods[name], f'@torch.amp.{decorator}(device_type="{device}")')
     return fix(summary, draft)
+
+
+def _float_parameters(optimizer: Site | None, summary: str) -> Fix | None:
+    """Cast the parameters of an optimizer to float32, below the line that creates it."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign(targets=[ast.Name() | ast.Attribute() as target]):
+                name = draft.code.text(target)
+                draft.insert_below(
+                    statement,
+                    f"for group in {name}.param_groups:\n"
+                    '    for parameter in group["params"]:\n'
+                    "        parameter.data = parameter.data.float()",
+                )
+
+    return mended(optimizer, summary, change)
+
+
+def _loss_of_logits(fault: Fault, summary: str) -> Fix | None:
+    """Take out the only sigmoid of the file, and use the loss that computes it: `BCELoss` becomes `BCEWithLogitsLoss`."""
+    return mended(fault.site, summary, _use_logits)
+
+
+def _use_logits(draft: Draft, statement: ast.stmt) -> None:
+    nodes = [*ast.walk(draft.code.tree)]
+    losses = list(calls_named(draft.code.parts(statement), "binary_cross_entropy")) or list(calls_named(nodes, "BCELoss"))
+    match list(calls_named(nodes, "sigmoid", "Sigmoid")), losses:
+        case [sigmoid], [loss]:
+            _leave_out(draft, sigmoid)
+            called = draft.code.text(loss.func)
+            if called.endswith("BCELoss"):
+                draft.replace(loss.func, f"{called.removesuffix('BCELoss')}BCEWithLogitsLoss")
+            else:
+                draft.replace(loss.func, f"{called}_with_logits")
+
+
+def _leave_out(draft: Draft, sigmoid: ast.Call) -> None:
+    """`torch.sigmoid(x)` and `x.sigmoid()` become `x`, the layer `nn.Sigmoid()` becomes `nn.Identity()`."""
+    called = draft.code.text(sigmoid.func)
+    if called.endswith("Sigmoid"):
+        draft.replace(sigmoid.func, f"{called.removesuffix('Sigmoid')}Identity")
+    elif sigmoid.args:
+        draft.unwrap(sigmoid, sigmoid.args[0])
+    else:
+        draft.drop_method(sigmoid)
