@@ -206,7 +206,6 @@ def test_numbers_in_the_output_are_named(tmp_path, name):
     (found,) = run_failing(tmp_path, text).findings
     assert found.kind == "parallel-io"
     assert "DataParallel gathers only tensors" in found.headline
-    assert found.fixes[0].code == "torch.tensor([value], device=x.device)"
     assert found.fault.line == line(text, "        return ")
     assert [each.headline for each in record(tmp_path, text)] == [found.headline]
 
@@ -261,6 +260,21 @@ def test_outputs_that_fill_the_first_gpu_are_a_hint_with_their_bytes(tmp_path):
 def test_a_loss_in_forward_and_outputs_without_a_loss_are_silent(tmp_path):
     assert record(tmp_path, written(WIDE + INSIDE)) == []
     assert record(tmp_path, written(WIDE + OUTSIDE.replace("F.cross_entropy(model(x), y).backward()", "model(x)"))) == []
+
+
+def test_a_batch_that_leaves_a_gpu_without_work_is_a_hint(tmp_path):
+    text = written(HEAD + "    def forward(self, x):\n        return self.layer(x)\n" + END.replace("randn(8", "randn(5"))
+    (found,) = record(tmp_path, text, gpus=4)
+    assert (found.kind, found.severity) == ("parallel-io", "info")
+    assert found.headline == "a batch of 5 reaches 3 of 4 GPUs; cuda:3 got no sample"
+    assert record(tmp_path, text, gpus=3) == []
+
+
+def test_a_short_last_batch_says_nothing(tmp_path):
+    end = END.replace(
+        "out = model(torch.randn(8, 6).cuda())", "for size in (8, 8, 5):\n    out = model(torch.randn(size, 6).cuda())"
+    )
+    assert record(tmp_path, written(HEAD + "    def forward(self, x):\n        return self.layer(x)\n" + end), gpus=4) == []
 
 
 def test_tensors_in_any_container_are_gathered_in_silence(tmp_path):

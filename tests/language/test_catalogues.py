@@ -19,7 +19,7 @@ FILES = translate.catalogues()
 LANGUAGES = [file.parents[1].name for file in FILES]
 HEADLINE = 1  # of the arguments of what a rule has found
 ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", "NoKernel", "refusing")
-PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
+PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "cast_where_used": 3}
 
 
 @functools.cache

@@ -206,9 +206,8 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         item: one of them, `[0]` or `['key']`.
     """
     value, method = getattr(statement, "value", None), code.scope(statement)
-    is_dict, is_named = isinstance(value, ast.Dict | ast.DictComp), "'" in item
-    numbered = is_dict and item[1:-1].isdigit()
-    kinds = (ast.Dict, ast.DictComp) if is_named or numbered else (ast.List, ast.ListComp)
+    is_dict = "'" in item
+    kinds = (ast.Dict, ast.DictComp) if is_dict else (ast.List, ast.ListComp)
     if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef):
         return None
     uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
@@ -223,9 +222,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     draft = Draft(code)
     draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
-    key = f"name.removeprefix({prefix!r})"
-    key = f"int({key})" if numbered else key
-    built = f"{{{key}: part {mine}}}" if is_dict else f"[part {mine}]"
+    built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_dict else f"[part {mine}]"
     return _with_property(draft, owner, method, attribute, built)
 
 

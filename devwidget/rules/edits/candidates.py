@@ -18,7 +18,6 @@ from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
-from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
@@ -37,7 +36,7 @@ def stay_there(case: Case) -> Fix | None:
     in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
     of_step = all(each.step >= 0 or in_loop for each in away)
     if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
-        return without_move(stray.birth, stray.device, Message("stay on the device"))
+        return mended(stray.birth, Message("stay on the device"), Draft.leave_out, stray.device)
     return None
 
 

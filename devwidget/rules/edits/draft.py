@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, own_lines
 from devwidget.records.trace import Fault
+from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.refusals import refused
 from devwidget.rules.edits.source_file import Code, code_of_site, edited_code, keyword_of
 
@@ -76,6 +78,12 @@ class Draft:
         """`x.to(device)` becomes `x`, or has another method `instead`; something else may change in `x`, too."""
         if isinstance(call.func, ast.Attribute):
             self.changes.add(_Change(_dot(call.func), _end(call), instead))
+
+    def leave_out(self, statement: ast.stmt, target: DeviceId) -> None:
+        """Every tensor of a statement without the call that moves it to a device: `x.cpu()` becomes `x`."""
+        for call in self.code.calls(statement):
+            if isinstance(call.func, ast.Attribute) and goes_to(call, target):
+                self.unwrap(call, call.func.value)
 
     def insert_argument(self, call: ast.Call, value: str) -> None:
         """A positional argument in front of the others."""

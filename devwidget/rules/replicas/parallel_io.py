@@ -16,7 +16,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.fault_details import KeptWhole, NotCut, NotJoined, ScalarOutputs, TooFewSamples, WrongAxis
 from devwidget.records.finding import Fix
 from devwidget.records.parallel import DataParallelCall, Replica
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
 from devwidget.records.trace import Fault, Trace
@@ -168,13 +168,10 @@ def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, tex
 
 
 def _joinable(detail: NotJoined) -> Iterator[Fix]:
-    if detail.problem != "class":
-        yield Fix(Message("return the same keys and shapes in each replica, padded where sizes differ"))
-        return
-    code = ""
-    if detail.first in ("int", "float", "bool"):
-        code = f"torch.tensor([value], device={detail.given or 'x'}.device)"
-    yield Fix(Message("return tensors in a tuple or a dict, and compute the rest outside of `forward`"), code)
+    words = Message("return the same keys and shapes in each replica, padded where sizes differ")
+    if detail.problem == "class":
+        words = Message("return tensors in a tuple or a dict, and compute the rest outside of `forward`")
+    yield Fix(words)
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:
@@ -235,13 +232,38 @@ _LEAST_SHARE = 0.1
 
 
 def _find_uneven(trace: Trace) -> Iterator[Found]:
-    """Yield hints on wrappers, each from its last call."""
+    """Yield hints on wrappers, each from its last call. A short last batch among others says nothing."""
+    is_odd = any(fault.what == "io" for fault in trace.faults)
     last = {call.wrapper: call for call in trace.parallel}
-    for call in last.values():
+    for wrapper, call in last.items():
         replicas = [each for each in trace.replicas if each.call == call.number]
+        numbers = [each.number for each in trace.parallel if each.wrapper == wrapper]
+        counts = [sum(each.call == number for each in trace.replicas) for number in numbers]
+        reached = max(count or len(call.device_ids) for count in counts)
+        samples = sum(each.samples for each in replicas)
         is_full = call.with_grad and trace.error.startswith("OutOfMemoryError")
-        if replicas and (call.backward or is_full):
+        if samples and reached < len(call.device_ids) and not trace.error and not is_odd:
+            yield _idle(call, samples, reached)
+        elif replicas and (call.backward or is_full):
             yield from _gathered(trace, call, replicas)
+
+
+def _idle(call: DataParallelCall, samples: int, reached: int) -> Found:
+    count = len(call.device_ids)
+    return Found(
+        SiteInModule(call.site, call.wrapper),
+        Message(
+            "a batch of {samples} reaches {reached} of {count} GPUs; {idle} got no sample",
+            samples=samples,
+            reached=reached,
+            count=count,
+            idle=in_row(map(str, call.device_ids[reached:])),
+        ),
+        why=Message("torch splits the batch into chunks of {part}", part=-(-samples // count)),
+        fixes=[Fix(Message("use a batch size that the number of GPUs divides"))],
+        cause=f"idle {call.wrapper}",
+        severity="info",
+    )
 
 
 def _gathered(trace: Trace, call: DataParallelCall, replicas: list[Replica]) -> Iterator[Found]:

@@ -103,10 +103,6 @@ def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]
     words = Message("move the model to `device_ids[0]`")
     confidence: Confidence = "choice" if wrapped.split else "likely"
     yield mended(fault.birth, words, _move_before_wrapping, target, confidence=confidence, instead=move)
-    if first is not None:
-        ids = ",".join(map(str, wrapped.device_ids))
-        words = Message("hide the other GPUs: CUDA_VISIBLE_DEVICES={ids} renumbers these to 0, 1, ...", ids=ids)
-        yield Fix(words, confidence="choice")
 
 
 def _wrappers(draft: Draft, statement: ast.stmt) -> Iterator[ast.Call]:

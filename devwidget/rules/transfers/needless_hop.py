@@ -20,7 +20,6 @@ from devwidget.rules.edits.attributes import register_attribute
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.moves_left_out import without_move
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -66,7 +65,7 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
         Message("{bytes} bytes are copied from {path} without being used in between", bytes=moved, path=path),
         birth=before.site,
         birth_moves=True,
-        fixes=(without_move(before.site, before.target, words), Fix(words)),
+        fixes=(mended(before.site, words, Draft.leave_out, before.target), Fix(words)),
     )
 
 

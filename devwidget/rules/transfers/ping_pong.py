@@ -16,7 +16,6 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.edits.draft import Draft, fix, mended
-from devwidget.rules.edits.moves_left_out import leave_out
 from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.host_reads import loops_around
@@ -124,7 +123,7 @@ def _stay(chain: list[UserMove]) -> Fix | None:
         if at is not None and crossing.target == CPU:
             code, statement = at
             draft = drafts.setdefault(code.file, Draft(code))
-            leave_out(draft, statement, crossing.target)
+            draft.leave_out(statement, crossing.target)
     if len(drafts) == 1:
         return fix(Message("stay on the device"), drafts.popitem()[1])
     return None
