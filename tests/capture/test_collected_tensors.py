@@ -1,4 +1,4 @@
-"""Tensors that a program collects in a list: the line that reads the list copies them to the CPU."""
+"""Tensors that a program collects in a list: the line that fills the list is where to copy them to the CPU."""
 
 import pytest
 
@@ -60,27 +60,20 @@ OF_AN_OBJECT = """
     log = Log()
     log.add(net(x).mean())
 """
-READ_IN_A_FUNCTION = """
-    outs = [net(x).mean().detach()]
-
-    def read():
-        return np.array(outs)
-"""
 
 
 @pytest.mark.parametrize(
     ("train", "use", "code"),
     [
-        (TRAIN, "np.array(losses)", "losses = [each.detach().cpu() for each in losses]"),
-        (TRAIN, "np.array([loss.numpy() for loss in losses])", "np.array([loss.detach().cpu().numpy() for loss in losses])"),
-        (OUTPUTS, "np.concatenate(outs)", "outs = [each.cpu() for each in outs]"),
-        (IN_A_DICT, "np.array(log['loss'])", "log['loss'] = [each.detach().cpu() for each in log['loss']]"),
-        (OF_AN_OBJECT, "log.read()", "self.rows = [each.detach().cpu() for each in self.rows]"),
-        (READ_IN_A_FUNCTION, "read()", "return np.array([each.cpu() for each in outs])"),
+        (TRAIN, "np.array(losses)", "losses.append(loss.item())"),
+        (TRAIN, "np.array([loss.numpy() for loss in losses])", "losses.append(loss.detach().cpu())"),
+        (OUTPUTS, "np.concatenate(outs)", "outs.append(net(x).detach().cpu())"),
+        (IN_A_DICT, "np.array(log['loss'])", 'log["loss"].append(net(x).mean().item())'),
+        (OF_AN_OBJECT, "log.read()", "self.rows.append(row.item())"),
     ],
-    ids=["numbers", "items", "whole tensors", "a list in a dict", "a list of an object", "a list of another scope"],
+    ids=["numbers", "items that must be tensors", "whole tensors", "a list in a dict", "a list of an object"],
 )
-def test_the_line_that_reads_the_list_copies_to_the_cpu(train, use, code):
+def test_the_line_that_fills_the_list_copies_to_the_cpu(train, use, code):
     (found,) = explained(train, use).findings
     assert found.fixes[0].code == code
     assert found.birth is None or ".append" not in found.birth.text
@@ -99,3 +92,9 @@ def test_a_list_is_shown_by_one_item():
 def test_a_tensor_that_requires_grad_is_detached_where_it_is_read():
     (found,) = explained("loss = net(x).mean()", "loss.numpy()").findings
     assert "loss.detach().cpu()" in found.fixes[0].code
+
+
+def test_a_list_of_another_scope_is_copied_in_the_call():
+    cells = "outs = [net(x).mean().detach()]\n\ndef read():\n    return np.array(outs)", "read()"
+    (found,) = explained(*cells).findings
+    assert "return np.array([each.cpu() for each in outs])" in [fix.code for fix in found.fixes]

@@ -16,15 +16,17 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, targets_of
 from devwidget.rules.edits.case import Case
-from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
 from devwidget.rules.edits.moves_on_entry import move_in_loop, move_to_called_module, move_what_was_handed_out
 from devwidget.rules.edits.moves_where_made import create_in_helper, create_there, is_right_elsewhere, move_value
 from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.refusals import refused
-from devwidget.rules.edits.source_file import code_at
+from devwidget.rules.edits.source_file import Code, code_at, root_of
 
 Candidate = Callable[[Case], Fix | None]
+_READERS = ("np", "numpy", "plt", "print", "len", "float", "pd")
+"""What takes numbers as it takes tensors, by the root of its name."""
 
 
 def stay_there(case: Case) -> Fix | None:
@@ -44,6 +46,51 @@ def _has_common_loop(one: Site | None, other: Site | None) -> bool:
     places = [code_at(one), code_at(other)]
     loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
     return len(loops) == 2 and any(each in loops[1] for each in loops[0])
+
+
+def collect_on_host(case: Case) -> Fix | None:
+    """`losses.append(loss)` becomes `losses.append(loss.item())`, or `loss.detach().cpu()`, if the list is plotted or saved."""
+    at, used = code_at(case.stray.listed), code_at(case.fault.site, case.fault.expression)
+    if at is None or used is None or not case.is_wanted_on_host:
+        return None
+    code, statement = at
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=owner), args=[item])):
+            name = ast.unparse(owner)
+        case _:
+            return None
+    uses = [(each, node) for each in {code, used[0]} for node in _uses(each, name)]
+    if case.stray.requires_grad and any(_goes_backward(*use) for use in uses):
+        return None
+    draft, text = Draft(code), ".cpu()"
+    if not case.stray.shape and all(_reads_numbers(*use) for use in uses):
+        text = ".item()"
+    elif case.stray.requires_grad:
+        text = ".detach().cpu()"
+    draft.append(item, text)
+    return fix(Message("keep a copy on the CPU where the list is filled"), draft)
+
+
+def _reads_numbers(code: Code, node: ast.expr) -> bool:
+    """Whether a use passes the whole list to what takes numbers as it takes tensors."""
+    call = code.parents.get(node)
+    return isinstance(call, ast.Call) and node in call.args and root_of(ast.unparse(call.func)) in _READERS
+
+
+def _goes_backward(code: Code, node: ast.expr) -> bool:
+    """Whether the statement of a use calls `backward`, or another one does on what it assigns: the items need their graphs."""
+    statement = code.statement_of(node)
+    if statement is None or "backward" in code.text(statement):
+        return statement is not None
+    computed = [f"{ast.unparse(target)}.backward" for target in targets_of(statement)]
+    return any(each in row for each in computed for row in code.rows)
+
+
+def _uses(code: Code, name: str) -> list[ast.expr]:
+    """Where a file reads the list, other than to append to it."""
+    nodes = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)]
+    read = [node for node in nodes if isinstance(node.ctx, ast.Load) and ast.unparse(node) == name]
+    return [node for node in read if getattr(code.parents.get(node), "attr", "") != "append"]
 
 
 def move_with_its_object(case: Case) -> Fix | None:
@@ -105,6 +152,7 @@ def name_device_for_library(case: Case) -> Fix | None:
 
 TENSOR: tuple[Candidate, ...] = (
     stay_there,
+    collect_on_host,
     move_with_its_object,
     pass_device,
     build_owner_there,
@@ -122,10 +170,10 @@ TENSOR: tuple[Candidate, ...] = (
 
 def tensor_candidates(case: Case) -> Iterator[Fix | None]:
     """The edits for a tensor, best first."""
+    candidates = TENSOR
     if case.must_be_detached:
-        yield move_where_used(case)
-        return
-    for candidate in TENSOR:
+        candidates = collect_on_host, move_where_used
+    for candidate in candidates:
         yield candidate(case)
 
 
