@@ -204,6 +204,7 @@ class NotJoined(OneOf):
         problem: what differs between the replicas; `class` if no output of this class can be joined.
         first: the class, length, keys or shape of the first replica's output.
         other: the same of the replica that differs.
+        given: a tensor argument of `forward`; "" for none.
     """
 
     owner: str
@@ -211,6 +212,7 @@ class NotJoined(OneOf):
     problem: Literal["class", "length", "keys", "shape"]
     first: str
     other: str = ""
+    given: str = ""
 
 
 @dataclass(frozen=True, slots=True)

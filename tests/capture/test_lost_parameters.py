@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from tests.explained_programs import line, run_failing, written
+from tests.explained_programs import explained_and_cured, line, run_failing, written
 
 BATCH = torch.rand(6, 4)
 
@@ -168,7 +168,7 @@ scaler.step(optimizer)
 
 def test_a_scaler_that_steps_the_optimizer_of_another_model_is_explained_with_both_lines(tmp_path):
     text = written(SCALED.format(again="model = nn.Linear(8, 3).cuda()", backward="scaler.scale(loss).backward()"))
-    (found,) = run_failing(tmp_path, text).findings
+    found = explained_and_cured(tmp_path, text)
     assert found.headline == "`SGD` has none of the parameters of `model`, which received gradients"
     assert found.birth.line == line(text, "optimizer =")
     assert any("the model was created at" in note for note in found.notes)

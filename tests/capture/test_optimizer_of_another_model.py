@@ -34,7 +34,8 @@ def test_a_model_made_again_is_not_in_its_old_optimizer():
     assert (found.kind, found.severity) == ("optimizer-misplaced", "error")
     assert found.headline == "`SGD` has none of the parameters of `model`, which received gradients"
     assert "optimizer-misplaced" not in " ".join(trace.not_checked)
-    assert found.fixes[0].code.strip() == "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
+    above, moved = found.fixes[0].edits
+    assert (above.text.strip(), moved.text) == ("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)", "")
 
 
 def test_trace_says_so_of_the_optimizer_that_it_is_given():

@@ -206,6 +206,7 @@ def test_numbers_in_the_output_are_named(tmp_path, name):
     (found,) = run_failing(tmp_path, text).findings
     assert found.kind == "parallel-io"
     assert "DataParallel gathers only tensors" in found.headline
+    assert found.fixes[0].code == "torch.tensor([value], device=x.device)"
     assert found.fault.line == line(text, "        return ")
     assert [each.headline for each in record(tmp_path, text)] == [found.headline]
 

@@ -223,7 +223,7 @@ class CallFaults:
     def check_outputs(self, outputs: Any) -> None:
         """Report outputs of the replicas that cannot be gathered."""
         module = self.wrapper.module
-        detail = describe_unjoined(outputs, self.wrapper.dim, type(module))
+        detail = describe_unjoined(outputs, self.wrapper.dim, type(module), self._first_tensor_argument())
         if detail is not None:
             site = classes.return_of_forward(type(module))
             write_fault(self.state, "io", self.state.tracker.path_of(module), site, detail)
@@ -403,13 +403,14 @@ _Unjoined = tuple[str, Any, str, str]
 """An output that cannot be joined: its name, then the fields `problem`, `first` and `other` of `NotJoined`."""
 
 
-def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type) -> NotJoined | None:
+def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type, given: str) -> NotJoined | None:
     """Describe the outputs of the replicas that cannot be joined for the same reason as the first one.
 
     Args:
         outputs: what each replica returned.
         dim: the axis along which tensors are joined.
         owner: the class of the wrapped module.
+        given: a tensor argument of `forward`.
     Source: `gather_map` of torch/nn/parallel/scatter_gather.py.
     """
     if len(outputs) < 2:
@@ -419,7 +420,7 @@ def describe_unjoined(outputs: Sequence[Any], dim: int, owner: type) -> NotJoine
         return None
     _, problem, first, other = found[0]
     names = tuple(name for name, each, *_ in found if each == problem)
-    return NotJoined(class_name(owner), names, problem, first, other)
+    return NotJoined(class_name(owner), names, problem, first, other, given)
 
 
 def _find_unjoined(values: Sequence[Any], name: str, dim: int, depth: int) -> Iterator[_Unjoined]:

@@ -8,13 +8,16 @@ Source: https://docs.pytorch.org/docs/stable/distributed.tensor.html
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from devwidget.records.fault_details import HookBypassed
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
+from devwidget.rules.edits.source_file import uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import name_of, strays_in
@@ -64,7 +67,16 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     # Only a leaf can be distributed; `from_local` passes the gradient of any tensor on. Both replicate without placements.
     function = "DTensor.from_local" if stray.requires_grad else "distribute_tensor"
     replicate = Message("replicate it on the mesh, if each rank has the same values")
+    if names:
+        yield mended(fault.site, replicate, _convert, stray, function, mesh, confidence="choice")
     name = stray.expression or stray.source or "x"
     yield Fix(replicate, f"{function}({name}, {mesh})", "choice")
     if len(distributed) == 1:
         yield cast_where_used(fault, distributed, ".full_tensor()", Message("gather the DTensor on each rank"))
+
+
+def _convert(draft: Draft, statement: ast.stmt, stray: Operand, function: str, mesh: str) -> None:
+    """Convert a tensor on the failing line, in a file that imports what converts it."""
+    uses = draft.code.alike(statement, stray.expression or stray.source)
+    if len(uses) == 1 and uses_name(draft.code, function.partition(".")[0]):
+        draft.replace(uses[0], f"{function}({draft.code.text(uses[0])}, {mesh})")

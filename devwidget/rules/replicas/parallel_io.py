@@ -168,10 +168,13 @@ def _replace_attribute(draft: Draft, statement: ast.stmt, detail: KeptWhole, tex
 
 
 def _joinable(detail: NotJoined) -> Iterator[Fix]:
-    words = Message("return the same keys and shapes in each replica, padded where sizes differ")
-    if detail.problem == "class":
-        words = Message("return tensors in a tuple or a dict, and compute the rest outside of `forward`")
-    yield Fix(words)
+    if detail.problem != "class":
+        yield Fix(Message("return the same keys and shapes in each replica, padded where sizes differ"))
+        return
+    code = ""
+    if detail.first in ("int", "float", "bool"):
+        code = f"torch.tensor([value], device={detail.given or 'x'}.device)"
+    yield Fix(Message("return tensors in a tuple or a dict, and compute the rest outside of `forward`"), code)
 
 
 def _fewer_replicas(fault: Fault, samples: int) -> Iterator[Fix | None]:

@@ -114,7 +114,7 @@ def _missing(fault: Fault, missing: MissingParameters) -> Found:
         _lacks(fault, missing),
         why=_OTHERS if missing.reason == "another model" else _BUILT_WITH,
         birth=fault.birth,
-        fixes=_list_fixes(fault, missing.reason),
+        fixes=_list_fixes(fault, missing.reason, made),
         operands=fault.operands[:4],
         notes=notes,
         explains=(fault.number,),
@@ -158,9 +158,9 @@ def _list_state_fixes(fault: Fault, optimizer: str) -> Iterator[Fix | None]:
     yield mended(fault.site, _AFTER_MOVING, _where_built, fault, optimizer, instead=move)
 
 
-def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, reason: MissingReason, made: Site | None) -> Iterator[Fix | None]:
     if reason == "another model":
-        yield _build_after_the_model(fault.birth)
+        yield from _built_after_the_model(fault, made)
         return
     owner = fault.model_name or "model"
     if reason == "loss":
@@ -172,13 +172,14 @@ def _list_fixes(fault: Fault, reason: MissingReason) -> Iterator[Fix | None]:
     yield Fix(Message("add a parameter group"), added, "choice")
 
 
-def _build_after_the_model(built: Site | None) -> Fix:
-    if built is None:
-        return Fix(_AFTER_MODEL)
+def _built_after_the_model(fault: Fault, made: Site | None) -> Iterator[Fix | None]:
+    """Move the optimizer's line below the model's line, or run its cell again."""
+    built = fault.birth
     words = _AFTER_MODEL
-    if cell_label(built.file):
+    yield mended(built, words, _move_below, built, made)
+    if built is not None and cell_label(built.file):
         words = Message("run the optimizer's cell again after the model's cell")
-    return Fix(words, built.text)
+    yield Fix(words, built.text if built is not None else "")
 
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
@@ -273,6 +274,13 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
         if value is node:
             return isinstance(key, ast.Constant) and key.value == "step"
     return False
+
+
+def _move_below(draft: Draft, statement: ast.stmt, built: Site, made: Site | None) -> None:
+    """Like `_move_below_last_need`, if the line at `made`, which creates the objects, is between the two."""
+    user = _find_user(draft.code, statement)
+    if made is not None and made.file == built.file and user is not None and built.line < made.line < user.lineno:
+        _move_below_last_need(draft, statement)
 
 
 def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
