@@ -27,6 +27,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.wording import name_of, path_of, some_names, strays_in
 
 _CASTS = {"float32": ".float()", "int64": ".long()", "bool": ".bool()"}
+_EXACT = frozenset({"int64", "bool"})
+"""Dtypes of indices, class targets and masks."""
 
 _CAST_METHODS = frozenset("byte char short int long half float double bfloat16 bool to type type_as".split())
 
@@ -92,21 +94,8 @@ def _index(fault: Fault, stray: Operand, detail: WrongDtype) -> Found:
         Message("`{call}` got {name} of {dtype}, and requires {wanted}", **facts),
         why=Message("indices and class targets must be int64, and masks bool; PyTorch does not cast them"),
         birth=stray.birth,
-        fixes=() if detail.has_gradient else _list_index_fixes(fault, stray),
+        fixes=() if detail.has_gradient else _list_fixes(fault, stray),
     )
-
-
-def _list_index_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
-    wanted = _wanted_by(fault)
-    if stray.birth_direct:
-        yield _fix_where_made(stray, wanted, _CASTS[wanted])
-    words = Message("cast it to {wanted} where it is used", wanted=wanted)
-    yield cast_where_used(fault, [stray], _CASTS[wanted], words, is_inline=True)
-    yield Fix(words, f"{stray.expression or stray.source}{_CASTS[wanted]}")
-
-
-def _fix_where_made(stray: Operand, wanted: str, cast: str) -> Fix | None:
-    return mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_where_made, stray, wanted, cast)
 
 
 def _half_gradients(fault: Fault, stray: Operand, detail: HalfGradients) -> Found:
@@ -146,7 +135,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
             return _half_gradients(fault, stray, detail)
         case UnsafeLoss() as detail:
             return _unsafe_loss(fault, detail)
-        case WrongDtype(wanted="int64" | "bool") as detail:
+        case WrongDtype() as detail if detail.wanted in _EXACT:
             return _index(fault, stray, detail)
     types = tuple(sorted({o.dtype for o in fault.operands if o.stray or "float" in o.dtype} | {_wanted_by(fault)}))
     return Found(
@@ -224,11 +213,12 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield _fix_autocast(fault)
     cast = _CASTS.get(wanted, f".to(torch.{wanted})")
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
-        yield _fix_where_made(stray, wanted, cast)
+        yield mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_where_made, stray, wanted, cast)
     elif stray.held is not None and stray.held.how == "buffer":
         yield mended(stray.birth, Message("make it {wanted}", wanted=wanted), _cast_registration, cast)
     words = Message("cast it to {wanted} where it is used", wanted=wanted)
-    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, words)
+    is_index = wanted in _EXACT  # other lines may need it as it is
+    yield cast_where_used(fault, [o for o in fault.operands if o.stray], cast, words, is_inline=is_index)
     name = stray.expression or stray.source
     yield Fix(words, f"{name}{cast}" if name else "")
 
