@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
-from devwidget.records.device import DeviceId
-from devwidget.records.finding import Fix
-from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named, name_of_called
-from devwidget.rules.edits.draft import Draft, mended
+from devwidget.rules.edits.draft import Draft
 from devwidget.rules.edits.source_file import has_torch
 
 LOW = "float16", "bfloat16"
@@ -48,16 +44,3 @@ def _literals(draft: Draft, nodes: Iterable[ast.AST], value: object, text: str) 
     if "torch." in text and not has_torch(draft.code):
         return []
     return [node for node in nodes if isinstance(node, ast.Constant) and node.value == value]
-
-
-def list_ways_back(site: Site | None, module: str, away: DeviceId, home: DeviceId | None) -> Iterator[Fix | None]:
-    """What to do about a module that a line moved away in place: at the line that uses it, or at the one that moved it."""
-    yield mended(site, Message("move it back before it is used"), _move_above, module, f"{module}.to({str(home)!r})")
-    words = Message("`Module.to` moves in place: move a copy, and leave the model where it is")
-    yield Fix(words, f"copy.deepcopy({module}).to({str(away)!r})")
-    yield Fix(Message("move it back before it is used"), f"{module}.to({str(home)!r})")
-
-
-def _move_above(draft: Draft, statement: ast.stmt, module: str, move: str) -> None:
-    if draft.code.alike(statement, module):
-        draft.insert_above(statement, move)

@@ -114,9 +114,3 @@ def one_target(trace: Trace, fault: Fault, stray: Operand) -> bool:
 
 def _has_stray_of(fault: Fault, birth: Site | None) -> bool:
     return birth is not None and any(operand.stray and operand.birth == birth for operand in fault.operands)
-
-
-def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
-    """Whether a line took tensors from where they are wanted."""
-    moves = (m for m in trace.moves if m.site is not None and m.cause == "explicit")
-    return any((m.site, m.source) == (site, home) and m.target != home for m in moves)

@@ -267,8 +267,15 @@ class Policy(nn.Module):
 def test_layers_that_were_taken_away_in_place_are_copied_first(record, export):
     text = written(f"{SHARED}\ndef export(policy):\n    {export}\n")
     text += "policy = Policy().cuda()\nx = torch.randn(3, 4).cuda()\nexport(policy)\npolicy(x)\n"
-    found = is_blamed(record, text, "wrong-device", "return self.body(x)", ".cpu()", cured=False)
-    assert found.fixes[0].code.startswith("copy.deepcopy(")
+    is_blamed(record, text, "wrong-device", "return self.body(x)", ".cpu()")
+
+
+def test_a_model_that_is_run_where_it_was_taken_is_not_replaced_by_a_copy(record):
+    text = written(f"{SHARED}\ndef check(policy, x):\n    policy.cpu()\n    return policy(x.cpu())\n")
+    text += "policy = Policy().cuda()\nx = torch.randn(3, 4).cuda()\ncheck(policy, x)\npolicy(x)\n"
+    (found,) = serious(record(text))
+    assert found.birth.line == line(text, "policy.cpu()")
+    assert "deepcopy" not in str(found)
 
 
 @pytest.mark.parametrize("where", ["", ", map_location='cpu'", ", map_location='cuda:1'"])

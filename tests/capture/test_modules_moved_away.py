@@ -66,7 +66,8 @@ def explained(helper, *cells):
 def test_the_line_that_moved_it_away_is_named(helper, call, place):
     (found,) = explained(helper, TRAIN, call, TRAIN).findings
     assert (found.birth.text, found.birth_moves) == (place, True)
-    assert found.fixes[0].edits[0].text.strip() == "model.to('cuda:0')"
+    assert found.fixes[0].edits[0].text == "model.to('cuda:0')"
+    assert found.fixes[0].edits[0].first == 1  # above the loop
 
 
 def test_a_module_that_was_never_moved_is_moved_where_it_is_built(helper):

@@ -19,9 +19,9 @@ from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.syntax import calls_named
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.call_edits import list_ways_back
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.copies import copy_moved, is_moved_away, move_back
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import build_there, built_at
@@ -29,15 +29,7 @@ from devwidget.rules.edits.moves_where_used import move_where_used
 from devwidget.rules.edits.source_file import keyword_of
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import (
-    devices_met,
-    is_moved_away,
-    kept_name_of,
-    name_of,
-    one_target,
-    right_device,
-    strays_in,
-)
+from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
 
 
 @rule(
@@ -199,9 +191,12 @@ def _list_moves_of_module(case: Case, held: Held) -> Iterator[Fix | None]:
         yield from parameter_candidates(case)
         yield from _describe_moves(case, held)
         return
+    yield copy_moved(case.stray.birth, fault.model_name)
+    if held.left_behind == "":
+        yield move_back(fault)
     if case.is_between_gpus:  # the move may be intended: peft shares weights between layers of two GPUs
         yield move_where_used(case)
-    yield from list_ways_back(fault.site, _spell_module(fault, held.left_behind), case.stray.device, fault.target)
+    yield Fix(Message("move it back before it is used"), f"{_spell_module(fault, held.left_behind)}.to({str(fault.target)!r})")
 
 
 def _spell_module(fault: Fault, path: str | None) -> str:

@@ -16,15 +16,16 @@ from devwidget.records.fault_details import WrappedElsewhere
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import name_of_called, targets_of
-from devwidget.records.trace import Fault, Trace
-from devwidget.rules.call_edits import add_keyword, list_ways_back
+from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.call_edits import add_keyword
 from devwidget.rules.edits.calls import FACTORIES
+from devwidget.rules.edits.copies import copy_moved, is_moved_away
 from devwidget.rules.edits.devices import is_move
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.source_file import Code
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.wording import is_moved_away, strays_in
+from devwidget.rules.wording import strays_in
 
 
 @rule(
@@ -52,9 +53,6 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
     outside = fault.operands[0]
     facts = {"name": outside.argument, "device": outside.device, "target": fault.target}
     away = is_moved_away(trace, outside.birth, fault.target)
-    birth, fixes = fault.birth or fault.site, _list_fixes(fault, wrapped)
-    if away:
-        birth, fixes = outside.birth, list_ways_back(fault.site, fault.model_name or "model", outside.device, fault.target)
     return Found(
         fault,
         Message(
@@ -62,12 +60,19 @@ def _make_finding(trace: Trace, fault: Fault, wrapped: WrappedElsewhere) -> Foun
             device_ids=", ".join(map(str, ids)),
             found=", ".join(map(str, found)),
         ),
-        birth=birth,
-        fixes=fixes,
+        birth=outside.birth if away else fault.birth or fault.site,
+        fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault, wrapped),
         notes=(Message("`{name}` is on {device}, but `device_ids[0]` is {target}", **facts),),
         operands=(),
         explains=_met_inside(trace, found),
     )
+
+
+def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
+    """The model was on the right device when it was wrapped; its parameters were moved later."""
+    model = fault.model_name or "model"
+    yield copy_moved(outside.birth, model)
+    yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
 def _list_fixes(fault: Fault, wrapped: WrappedElsewhere) -> Iterator[Fix | None]:
