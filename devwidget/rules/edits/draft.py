@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, calls_named, own_lines
+from devwidget.records.syntax import arguments_in, own_lines
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.refusals import refused
@@ -80,13 +80,9 @@ class Draft:
             self.changes.add(_Change(_dot(call.func), _end(call), instead))
 
     def leave_out(self, statement: ast.stmt, target: DeviceId) -> None:
-        """`x.cpu()` becomes `x`: every call that moves to a device; to one that has a name, the only such call."""
-        moves = [call for call in self.code.calls(statement) if goes_to(call, target)]
-        if not moves:
-            to_names = [call for call in calls_named(self.code.parts(statement), "to") if _names_no_literal(call)]
-            moves = to_names if len(to_names) == 1 else []
-        for call in moves:
-            if isinstance(call.func, ast.Attribute):
+        """Every tensor of a statement without the call that moves it to a device: `x.cpu()` becomes `x`."""
+        for call in self.code.calls(statement):
+            if isinstance(call.func, ast.Attribute) and goes_to(call, target):
                 self.unwrap(call, call.func.value)
 
     def insert_argument(self, call: ast.Call, value: str) -> None:
@@ -198,10 +194,6 @@ def _with_quotes_of(code: Code, text: str) -> str:
         return f"{code.quote}{literal[2]}{code.quote}"
 
     return _LITERAL.sub(requote, text)
-
-
-def _names_no_literal(call: ast.Call) -> bool:
-    return not any(isinstance(each, ast.Constant) for each in arguments_in(call))
 
 
 def _end(node: ast.expr) -> tuple[int, int]:

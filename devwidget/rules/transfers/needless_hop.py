@@ -12,9 +12,10 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import arguments_in, calls_named, parsed_expression
 from devwidget.records.trace import Fault, Held, Operand, Trace, UserMove
 from devwidget.rules.edits.attributes import register_attribute
 from devwidget.rules.edits.calls import FACTORIES
@@ -65,8 +66,19 @@ def _make_finding(before: UserMove, last: UserMove) -> Found:
         Message("{bytes} bytes are copied from {path} without being used in between", bytes=moved, path=path),
         birth=before.site,
         birth_moves=True,
-        fixes=(mended(before.site, words, Draft.leave_out, before.target), Fix(words)),
+        fixes=(mended(before.site, words, _leave_out, before.target), Fix(words)),
     )
+
+
+def _leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
+    """Leave out the move to a device; to one that has a name, the only such move of the line."""
+    draft.leave_out(statement, target)
+    if draft.changes:
+        return
+    moves = calls_named(draft.code.parts(statement), "to")
+    match [call for call in moves if not any(isinstance(each, ast.Constant) for each in arguments_in(call))]:
+        case [ast.Call(func=ast.Attribute(value=moved)) as only]:
+            draft.unwrap(only, moved)
 
 
 def _every_time(crossing: UserMove, held: Held) -> Found:
