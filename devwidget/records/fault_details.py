@@ -97,7 +97,9 @@ class NotVisible(OneOf):
 
 @dataclass(frozen=True, slots=True)
 class InWorker(OneOf):
-    """A forked worker of a `DataLoader` uses an accelerator."""
+    """A forked worker of a `DataLoader` uses an accelerator; the line of the loop over the loader."""
+
+    loop: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

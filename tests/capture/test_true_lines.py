@@ -165,10 +165,12 @@ train()
 TOLD = """
 import pathlib
 from tests.capture.test_true_lines import explained, LOADER
-from tests.explained_programs import run_failing, written
+from tests.explained_programs import edited, run_failing, written
 
 folder, text = pathlib.Path.cwd(), written(LOADER)
-print(explained(folder, text))
+found = explained(folder, text)
+print(found)
+print("after the edit:", run_failing(folder, edited(text, found)))
 other = written(LOADER.replace(', device="cuda"', "").replace(").cuda(), labels", ") @ torch.ones(9), labels"))
 print("another error:", run_failing(folder, other).site)
 """
@@ -183,6 +185,7 @@ def test_a_worker_is_explained_by_its_own_line(tmp_path):
     assert "`collate` uses cuda in a DataLoader worker" in text, done.stderr
     assert f"program.py:{line(written(LOADER), 'labels = torch.tensor')}  " in text
     assert "num_workers=0" in text
+    assert "after the edit: None" in text
     assert f"another error: program.py:{line(written(LOADER), '.cuda(), labels')}" in text
 
 

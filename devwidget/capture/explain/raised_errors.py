@@ -24,7 +24,7 @@ from devwidget.capture.faults.owners import find_built
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.precision import region_before
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.source_code.expressions import Scope, failing_call
 from devwidget.capture.source_code.source_files import read_file
 from devwidget.capture.source_code.stack import locals_of, user_frames
@@ -87,7 +87,7 @@ def forked_worker(context: ErrorContext) -> None:
         requested=CUDA.type,
         error=context.error_text,
         available=list_devices(),
-        detail=InWorker(),
+        detail=InWorker(to_site(raw_site(context.user))),
     )
 
 

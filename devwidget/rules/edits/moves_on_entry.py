@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import arguments_in, name_of_called
+from devwidget.records.site import Site
+from devwidget.records.syntax import Function, arguments_in, name_of_called
 from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, code_at, names_in
+from devwidget.rules.edits.source_file import Code, calls_in, code_at, names_in
 
 
 def move_to_called_module(case: Case) -> Fix | None:
@@ -163,3 +165,42 @@ def _given_together(node: ast.AST) -> list[ast.expr]:
 
 _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
 """Calls whose arguments may stay on the host while others are on a GPU."""
+
+
+def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:
+    """Leave out the devices in the function of the worker, and move the variables of the loop in its first lines.
+
+    Args:
+        created: a line of the function that runs in the worker.
+        loop: the line of the loop over the loader.
+    """
+    there, here = code_at(created), code_at(loop)
+    if there is None or here is None or there[0].file != here[0].file or not isinstance(here[1], ast.For):
+        return None
+    code, statement = there
+    function, draft = code.scope(statement), Draft(code)
+    if not isinstance(function, Function):
+        return None
+    devices = {text for call in calls_in(function) for text in _leave_out_device(draft, call)}
+    taken = _names_taken(here[1])
+    if len(devices) != 1 or not isinstance(here[1].target, ast.Tuple):
+        return None
+    device = devices.pop()
+    moved = ", ".join(f"{name}.to({device})" for name in taken)
+    draft.insert_above(here[1].body[0], f"{', '.join(taken)} = {moved}")
+    return fix(Message("create the tensors on the CPU, and move each batch in the loop"), draft)
+
+
+def _leave_out_device(draft: Draft, call: ast.Call) -> list[str]:
+    """Remove the device of a call; return its source."""
+    for keyword in call.keywords:
+        if keyword.arg == "device":
+            rest = [each for each in call.keywords if each is not keyword]
+            draft.replace(call, ast.unparse(ast.Call(call.func, call.args, rest)))
+            return [ast.unparse(keyword.value)]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in PLACING_METHODS:
+        draft.drop_method(call)
+        if call.func.attr == "to":
+            return [ast.unparse(argument) for argument in call.args[:1]]
+        return [repr(call.func.attr)]
+    return []

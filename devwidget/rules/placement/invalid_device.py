@@ -20,6 +20,7 @@ from devwidget.records.syntax import name_of_called
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.call_edits import replace_literal, replace_only_literal, set_device_ids
 from devwidget.rules.edits.draft import Draft, mended, read_to
+from devwidget.rules.edits.moves_on_entry import move_in_the_loop
 from devwidget.rules.edits.source_file import Code, code_of_site, has_torch, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
@@ -37,7 +38,7 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _make_finding(fault: Fault) -> Found:
     if isinstance(fault.detail, InWorker):
-        return _find_in_worker(fault)
+        return _find_in_worker(fault, fault.detail)
     has_kind = _has_kind(fault)
     kind = _kind(fault)
     notes = []
@@ -81,7 +82,7 @@ def _setting_of(variable: str, fault: Fault) -> Site | None:
     return None
 
 
-def _find_in_worker(fault: Fault) -> Found:
+def _find_in_worker(fault: Fault, detail: InWorker) -> Found:
     facts = {"function": fault.call, "device": fault.requested}
     return Found(
         fault,
@@ -89,6 +90,7 @@ def _find_in_worker(fault: Fault) -> Found:
         why=Message("CUDA cannot be used in a process that is forked after CUDA was initialized"),
         birth=fault.site,
         fixes=(
+            move_in_the_loop(fault.site, detail.loop),
             Fix(Message("create the tensors on the CPU, and move each batch in the loop")),
             Fix(Message("load the batches in this process"), "DataLoader(..., num_workers=0)", "choice"),
         ),
