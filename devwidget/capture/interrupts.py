@@ -33,6 +33,8 @@ _Left = TypeVar("_Left", bound=_Leavable)
 _Handler = Callable[[int, types.FrameType | None], Any]
 _NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: number != signal.SIGINT)
 """The most likely signal is held first and released last."""
+_WATCHES = 4
+"""Callbacks that make up for an exit: the next signal of a burst may strike one of them before its first line."""
 _held: dict[int, _Handler] = {}
 """The user's handlers while ours replace them. Only the main thread is ever interrupted, and holds any.
 
@@ -147,7 +149,7 @@ class sure_exit:
             if owner is not None and owner._is_open:
                 self._leave(owner, None, None, None)
 
-        owner.__dict__["_let_go"] = weakref.ref(found, make_up)
+        owner.__dict__["_let_go"] = [weakref.ref(found, make_up) for _ in range(_WATCHES)]
         return found
 
 

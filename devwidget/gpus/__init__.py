@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class Simulation:
         is_inherited: whether they come from the parent process and this process has not asked for them.
     """
 
-    _is_open = property(lambda self: self._session is not None)
+    _is_open = property(operator.attrgetter("_session"))  # a line of Python could be struck by a signal
 
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
         self._cluster, self.is_inherited = cluster, is_inherited
