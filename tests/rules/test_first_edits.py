@@ -278,6 +278,12 @@ Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
         return self.b(self.a(x).to(HOST).to('cuda:1'))
 Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
 """,
+    "a way over a device that has a name after a cast": f"""HOST = torch.device('cpu')
+{NET}        self.a, self.b = nn.Linear(4, 4).to('cuda:0'), nn.Linear(4, 2).to('cuda:1')
+    def forward(self, x):
+        return self.b(self.a(x).double().to(torch.float32).to(HOST).to('cuda:1'))
+Net()(torch.randn(3, 4, device='cuda:0')).sum().backward()
+""",
     "a wrapper that is only cast": """net = nn.Linear(4, 2)
 wrapped = nn.DataParallel(net, device_ids=[0, 1]).to(torch.float64)
 wrapped(torch.ones(4, 4, dtype=torch.float64).cuda()).sum().backward()

@@ -20,6 +20,7 @@ from devwidget.records.trace import Fault, Held, Operand, Trace, UserMove
 from devwidget.rules.edits.attributes import register_attribute
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.case import Case
+from devwidget.rules.edits.devices import is_move
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.found import Found
@@ -75,10 +76,15 @@ def _leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
     draft.leave_out(statement, target)
     if draft.changes:
         return
-    moves = calls_named(draft.code.parts(statement), "to")
-    match [call for call in moves if not any(isinstance(each, ast.Constant) for each in arguments_in(call))]:
+    moves = calls_named(draft.code.parts(statement), "to", target.kind)
+    match [call for call in moves if _goes_to_a_name(call)]:
         case [ast.Call(func=ast.Attribute(value=moved)) as only]:
             draft.unwrap(only, moved)
+
+
+def _goes_to_a_name(call: ast.Call) -> bool:
+    """`x.to(HOST)`; `x.to("cpu")` names a device itself, and `x.to(torch.float16)` only casts."""
+    return is_move(call) and not any(isinstance(each, ast.Constant) for each in arguments_in(call))
 
 
 def _every_time(crossing: UserMove, held: Held) -> Found:
