@@ -111,6 +111,7 @@ class Led:
         pictures = {}
         for tab in TABS:
             self.open(tab)
+            self.bare.page.evaluate("framePassed()")
             self.bare.page.wait_for_function("allDrawn()")
             pictures[tab] = self.drawn(tab)
         return pictures
@@ -121,6 +122,8 @@ const tabOf = (name) => [...document.querySelectorAll('#a .dw-tab')].find((tab) 
 const figures = () => [...document.querySelectorAll('#a .dw-figure')].filter((figure) => figure.clientWidth);
 const isPlotted = (figure) => figure.querySelector('.dw-plot')?.data && figure.querySelector('.main-svg');
 const pictures = () => [...document.querySelectorAll('#a .dw-pictured')].filter((each) => each.clientWidth);
+// A page that was hidden fits its pictures to their room before the next frame is painted.
+const framePassed = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
 const allDrawn = () => figures().every(isPlotted)
   && pictures().every((each) => each.querySelector('svg'));
 const picture = (figure) => {
