@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import warnings
 from pathlib import Path
 
 import torch
@@ -37,7 +38,9 @@ def predicted(workload: str) -> dict[str, float]:
     """Bytes of a workload: `allocated`, `reserved`, `on the card`."""
     from tests.extras.plan.evidence import workloads
 
-    return workloads.WORKLOADS[workload]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # packages that build a workload warn of what they themselves use
+        return workloads.WORKLOADS[workload]()
 
 
 def recorded_segments() -> dict[str, list[tuple[int, int, int]]]:
