@@ -16,14 +16,9 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SOME_OPERATORS = ["add", "cat", "nn.functional.batch_norm", "expand", "nn.functional.conv2d"]
 SOME_MODULES = ["nn.BatchNorm2d", "nn.Linear", "nn.LSTMCell"]
 SOME_MODELS = ["gpt2", "resnet"]
-OTHER_ON_GPUS = {
-    torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")},
-    torch.float64: {("to", "simulated")},
-}
-"""torch itself asks there whether it is on CUDA (benchmarks/results/robustness.md). `to("cpu", torch.float64)` does
-nothing on the CPU; on a GPU it moves, and its backward hands on a gradient of its own, whose strides in dimensions of size
-one stay."""
-OTHER_MODULES_ON_GPUS = {torch.bfloat16: {("torch.nn.LinearCrossEntropyLoss", "simulated")}}
+OTHER_ON_GPUS = {torch.float64: {("to", "simulated")}}
+"""`to("cpu", torch.float64)` does nothing on the CPU; on a GPU it moves, and its backward hands on a gradient of its own, whose
+strides in dimensions of size one stay."""
 OF_A_LEAF = ("hooks_after_accumulation", "two_backwards")
 SHAPE = (1, 6, 1, 4)
 FEW = ("ones moved", "reversed")
@@ -113,8 +108,7 @@ def test_gradients_of_operators_are_those_without_us(dtype):
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gradients_of_modules_are_those_without_us(dtype, training):
-    found = differences(gradients.of_modules(zoo.iter_torch(training=training), dtype))
-    assert {(name.partition("[")[0], name.rpartition(", ")[2]) for name in found} == OTHER_MODULES_ON_GPUS.get(dtype, set())
+    assert differences(gradients.of_modules(zoo.iter_torch(training=training), dtype)) == {}
 
 
 @pytest.mark.fuzz
