@@ -6,8 +6,9 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+Node = TypeVar("Node", bound=ast.AST)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 DEEPEST = 80
@@ -76,11 +77,43 @@ def is_shallow(node: ast.AST) -> bool:
     return False
 
 
-def names_in(node: ast.AST | None) -> list[str]:
-    """Return the variables in an expression; [] without one."""
-    if node is None:
-        return []
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+def nodes_in(tree: ast.AST | None, *kinds: type[Node]) -> list[Node]:
+    """Return the nodes of these kinds in a tree, itself included, outer ones first; [] without a tree."""
+    found: list[Node] = []
+    if tree is not None:
+        for node in ast.walk(tree):
+            if isinstance(node, kinds):
+                found.append(node)
+    return found
+
+
+def names_in(tree: ast.AST | None) -> list[str]:
+    """Return the names of the variables in a tree; [] without one."""
+    return [part.id for part in nodes_in(tree, ast.Name)]
+
+
+def texts_in(tree: ast.AST) -> list[str]:
+    """Return the string literals in a tree."""
+    return [part.value for part in nodes_in(tree, ast.Constant) if isinstance(part.value, str)]
+
+
+def argument_names(scope: ast.AST) -> set[str]:
+    """Return the names of the arguments of a function, `*args` and `**kwargs` included; nothing for all else."""
+    if isinstance(scope, Function):
+        return {each.arg for each in nodes_in(scope.args, ast.arg)}
+    return set()
+
+
+def defaults_of(function: Function) -> dict[str, ast.expr]:
+    """Return the defaults of a function by the names of its arguments."""
+    args = function.args
+    plain = [*args.posonlyargs, *args.args]
+    last = zip(reversed(plain), reversed(args.defaults), strict=False)
+    found: dict[str, ast.expr] = {}
+    for argument, default in (*last, *zip(args.kwonlyargs, args.kw_defaults, strict=True)):
+        if default is not None:
+            found[argument.arg] = default
+    return found
 
 
 def arguments_in(call: ast.AST | None) -> list[ast.expr]:

@@ -10,9 +10,18 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.held_memory import DeviceHolders, MemoryHolder
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import Function, arguments_in, name_of_called, owner_text, targets_of
+from devwidget.records.syntax import (
+    Function,
+    argument_names,
+    arguments_in,
+    calls_named,
+    name_of_called,
+    nodes_in,
+    owner_text,
+    targets_of,
+)
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of_site, has_torch
+from devwidget.rules.edits.source_file import Code, code_at, code_of_site, has_torch
 from devwidget.rules.found import Found, make_finding
 
 KIND = "kept-memory"
@@ -155,13 +164,12 @@ def _is_computed(loop: ast.stmt, added: ast.expr | None) -> bool:
     """Return whether a loop computes what it adds; without one assignment it is an item that the loop iterates over."""
     if not isinstance(added, ast.Name):
         return True
-    targets = [target for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in targets_of(node)]
-    return added.id in map(owner_text, targets)
+    return any(added.id in map(owner_text, targets_of(each)) for each in nodes_in(loop, ast.Assign))
 
 
 def _run_without_gradients(code: Code, loop: ast.stmt) -> Fix | None:
     """Return the edit that puts a loop under `torch.no_grad()`."""
-    texts = [node for node in ast.walk(loop) if isinstance(node, ast.Constant | ast.JoinedStr)]
+    texts = nodes_in(loop, ast.Constant, ast.JoinedStr)
     if any(node.lineno != node.end_lineno for node in texts) or not has_torch(code):
         return None
     block = textwrap.dedent(" " * loop.col_offset + code.text(loop))
@@ -192,7 +200,7 @@ class _Flow:
 
     def is_differentiated(self, code: Code, scope: ast.AST, name: str) -> bool:
         """Return whether backward may get a value of a variable."""
-        if isinstance(scope, Function) and name in _parameters(scope):
+        if isinstance(scope, Function) and name in argument_names(scope):
             return True
         if isinstance(scope, Function) and name in _own_names(scope):
             return self._reaches_backward(code, scope, {name})
@@ -200,7 +208,7 @@ class _Flow:
 
     def calls(self, part: ast.AST, names: frozenset[str], seen: frozenset[str] = frozenset()) -> bool:
         """Return whether a part of the program calls a function of these names, itself or in functions of the program."""
-        called = set(map(name_of_called, calls_in(part)))
+        called = set(map(name_of_called, nodes_in(part, ast.Call)))
         if called & names:
             return True
         inner = seen | called
@@ -208,8 +216,8 @@ class _Flow:
 
     def _functions_named(self, name: str) -> Iterator[ast.AST]:
         for code in self._codes:
-            for node in ast.walk(code.tree):
-                if isinstance(node, Function) and node.name == name:
+            for node in nodes_in(code.tree, ast.FunctionDef, ast.AsyncFunctionDef):
+                if getattr(node, "name", "") == name:
                     yield node
 
     def _reaches_backward(self, code: Code, scope: ast.AST, names: set[str]) -> bool:
@@ -234,7 +242,7 @@ class _Flow:
         self._followed.add(function)
         callers = []
         for code in self._codes:
-            callers += [(code, call) for call in calls_in(code.tree) if name_of_called(call) == function]
+            callers += [(code, call) for call in calls_named(ast.walk(code.tree), function)]
         result = {f"{function}()"}
         return not callers or any(self._reaches_backward(code, code.scope(call), result) for code, call in callers)
 
@@ -250,14 +258,10 @@ def _nodes_of(scope: ast.AST, names: set[str]) -> Iterator[ast.AST]:
                 todo.append(child)
 
 
-def _parameters(function: Function) -> set[str]:
-    return {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-
-
 def _own_names(function: Function) -> set[str]:
     """Return the variables of a function: not `cache` for `cache[key] = value`."""
     targets = [target for node in ast.walk(function) for target in targets_of(node)]
-    return _parameters(function) | {target.id for target in targets if isinstance(target, ast.Name)}
+    return argument_names(function) | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _spread(scope: ast.AST, names: set[str]) -> set[str]:

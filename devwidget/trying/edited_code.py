@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from devwidget.capture.source_code.source_files import codes_in
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, apply_edits, splice_lines
-from devwidget.records.syntax import Function, is_self_attribute, own_lines
+from devwidget.records.syntax import Function, is_self_attribute, nodes_in, own_lines
 
 
 class NotTried(Exception):
@@ -139,7 +139,7 @@ def runs_in_constructor(place: EditPlace) -> bool:
 
 def _calls_method(init: Function, name: str) -> bool:
     own = init.args.args[0].arg
-    return any(isinstance(node, ast.Call) and is_self_attribute(node.func, name, own) for node in ast.walk(init))
+    return any(is_self_attribute(call.func, name, own) for call in nodes_in(init, ast.Call))
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:

@@ -44,7 +44,7 @@ from devwidget.capture.tensors import (
     wrapped_tensor,
 )
 from devwidget.records.site import Site
-from devwidget.records.syntax import arguments_in, names_in, parsed_expression, parsed_statement
+from devwidget.records.syntax import arguments_in, names_in, nodes_in, parsed_expression, parsed_statement
 from devwidget.records.trace import Held, Operand, Promotion, Taken
 
 
@@ -159,7 +159,7 @@ def _find_weights(root: Birth, asked: Asked) -> Birth | None:
     if node is None:
         return None
     scope, registered = Scope(frame), list(own_tensors(module).values())
-    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    calls = nodes_in(node, ast.Call)
     has_place_of_its_own = any(not _tensors_named(part, scope) for part in [node, *calls])  # `torch.randn(3)`
     if has_place_of_its_own or not all(is_among(tensor, registered) for tensor in _tensors_named(node, scope)):
         return None
@@ -167,7 +167,7 @@ def _find_weights(root: Birth, asked: Asked) -> Birth | None:
 
 
 def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
-    named = [scope.value(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)]
+    named = [scope.value(part) for part in nodes_in(node, ast.Name, ast.Attribute)]
     return [value for value in named if is_tensor(value)]
 
 

@@ -19,7 +19,15 @@ from devwidget.capture.source_code.source_files import definition_of, is_outdate
 from devwidget.capture.source_code.stack import locals_of, user_frames
 from devwidget.capture.tensors import is_module, is_parameter, is_tensor, viewed_base
 from devwidget.records.site import Site, cell_label, cells
-from devwidget.records.syntax import name_of_called, parsed_expression, parsed_statement, targets_of
+from devwidget.records.syntax import (
+    defaults_of,
+    name_of_called,
+    names_in,
+    nodes_in,
+    parsed_expression,
+    parsed_statement,
+    targets_of,
+)
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]
@@ -220,8 +228,7 @@ def _may_have_run(frame: FrameType, site: Site, name: str, before: int) -> bool:
     scope = Scope(frame)
     running = before if site.file == frame.f_code.co_filename else 0  # no branch of another cell is running
     for test, result in statements.conditions(site.file, site.line, running):
-        names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-        if name not in names and scope.truth(test) is (not result):
+        if name not in names_in(test) and scope.truth(test) is (not result):
             return False
     return True
 
@@ -231,13 +238,11 @@ def _find_default(frame: FrameType, name: str) -> _Assignment | None:
     node, given = definition_of(frame.f_code), arguments_of(frame)
     if node is None or given is None or name in given:
         return None
-    parameters = [*node.args.posonlyargs, *node.args.args]
-    last_ones = zip(parameters[::-1], node.args.defaults[::-1], strict=False)
-    for parameter, default in (*last_ones, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)):
-        if parameter.arg == name and default is not None:
-            site = statements.site_at(frame.f_code.co_filename, default.lineno, "<module>")
-            return _Assignment(frame, site, (), default)
-    return None
+    default = defaults_of(node).get(name)
+    if default is None:
+        return None
+    site = statements.site_at(frame.f_code.co_filename, default.lineno, "<module>")
+    return _Assignment(frame, site, (), default)
 
 
 def _line_of_keyword(assigned: _Assignment) -> Site | None:
@@ -266,7 +271,7 @@ def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> lis
         if getattr(each, aspect) == getattr(tensor, aspect):
             alike.append(each)
             weights += is_parameter(each)
-    called = [scope.value(node.func) for node in ast.walk(assigned.value) if isinstance(node, ast.Call)]
+    called = [scope.value(node.func) for node in nodes_in(assigned.value, ast.Call)]
     if weights and (weights < len(found) or any(map(is_module, called))):
         return []
     return alike

@@ -11,7 +11,16 @@ from types import CodeType
 from devwidget.capture.source_code.source_files import read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import Function, builds, is_shallow, name_of_called, owner_text, parsed_statement, targets_of
+from devwidget.records.syntax import (
+    Function,
+    builds,
+    is_shallow,
+    name_of_called,
+    nodes_in,
+    owner_text,
+    parsed_statement,
+    targets_of,
+)
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return a moved or cast copy and leave the tensor unchanged."""
@@ -127,7 +136,7 @@ def _accumulates(node: ast.stmt, names: set[str]) -> bool:
     if not _assigns(node, names):
         return False
     value = getattr(node, "value", None)
-    inner = [] if value is None else [each for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute)]
+    inner = nodes_in(value, ast.Name, ast.Attribute)
     return isinstance(node, ast.AugAssign) or any(is_shallow(each) and ast.unparse(each) in names for each in inner)
 
 
@@ -221,7 +230,7 @@ def made_by(filename: str, factory: str) -> Site | None:
     lines = set()
     for node in read_file(filename).statements:
         if isinstance(node, ast.Assign):
-            calls = [each for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+            calls = nodes_in(node.value, ast.Call)
             lines |= {node.lineno for call in calls if name_of_called(call) == factory}
     if len(lines) != 1:
         return None

@@ -24,6 +24,7 @@ from devwidget.records.site import Site, cells
 from devwidget.records.syntax import (
     assigns_self_attribute,
     name_of_called,
+    nodes_in,
     own_lines,
     parsed_expression,
     parsed_statement,
@@ -184,7 +185,7 @@ def _list_moves(frame: FrameType, name: str) -> list[ModuleMove]:
 
 
 def _mentions(node: ast.AST | None, name: str) -> bool:
-    return node is not None and any(ast.unparse(each) == name for each in ast.walk(node) if isinstance(each, ast.expr))
+    return name in map(ast.unparse, nodes_in(node, ast.expr))
 
 
 def _moves_in(file: str, statement: ast.stmt, name: str, scope: Scope, calls: int) -> Iterator[ModuleMove]:

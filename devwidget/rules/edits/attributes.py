@@ -9,7 +9,17 @@ from dataclasses import replace
 from devwidget.records.finding import Effect, Fix, PlaceAttribute, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import assigns_self_attribute, calls_named, is_self_attribute, name_of_called, targets_of
+from devwidget.records.syntax import (
+    assigns_self_attribute,
+    calls_named,
+    is_self_attribute,
+    name_of_called,
+    names_in,
+    nodes_in,
+    parsed_expression,
+    targets_of,
+    texts_in,
+)
 from devwidget.records.trace import Held
 from devwidget.rules.edits.calls import FACTORIES, starts_empty
 from devwidget.rules.edits.draft import Draft, fix
@@ -59,13 +69,14 @@ def register_attribute(held: Held, dtype: str = "float32") -> Fix | None:
 def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> list[ast.stmt]:
     if owner is None:
         return [statement]
-    return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and assigns_self_attribute(n, attribute)]
+    return [each for each in nodes_in(owner, ast.stmt) if assigns_self_attribute(each, attribute)]
 
 
 def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, dtype: str) -> Fix | None:
     """`self.mask = value` becomes a buffer. Where it is set again later, a buffer takes the new value by itself."""
     draft, kind = Draft(code), ""
-    inside = [n for n in _assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
+    assignments = _assignments(code, owner, statement, attribute)
+    inside = [each for each in assignments if getattr(code.scope(each), "name", "") == "__init__"]
     for each in inside or [statement]:
         value = getattr(each, "value", None)
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets_of(each)) != 1:
@@ -77,11 +88,13 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
             draft.rewrite(each, f"self.register_buffer({attribute!r}, None)")
             continue
         kind = _kind_of(code, owner, each, value, attribute, dtype)
-        if kind == "parameter":
-            new = f"self.{attribute} = {spelled(code, 'Parameter')}({_ASKS_GRADIENT.sub('', text)})"
-        else:
-            new = f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})"
-        draft.rewrite(each, new)
+        match kind:
+            case "parameter":
+                draft.rewrite(each, f"self.{attribute} = {spelled(code, 'Parameter')}({_ASKS_GRADIENT.sub('', text)})")
+            case "constant":
+                draft.rewrite(each, f"self.register_buffer({attribute!r}, {text}, persistent=False)")
+            case _:
+                draft.rewrite(each, f"self.register_buffer({attribute!r}, {text})")
     words = Message("register it as a buffer")
     if kind == "parameter":
         words = Message("register it as a parameter")
@@ -100,10 +113,12 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
 def with_placed_attribute(found: Fix | None, held: Held, device: object) -> Fix | None:
     """A fix that creates the tensor of an attribute on a device, with what it does to a model that was built."""
     at = code_at(held.assigned)
-    owner = at[0].owner(at[1]) if at is not None else None
-    if found is None or at is None or owner is None or not assigns_self_attribute(at[1], held.name):
+    if found is None or at is None:
         return found
     code, statement = at
+    owner = code.owner(statement)
+    if owner is None or not assigns_self_attribute(statement, held.name):
+        return found
     lines = range(statement.lineno, (statement.end_lineno or 0) + 1)
     is_all = all(edit.file == code.file and edit.first in lines and edit.last in lines for edit in found.edits)
     effect = PlaceAttribute(code.file, owner.name, held.name, str(device))
@@ -136,8 +151,10 @@ def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute:
         return None  # the constructor of the base has not run
     if method.name != "__init__" and len(_assignments(code, owner, statement, attribute)) != 1:
         return None
-    nodes = [node for each in method.body[at + 1 :] for node in ast.walk(each)]
-    return [node for node in nodes if isinstance(node, ast.Attribute) and is_self_attribute(node, attribute)]
+    found = []
+    for below in method.body[at + 1 :]:
+        found += [each for each in nodes_in(below, ast.Attribute) if is_self_attribute(each, attribute)]
+    return found
 
 
 def _kind_of(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, value: ast.expr, attribute: str, dtype: str) -> str:
@@ -147,23 +164,28 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, value:
     What a model starts from belongs in its checkpoint; what its class computes anew does not. A tensor that a
     method replaces is not a parameter, and neither is a tensor without a floating-point dtype.
     """
-    made = {name_of_called(n) for n in ast.walk(value) if isinstance(n, ast.Call)}
-    initialised = any(
-        isinstance(n, ast.Call) and re.search(r"init\.\w+_$", ast.unparse(n.func)) and n.args
-        and is_self_attribute(n.args[0], attribute)
-        for n in ast.walk(owner or code.tree)
-    )  # fmt: skip
+    made = set(map(name_of_called, nodes_in(value, ast.Call)))
     plain = isinstance(value, ast.Call) and name_of_called(value) in _RANDOM
     scaled = isinstance(value, ast.BinOp) and bool(made) and made <= _RANDOM
-    trained = _ASKS_GRADIENT.search(code.text(value)) or initialised or plain or scaled
+    asks = _ASKS_GRADIENT.search(code.text(value)) is not None
+    trained = asks or plain or scaled or _is_initialised(owner or code.tree, attribute)
     methods = {getattr(code.scope(each), "name", "") for each in _assignments(code, owner, statement, attribute)}
     if trained and "forward" not in methods and dtype in _FLOATS:
         return "parameter"
     if re.search(r"mask|index|ids$|position", attribute):
         return "constant"
-    if made & _INITIAL and not made - _INITIAL:
+    if made and made <= _INITIAL:
         return "state"
     return "constant"
+
+
+def _is_initialised(tree: ast.AST, attribute: str) -> bool:
+    """Whether a function of `torch.nn.init` fills an attribute: `nn.init.normal_(self.scale)`."""
+    for call in nodes_in(tree, ast.Call):
+        is_init = re.search(r"init\.\w+_$", ast.unparse(call.func)) is not None
+        if is_init and call.args and is_self_attribute(call.args[0], attribute):
+            return True
+    return False
 
 
 def is_taken(held: Held) -> bool:
@@ -179,11 +201,11 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         value = getattr(each, "value", None)
         if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None:
             return None
-        kind = _module_container(held.name[len(attribute) :])
-        keys = {n.value for n in ast.walk(value) if isinstance(n, ast.Constant)}
-        if not kind or (kind == "ModuleDict" and keys & _TAKEN_KEYS):
+        kind, text = _module_container(held.name[len(attribute) :]), code.text(value)
+        if not kind or (kind == "ModuleDict" and not _TAKEN_KEYS.isdisjoint(texts_in(value))):
             return None
-        text = "" if starts_empty(code.text(each)) else code.text(value)
+        if starts_empty(code.text(each)):
+            text = ""
         draft.replace(value, f"{spelled(code, kind)}({text})")
     found = fix(Message("register the modules"), draft, "sure")
     if owner is None:
@@ -196,7 +218,9 @@ def _module_container(path: str) -> str:
     """`ModuleList` for `[0].weight`, `ModuleDict` for `['name'].weight`; "" where lists are in lists."""
     if re.match(r"\['[^.'\[\]]+'\]\.", path):
         return "ModuleDict"
-    return "ModuleList" if re.match(r"\[\d+\]\.", path) else ""
+    if re.match(r"\[\d+\]\.", path):
+        return "ModuleList"
+    return ""
 
 
 def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
@@ -206,30 +230,33 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         item: one of them, `[0]` or `['key']`.
     """
     value, method = getattr(statement, "value", None), code.scope(statement)
-    is_dict = "'" in item
-    kinds = (ast.Dict, ast.DictComp) if is_dict else (ast.List, ast.ListComp)
-    if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef):
-        return None
-    uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
-    taken = {n.id for n in ast.walk(method) if isinstance(n, ast.Name)} & {"key", "part"}
-    if taken or len(_assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
+    if owner is None or not isinstance(method, ast.FunctionDef) or not isinstance(value, ast.expr):
         return None
     text, prefix = code.text(value), f"{attribute}_"
-    words = [n.value for n in ast.walk(owner) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    if "requires_grad" in text or starts_empty(code.text(statement)) or any(word.startswith(prefix) for word in words):
-        return None  # what is trained is no buffer, and another name must not be taken for an item
-    items = f"{text}.items()" if is_dict else f"enumerate({text})"
+    mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
+    is_dict = "'" in item
+    if is_dict and isinstance(value, ast.Dict | ast.DictComp):
+        items, built = f"{text}.items()", f"{{name.removeprefix({prefix!r}): part {mine}}}"
+    elif not is_dict and isinstance(value, ast.List | ast.ListComp):
+        items, built = f"enumerate({text})", f"[part {mine}]"
+    else:
+        return None
+    uses = [each for each in nodes_in(owner, ast.Attribute) if is_self_attribute(each, attribute)]
+    has_names = not {"key", "part"}.isdisjoint(names_in(method))
+    if has_names or len(_assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
+        return None
+    if "requires_grad" in text or starts_empty(code.text(statement)):
+        return None  # what is trained is no buffer
+    if any(word.startswith(prefix) for word in texts_in(owner)):
+        return None  # another name must not be taken for an item
     draft = Draft(code)
     draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
-    mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
-    built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_dict else f"[part {mine}]"
     return _with_property(draft, owner, method, attribute, built)
 
 
 def _with_property(draft: Draft, owner: ast.ClassDef, method: ast.FunctionDef, attribute: str, built: str) -> Fix | None:
     """Insert the property above the next method; above the method itself if it is the last."""
-    below = owner.body[owner.body.index(method) + 1 :]
-    place = below[0] if below else method
+    place, *_ = *owner.body[owner.body.index(method) + 1 :], method
     draft.insert_above(place, f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
@@ -247,34 +274,46 @@ def _may_change(code: Code, node: ast.AST) -> bool:
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
     """`self.prior = Normal(zeros, ones)`: the tensors become buffers, and a property builds the object from them."""
     value, method = getattr(statement, "value", None), code.scope(statement)
-    if not isinstance(value, ast.Call):
+    if owner is None or not isinstance(value, ast.Call) or not isinstance(method, ast.FunctionDef):
         return None
-    made = list(calls_named(ast.walk(value), *FACTORIES))
-    names = [getattr(code.parents[call], "arg", number) for number, call in enumerate(made)]  # `loc=torch.zeros(3)`
-    tensors = {f"{attribute}_{name}": call for name, call in zip(names, made, strict=True)}
-    if owner is None or not tensors or len(_assignments(code, owner, statement, attribute)) != 1:
+    if len(_assignments(code, owner, statement, attribute)) != 1:
         return None
-    inside = {part for call in made for part in ast.walk(call)}
-    read = {n.id for n in ast.walk(value) if isinstance(n, ast.Name) and n not in inside}
-    if read & code.bound(statement) or not isinstance(method, ast.FunctionDef):
-        return None  # they have no value outside of this method
+    built, buffers = code.text(value), dict[str, str]()
+    for number, made in enumerate(calls_named(ast.walk(value), *FACTORIES)):
+        argument = getattr(code.parents[made], "arg", number)  # `loc=torch.zeros(3)`
+        name, text = f"{attribute}_{argument}", code.text(made)
+        if name in buffers:
+            return None
+        buffers[name] = text
+        built = built.replace(text, f"self.{name}", 1)
+    outside = parsed_expression(built)
+    if not buffers or outside is None or not code.bound(statement).isdisjoint({*names_in(outside)} - {"self"}):
+        return None  # what else it is built from has no value outside of this method
+    lines = [f"self.register_buffer({name!r}, {text}, persistent=False)" for name, text in buffers.items()]
     draft = Draft(code)
-    lines = [f"self.register_buffer({name!r}, {code.text(arg)}, persistent=False)" for name, arg in tensors.items()]
     draft.rewrite(statement, "\n".join(lines))
-    built = code.text(value)
-    for name, arg in tensors.items():
-        built = built.replace(code.text(arg), f"self.{name}", 1)
     return _with_property(draft, owner, method, attribute, built)
 
 
 def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None, attribute: str) -> Fix | None:
     """`mask = torch.ones(3)` in the body of the class becomes a buffer that `__init__` registers."""
-    inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"] if owner is not None else []
-    begun = [n for init in inits[:1] for n in init.body if "super()" in ast.unparse(n)]
     value = getattr(statement, "value", None)
-    if owner is None or value is None or not begun:
+    if owner is None or value is None:
+        return None
+    begun = _base_constructor(owner)
+    if begun is None:
         return None
     draft = Draft(code)
-    draft.rewrite(statement, "pass" if len(owner.body) == 1 else f"{attribute}: torch.Tensor")
-    draft.insert_below(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
+    draft.rewrite(statement, f"{attribute}: torch.Tensor")
+    draft.insert_below(begun, f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
     return fix(Message("register it as a buffer in `__init__`"), draft, "sure")
+
+
+def _base_constructor(owner: ast.ClassDef) -> ast.stmt | None:
+    """Return the statement `super().__init__()` of the constructor of a class."""
+    for method in owner.body:
+        if isinstance(method, ast.FunctionDef) and method.name == "__init__":
+            for each in method.body:
+                if "super()" in ast.unparse(each):
+                    return each
+    return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import calls_named, targets_of
+from devwidget.records.syntax import calls_named, nodes_in, targets_of
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.modules import build_owner_there, build_there, pass_device
@@ -43,9 +43,17 @@ def stay_there(case: Case) -> Fix | None:
 
 
 def _has_common_loop(one: Site | None, other: Site | None) -> bool:
-    places = [code_at(one), code_at(other)]
-    loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
-    return len(loops) == 2 and any(each in loops[1] for each in loops[0])
+    return not set(_loops_around(one)).isdisjoint(_loops_around(other))
+
+
+def _loops_around(site: Site | None) -> Iterator[ast.AST]:
+    at = code_at(site)
+    if at is None:
+        return
+    code, statement = at
+    for each in code.around(statement):
+        if isinstance(each, ast.For | ast.While):
+            yield each
 
 
 def collect_on_host(case: Case) -> Fix | None:
@@ -88,9 +96,12 @@ def _goes_backward(code: Code, node: ast.expr) -> bool:
 
 def _uses(code: Code, name: str) -> list[ast.expr]:
     """Where a file reads the list, other than to append to it."""
-    nodes = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name | ast.Attribute | ast.Subscript)]
-    read = [node for node in nodes if isinstance(node.ctx, ast.Load) and ast.unparse(node) == name]
-    return [node for node in read if getattr(code.parents.get(node), "attr", "") != "append"]
+    found: list[ast.expr] = []
+    for node in nodes_in(code.tree, ast.Name, ast.Attribute, ast.Subscript):
+        is_read = isinstance(getattr(node, "ctx", None), ast.Load) and ast.unparse(node) == name
+        if is_read and getattr(code.parents.get(node), "attr", "") != "append":
+            found.append(node)
+    return found
 
 
 def move_with_its_object(case: Case) -> Fix | None:
@@ -198,8 +209,10 @@ def parameter_candidates(case: Case) -> Iterator[Fix | None]:
             built = None
         yield built
         # A parameter that was put into a module which has moved was made by the line of its values.
-        yield create_there(case) if held.how == "buffer" or built is None else None
-        yield move_value(case) if built is None else None
+        if held.how == "buffer" or built is None:
+            yield create_there(case)
+        if built is None:
+            yield move_value(case)
     is_variable = case.stray.expression.isidentifier()  # what `forward` calls by one name is not the parameter itself
     if built is None and not is_variable:
         yield move_where_used(case)

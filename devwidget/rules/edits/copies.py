@@ -8,18 +8,19 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import calls_named, targets_of
+from devwidget.records.syntax import argument_names, calls_named, nodes_in, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
-from devwidget.rules.edits.modules import imported_as
-from devwidget.rules.edits.source_file import Code, names_in, root_of
+from devwidget.rules.edits.source_file import Code, imported_as, root_of
 
 
 def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> bool:
     """Whether a line took tensors from where they are wanted."""
-    moves = (m for m in trace.moves if m.site is not None and m.cause == "explicit")
-    return any((m.site, m.source) == (site, home) and m.target != home for m in moves)
+    if site is None:
+        return False
+    taken = [each for each in trace.moves if each.cause == "explicit" and each.site == site]
+    return any(each.source == home and each.target != home for each in taken)
 
 
 def copy_moved(site: Site | None, model: str) -> Fix | None:
@@ -61,12 +62,11 @@ def _is_own_name(code: Code, statement: ast.stmt, moved: ast.expr, model: str) -
     scope = code.scope(statement)
     if not isinstance(moved, ast.Name) or isinstance(scope, ast.ClassDef):
         return False
-    same = [node for node in names_in(scope) if node.id == moved.id]
-    own = any(isinstance(node.ctx, ast.Store) for node in same)
-    if not isinstance(scope, ast.Module):
-        own = own or any(isinstance(node, ast.arg) and node.arg == moved.id for node in ast.walk(scope))
-    is_model = isinstance(scope, ast.Module) and moved.id == root_of(model)
-    return own and not is_model and not any(_runs(code, node) for node in same)
+    if isinstance(scope, ast.Module) and moved.id == root_of(model):
+        return False
+    same = [node for node in nodes_in(scope, ast.Name) if node.id == moved.id]
+    is_own = moved.id in argument_names(scope) or any(isinstance(node.ctx, ast.Store) for node in same)
+    return is_own and not any(_runs(code, node) for node in same)
 
 
 def _runs(code: Code, name: ast.Name) -> bool:
@@ -87,6 +87,12 @@ def _spelled(draft: Draft) -> str:
 
 def _first(tree: ast.Module) -> ast.stmt:
     """The first import, else the first statement: below a docstring and the imports from `__future__`."""
-    ours = [node for node in tree.body if not (isinstance(node, ast.ImportFrom) and node.module == "__future__")]
-    imports = [node for node in ours if isinstance(node, ast.Import | ast.ImportFrom)]
-    return next(iter(imports), next((n for n in ours if not isinstance(n, ast.Expr)), ours[-1]))
+    first: ast.stmt | None = None
+    for node in tree.body:
+        match node:
+            case ast.ImportFrom(module="__future__") | ast.Expr():
+                continue
+            case ast.Import() | ast.ImportFrom():
+                return node
+        first = first or node
+    return first or tree.body[-1]

@@ -6,18 +6,27 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.site import cell_label, cells
-from devwidget.records.syntax import Function, arguments_in, builds, calls_named, name_of_called, targets_of
+from devwidget.records.site import Site, cell_label, cells
+from devwidget.records.syntax import (
+    Function,
+    arguments_in,
+    builds,
+    calls_named,
+    defaults_of,
+    name_of_called,
+    nodes_in,
+    targets_of,
+)
 from devwidget.records.trace import Fault, Held
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import goes_to, written_device
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, code_of
+from devwidget.rules.edits.source_file import Code, code_at, code_of, imported_as, imports_in
 
 _CONTAINERS = frozenset({"ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"})
 
@@ -35,14 +44,15 @@ def build_there(case: Case, held: Held) -> Fix | None:
 
 
 def _move_where_built(case: Case, line: tuple[Code, ast.expr] | None) -> Fix | None:
-    statement = line[0].statement_of(line[1]) if line is not None else None
-    if line is None or statement is None:
+    target = case.fault.target
+    if line is None or target is None:
         return None
     code, call = line
-    if case.fault.target is None or any(goes_to(each, case.fault.target) for each in calls_in(call)):
+    statement = code.statement_of(call)
+    if statement is None or any(goes_to(each, target) for each in nodes_in(call, ast.Call)):
         return None
     draft = Draft(code)
-    draft.append(call, f".to({written_device(code, statement, case.fault.target)})")
+    draft.append(call, f".to({written_device(code, statement, target)})")
     return fix(Message("move it to the device of its inputs where it is built"), draft)
 
 
@@ -53,8 +63,12 @@ def _is_empty_container(node: ast.expr) -> bool:
 
 def _files(fault: Fault, first: Code) -> list[Code]:
     """Return the files in the fault, the one of the creation site first: the class may be in another file than its use."""
-    sites = [fault.site, fault.birth, *(site for o in fault.operands for site in (o.birth, o.given.site if o.given else None))]
-    sites += [o.held.went for o in fault.operands if o.held is not None]
+    sites: list[Site | None] = [fault.site, fault.birth]
+    for operand in fault.operands:
+        sites.append(operand.birth)
+        if operand.given is not None:
+            sites.append(operand.given.site)
+    sites += [operand.held.went for operand in fault.operands if operand.held is not None]
     found = {first.file: first}
     for at in map(code_at, sites):
         if at is not None:
@@ -68,7 +82,7 @@ def _files(fault: Fault, first: Code) -> list[Code]:
 
 def _imports_from(code: Code, other: Code) -> bool:
     name = os.path.splitext(os.path.basename(other.file))[0]
-    return any(name in full.split(".") for full, _ in _imports(ast.walk(code.tree)))
+    return any(name in full.split(".") for full in imports_in(ast.walk(code.tree)))
 
 
 def _construction(files: Sequence[Code], birth: ast.stmt, held: Held, function: str) -> tuple[Code, ast.expr] | None:
@@ -103,19 +117,24 @@ def _only_construction(at: tuple[Code, ast.stmt] | None, held: Held) -> tuple[Co
 
 def _built_outside(files: Sequence[Code], name: str) -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that no line moves."""
-    calls = [(code, n) for code in files for n in calls_named(ast.walk(code.tree), name)]
-    outside = [(code, n) for code, n in calls if getattr(code.owner(n), "name", "") != name]
-    left = [(code, n) for code, n in outside if not _is_moved(code, n)]
+    outside, left = [], []
+    for code in files:
+        for call in calls_named(ast.walk(code.tree), name):
+            if getattr(code.owner(call), "name", "") == name:
+                continue
+            outside.append((code, call))
+            if not _is_moved(code, call):
+                left.append((code, call))
     for some in (left, outside):
         if len(some) == 1 and _is_value(*some[0]):
-            code, node = some[0]
-            return code, _moved_already(code, node)
+            code, call = some[0]
+            return code, _moved_already(code, call)
     return None
 
 
 def _is_moved(code: Code, node: ast.expr) -> bool:
     """Whether the line that builds a module, or another that names it, moves it."""
-    within, name = calls_in(_moved_already(code, node)), _name_of(code, node)
+    within, name = nodes_in(_moved_already(code, node), ast.Call), _name_of(code, node)
     for call in calls_named(ast.walk(code.tree), *PLACING_METHODS):
         if isinstance(call.func, ast.Attribute) and (call in within or ast.unparse(call.func.value) == name):
             return True
@@ -178,22 +197,12 @@ def _moved_already(code: Code, node: ast.expr) -> ast.expr:
 
 def spelled(code: Code, name: str) -> str:
     """How the file writes a class of `torch.nn`: `nn.ModuleList`, `torch.nn.ModuleList`, `ModuleList`."""
-    return imported_as(code, f"torch.nn.{name}") or f"{'torch.nn' if imported_as(code, 'torch') else 'nn'}.{name}"
-
-
-def imported_as(code: Code, full: str) -> str:
-    """How the file writes what it imports at top level: `nn.Linear`, `Linear` for `torch.nn.Linear`; "" if it does not."""
-    package, _, name = full.rpartition(".")
-    known = {found: alias.asname or alias.name for found, alias in _imports(code.tree.body)}
-    if full in known:
-        return known[full]
-    return f"{known[package]}.{name}" if package in known else ""
-
-
-def _imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, ast.alias]]:
-    for node in nodes:
-        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
-            yield (f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name), alias
+    written = imported_as(code, f"torch.nn.{name}")
+    if written:
+        return written
+    if imported_as(code, "torch"):
+        return f"torch.nn.{name}"
+    return f"nn.{name}"
 
 
 def pass_device(case: Case) -> Fix | None:
@@ -203,19 +212,24 @@ def pass_device(case: Case) -> Fix | None:
         return None
     code, statement = at
     function, owner = code.scope(statement), code.owner(statement)
-    parameter = _defaulted_device(function, statement) if isinstance(function, Function) else ""
-    if not parameter or not isinstance(function, Function):
+    if not isinstance(function, Function):
         return None
-    name = owner.name if owner is not None and function.name == "__init__" else function.name
-    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args) if argument.arg != "self"]
-    most = names.index(parameter) if parameter in names else len(names)
-    files = dict.fromkeys([birth.file, site.file, *(cells() if cell_label(birth.file) else ())])
-    calls = [(each, call) for file in files for each, call in _calls_of(file, name) if len(call.args) <= most]
-    left = [(each, call) for each, call in calls if not {parameter, None} & {keyword.arg for keyword in call.keywords}]
-    called_in = left[0][0].statement_of(left[0][1]) if len(left) == 1 else None
-    if called_in is None:
+    parameter = _defaulted_device(function, statement)
+    if not parameter:
+        return None
+    name = function.name
+    if owner is not None and name == "__init__":
+        name = owner.name
+    files = [birth.file, site.file]
+    if cell_label(birth.file):
+        files += cells()
+    left = list(_calls_without(files, name, function, parameter))
+    if len(left) != 1:
         return None
     where, call = left[0]
+    called_in = where.statement_of(call)
+    if called_in is None:
+        return None
     draft = Draft(where)
     draft.keyword(call, parameter, written_device(where, called_in, case.fault.target))
     return fix(Message("pass the device where it is called"), draft)
@@ -223,17 +237,24 @@ def pass_device(case: Case) -> Fix | None:
 
 def _defaulted_device(function: Function, statement: ast.stmt) -> str:
     """Return the parameter that a call of the statement takes its device from, if its default is None or the CPU."""
-    asked = [node.value for node in ast.walk(statement) if isinstance(node, ast.keyword) and node.arg == "device"]
-    plain = [*function.args.posonlyargs, *function.args.args]
-    last_ones = zip(plain[::-1], function.args.defaults[::-1], strict=False)
-    for argument, default in (*last_ones, *zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)):
-        is_host = default is not None and ast.unparse(default) in ("None", "'cpu'", "torch.device('cpu')")
-        if is_host and any(ast.unparse(each) == argument.arg for each in asked):
-            return argument.arg
+    asked = {ast.unparse(node.value) for node in nodes_in(statement, ast.keyword) if node.arg == "device"}
+    for name, default in defaults_of(function).items():
+        if name in asked and ast.unparse(default) in ("None", "'cpu'", "torch.device('cpu')"):
+            return name
     return ""
 
 
-def _calls_of(file: str, name: str) -> Iterator[tuple[Code, ast.Call]]:
-    code = code_of(file, tuple(linecache.getlines(file)))
-    if code is not None:
-        yield from ((code, call) for call in calls_named(ast.walk(code.tree), name))
+def _calls_without(files: Sequence[str], name: str, function: Function, parameter: str) -> Iterator[tuple[Code, ast.Call]]:
+    """Yield the calls of a function, or of the class whose constructor it is, that do not pass one of its parameters."""
+    names = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args) if argument.arg != "self"]
+    most = len(names)
+    if parameter in names:
+        most = names.index(parameter)
+    for file in dict.fromkeys(files):
+        code = code_of(file, tuple(linecache.getlines(file)))
+        if code is None:
+            continue
+        for call in calls_named(ast.walk(code.tree), name):
+            passed = {keyword.arg for keyword in call.keywords}
+            if len(call.args) <= most and passed.isdisjoint((parameter, None)):
+                yield code, call

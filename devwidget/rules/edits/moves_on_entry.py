@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Sequence
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import Function, arguments_in, name_of_called
+from devwidget.records.syntax import Function, arguments_in, name_of_called, names_in, nodes_in
 from devwidget.records.trace import Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.refusals import IN_WORKERS
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, names_in
+from devwidget.rules.edits.source_file import Code, code_at
 
 
 def move_to_called_module(case: Case) -> Fix | None:
@@ -29,7 +30,9 @@ def move_to_called_module(case: Case) -> Fix | None:
 
     def change(draft: Draft, statement: ast.stmt) -> None:
         for call in draft.code.calls(statement):
-            for each in arguments_in(call) if ast.unparse(call.func) == given.module else ():
+            if ast.unparse(call.func) != given.module:
+                continue
+            for each in arguments_in(call):
                 if ast.unparse(each) == given.name:
                     draft.append(each, f".to(next({given.module}.parameters()).device)")
 
@@ -43,24 +46,29 @@ def move_in_loop(case: Case) -> Fix | None:
     refused by the processes that load. What goes to the host is wanted there by one line, not by the whole turn.
     """
     taken = case.fault.nearby.taken
-    at = code_at(taken.site) if taken is not None else None
-    if taken is None or at is None or not case.literal or case.is_wanted_on_host:
+    if taken is None or not case.literal or case.is_wanted_on_host:
+        return None
+    at = code_at(taken.site)
+    if at is None:
         return None
     code, statement = at
     kinds = dict(taken.kinds)
     loop = _loop_around(code, statement, taken.holding)
     if loop is None or loop.body[0].lineno == loop.lineno or not _is_loaded(code, loop, case.stray):
         return None
-    name = next(each for each in taken.holding if each in _names_taken(loop))
+    variables = _names_taken(loop)
+    name = next(each for each in taken.holding if each in variables)
     if name not in kinds:
         return None
     names = [name]
-    names += [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each)]
+    for each in variables:
+        if each in kinds and each != name and _meets(loop, each):
+            names.append(each)
     site = case.fault.site
     fails_inside = site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
     if len(names) == 1 and not taken.device and fails_inside and case.stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
-    if taken.device and any(each.id == taken.device and isinstance(each.ctx, ast.Store) for each in names_in(loop)):
+    if taken.device in _names_stored(loop):
         return None
     device = taken.device or written_device(code, loop.body[0], case.fault.target)
     moves = [_write_move(each, kinds[each], device) for each in names]
@@ -75,13 +83,15 @@ def move_what_was_handed_out(case: Case) -> Fix | None:
     What else is in it is needed as soon as that is moved: by the next line, as often as not.
     """
     taken = case.fault.nearby.taken
-    at = code_at(taken.site) if taken is not None else None
-    if taken is None or at is None or not case.literal:
+    if taken is None or not case.literal:
         return None
-    code, statement = at
     kinds = dict(taken.kinds)
-    name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "")
-    bound = _sole_binding(code, statement, name) if name else None
+    names = [each for each in taken.holding if kinds.get(each, "tensor") != "tensor"]
+    at = code_at(taken.site)
+    if at is None or not names:
+        return None
+    (code, statement), name = at, names[0]
+    bound = _sole_binding(code, statement, name)
     if bound is None or not (kinds[name] == "object" or _is_loaded(code, bound, case.stray)):
         return None
     draft = Draft(code)
@@ -94,12 +104,19 @@ _WHERE_IT_ENTERS = Message("move it where it enters the function")
 
 def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:
     """The one line above a statement that gives a variable of its function what a call or a container hands out."""
-    scope = code.scope(statement)
-    stores = [n for n in names_in(scope) if n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope]
-    match [code.parents[node] for node in stores]:
+    scope, binding = code.scope(statement), []
+    for node in nodes_in(scope, ast.Name):
+        if node.id == name and isinstance(node.ctx, ast.Store) and code.scope(node) is scope:
+            binding.append(code.parents[node])
+    match binding:
         case [ast.Assign(targets=[_], value=ast.Call() | ast.Subscript()) as only] if only.lineno < statement.lineno:
             return only
     return None
+
+
+def _names_stored(tree: ast.AST) -> set[str]:
+    """Return the variables that get a value in a tree."""
+    return {node.id for node in nodes_in(tree, ast.Name) if isinstance(node.ctx, ast.Store)}
 
 
 def _write_move(name: str, kind: str, device: str) -> str:
@@ -118,15 +135,18 @@ def _write_move(name: str, kind: str, device: str) -> str:
 
 def _loop_around(code: Code, statement: ast.stmt, names: Sequence[str]) -> ast.For | None:
     """The innermost loop around a statement, or that it is, that gives one of these names its value."""
-    loops = (each for each in (statement, *code.around(statement)) if isinstance(each, ast.For))
-    return next((each for each in loops if set(names) & set(_names_taken(each))), None)
+    for each in (statement, *code.around(statement)):
+        if isinstance(each, ast.For) and not set(names).isdisjoint(_names_taken(each)):
+            return each
+    return None
 
 
 def _names_taken(loop: ast.For) -> list[str]:
     """The variables of a loop, without the number that `enumerate` counts."""
     counted = isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "enumerate"
-    target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
-    return [node.id for node in names_in(target)]
+    if counted and isinstance(loop.target, ast.Tuple):
+        return names_in(loop.target.elts[-1])
+    return names_in(loop.target)
 
 
 def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
@@ -138,17 +158,18 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
     at = code_at(stray.birth, stray.birth_call)
     if at is None:
         return False
-    owner = at[0].owner(at[1])
-    methods = {getattr(each, "name", "") for each in owner.body} if owner is not None else set()
+    owner, methods = at[0].owner(at[1]), set[str]()
+    if owner is not None:
+        methods = {getattr(each, "name", "") for each in owner.body}
     return bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
 
 
 def _meets(loop: ast.For, name: str) -> bool:
     """Whether a call or an operator of the body is given a variable together with another one."""
-    for node in (inner for statement in loop.body for inner in ast.walk(statement)):
+    for node in itertools.chain.from_iterable(map(ast.walk, loop.body)):
         given = _given_together(node)
-        others = {each.id for part in given for each in names_in(part)} - {name}
-        if others and any(isinstance(each, ast.Name) and each.id == name for each in given):
+        others = set[str]().union(*map(names_in, given)) - {name}
+        if others and name in map(ast.unparse, given):
             return True
     return False
 
@@ -175,19 +196,20 @@ def move_in_the_loop(created: Site | None, loop: Site | None) -> Fix | None:
         loop: the line of the loop over the loader.
     """
     there, here = code_at(created), code_at(loop)
-    if there is None or here is None or there[0].file != here[0].file or not isinstance(here[1], ast.For):
+    if there is None or here is None or there[0].file != here[0].file:
         return None
-    code, statement = there
+    (code, statement), (_, head) = there, here
     function, draft = code.scope(statement), Draft(code)
-    if not isinstance(function, Function):
+    if not isinstance(function, Function) or not isinstance(head, ast.For) or not isinstance(head.target, ast.Tuple):
         return None
-    devices = {text for call in calls_in(function) for text in _leave_out_device(draft, call)}
-    taken = _names_taken(here[1])
-    if len(devices) != 1 or not isinstance(here[1].target, ast.Tuple):
+    devices = set[str]()
+    for call in nodes_in(function, ast.Call):
+        devices.update(_leave_out_device(draft, call))
+    if len(devices) != 1:
         return None
-    device = devices.pop()
+    device, taken = devices.pop(), _names_taken(head)
     moved = ", ".join(f"{name}.to({device})" for name in taken)
-    draft.insert_above(here[1].body[0], f"{', '.join(taken)} = {moved}")
+    draft.insert_above(head.body[0], f"{', '.join(taken)} = {moved}")
     return fix(Message("create the tensors on the CPU, and move each batch in the loop"), draft)
 
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import arguments_in, calls_named, name_of_called, parsed_expression, targets_of
+from devwidget.records.syntax import (
+    arguments_in,
+    calls_named,
+    name_of_called,
+    names_in,
+    nodes_in,
+    parsed_expression,
+    targets_of,
+)
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.calls import FACTORIES, LIKENESSES
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.devices import is_move, written_device
 from devwidget.rules.edits.draft import Draft, fix, read_to
 from devwidget.rules.edits.moves_where_used import is_local
-from devwidget.rules.edits.source_file import Code, calls_in, code_at, inner_names, keyword_of, names_in, root_of
+from devwidget.rules.edits.source_file import Code, code_at, inner_names, keyword_of, root_of
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",
@@ -67,10 +76,12 @@ def _write_device(draft: Draft, statement: ast.stmt, stray: Operand, device: str
         return False
     if stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
         return read_to(draft, statement, device)
-    if is_factory and not _names_device(calls):
-        calls += [call for call in _neighbours(code, statement, calls) if _is_known(code, call, device)]
     for call in calls:
         _place(draft, call, device)
+    if is_factory and not _names_device(calls):
+        for call in _neighbours(code, statement, calls):
+            if _is_known(code, call, device):
+                _place(draft, call, device)
     return True
 
 
@@ -103,9 +114,12 @@ def _place(draft: Draft, made: ast.expr, device: str) -> None:
 def _makers(made: ast.expr) -> list[ast.Call]:
     """The calls of an expression that take a device, `zeros` and `ones` of `Normal(torch.zeros(3), torch.ones(3))`."""
     if isinstance(made, ast.Call) and name_of_called(made) in FACTORIES | LIKENESSES:
-        return [made] if keyword_of(made, "generator") is None else []
-    makers = list(calls_named(ast.walk(made), *FACTORIES))
-    return [] if any(keyword_of(call, "device") for call in makers) else makers
+        makers, refusing = [made], "generator"
+    else:
+        makers, refusing = list(calls_named(ast.walk(made), *FACTORIES)), "device"
+    if any(keyword_of(call, refusing) for call in makers):
+        return []
+    return makers
 
 
 def _is_parameter(call: ast.Call) -> bool:
@@ -120,8 +134,8 @@ def _makes_owner(statement: ast.stmt, value: ast.Call, stray: Operand) -> bool:
     name, is_container = ast.unparse(targets[0]), name_of_called(value) in ("Sequential", "ModuleList", "ModuleDict")
     if is_container and not arguments_in(value):
         return False  # another line puts the modules into it
-    prefixes = (f"{name}.", f"{name}[") if is_container else (f"{name}.",)
-    if not stray.expression.startswith(prefixes):
+    is_inside = stray.expression.startswith(f"{name}.") or (is_container and stray.expression.startswith(f"{name}["))
+    if not is_inside:
         return False
     return bool(_makers(value)) or held is None or held.how in ("parameter", "buffer") or bool(held.note)
 
@@ -142,18 +156,18 @@ def _neighbours(code: Code, statement: ast.stmt, calls: list[ast.Call]) -> Itera
     met: set[str] = set()
     for node in ast.walk(scope):
         parts = _operands(code, node)
-        inner = [each for part in parts for each in ast.walk(part)]
-        read = {each.id for each in inner if isinstance(each, ast.Name)}
-        has_one_of_these = not set(calls).isdisjoint(inner)
+        read = set[str]().union(*map(names_in, parts))
+        has_one_of_these = not set(calls).isdisjoint(itertools.chain.from_iterable(map(ast.walk, parts)))
         if has_one_of_these or read & names:
             near += parts
             met |= read - names
-    for node in ast.walk(scope):
-        if isinstance(node, ast.Assign) and met.intersection(map(ast.unparse, node.targets)):
-            near.append(node.value)
-    for call in (call for each in near for call in calls_named(ast.walk(each), *FACTORIES)):
-        if call not in calls and not _is_placed(code, call):
-            yield call
+    for assignment in nodes_in(scope, ast.Assign):
+        if met.intersection(map(ast.unparse, assignment.targets)):
+            near.append(assignment.value)
+    for part in near:
+        for call in calls_named(ast.walk(part), *FACTORIES):
+            if call not in calls and not _is_placed(code, call):
+                yield call
 
 
 def _operands(code: Code, node: ast.AST) -> list[ast.expr]:
@@ -188,7 +202,7 @@ def is_right_elsewhere(case: Case) -> bool:
         return True
     names = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
     failing = code.alike(used[1], fault.expression)
-    for node in names_in(scope):
+    for node in nodes_in(scope, ast.Name):
         is_between = isinstance(node.ctx, ast.Load) and statement.lineno < node.lineno <= used[1].lineno
         reader = code.parents.get(node)
         if isinstance(reader, ast.keyword):
@@ -201,8 +215,8 @@ def is_right_elsewhere(case: Case) -> bool:
 
 def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
     names = {ast.unparse(target) for target in targets_of(statement)}
-    for node in ast.walk(code.scope(statement)):
-        if isinstance(node, ast.Attribute) and node.attr == "pin_memory" and ast.unparse(node.value) in names:
+    for call in calls_named(ast.walk(code.scope(statement)), "pin_memory"):
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in names:
             return True
     return False
 
@@ -210,8 +224,10 @@ def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
 def _is_moved(code: Code, call: ast.expr) -> bool:
     """Whether a method behind a call moves what it made: `torch.zeros(3).flatten().to(device)`."""
     method = code.parents.get(call)
-    after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
-    if not isinstance(method, ast.Attribute) or not isinstance(after, ast.Call) or after.func is not method:
+    if not isinstance(method, ast.Attribute):
+        return False
+    after = code.parents.get(method)
+    if not isinstance(after, ast.Call) or after.func is not method:
         return False
     return is_move(after) or _is_moved(code, after)
 
@@ -219,20 +235,23 @@ def _is_moved(code: Code, call: ast.expr) -> bool:
 def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, *, literal: bool) -> str:
     """An expression for the right device that has a value at the birth of a tensor; "" if there is none."""
     bound = code.bound(statement) | inner_names(statement)
-    mentioned = {ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)}
-    assigned = {ast.unparse(target) for target in targets_of(statement)}
-    partners = stray.birth_partners or ((stray.birth_partner,) if stray.birth_partner else ())
-    fragment = isinstance(code.scope(statement), ast.Module) and getattr(stray.birth, "function", "") not in ("", "<module>")
-    sure = {*mentioned, *partners} if fragment else mentioned  # of a line alone nothing can be read about its function
-    at_hand = [name for name in partners if name not in assigned and (name in sure or root_of(name) in bound)]
-    known = sorted(at_hand, key=lambda name: name not in mentioned)
-    if known:
-        return f"{known[0]}.device"
+    mentioned = set(map(ast.unparse, nodes_in(statement, ast.Name, ast.Attribute, ast.Subscript)))
+    assigned = set(map(ast.unparse, targets_of(statement)))
+    partners = stray.birth_partners or (stray.birth_partner,)
+    is_in_function = getattr(stray.birth, "function", "") not in ("", "<module>")
+    is_line_alone = is_in_function and isinstance(code.scope(statement), ast.Module)  # nothing is known about its function
+    for name in sorted(partners, key=lambda name: name not in mentioned):
+        is_sure = is_line_alone or name in mentioned or root_of(name) in bound
+        if name and name not in assigned and is_sure:
+            return f"{name}.device"
     if literal and not _runs_each_step(code, statement):
         return written_device(code, statement, fault.target)
-    for device in _devices_asked_for(code, statement, bound):
-        return device
-    return written_device(code, statement, fault.target) if literal else ""
+    asked = _devices_asked_for(code, statement, bound)
+    if asked:
+        return asked[0]
+    if literal:
+        return written_device(code, statement, fault.target)
+    return ""
 
 
 def _runs_each_step(code: Code, statement: ast.stmt) -> bool:
@@ -248,7 +267,10 @@ def _devices_asked_for(code: Code, statement: ast.stmt, bound: set[str]) -> list
     """Return devices that the statement, then other lines of the function, name by expressions that have a value here."""
     scope = code.scope(statement)
     known, found = bound - {"self", "config", "torch", "np"}, dict[str, None]()
-    for place in (statement, scope if not isinstance(scope, ast.Module) else statement):
+    places: list[ast.AST] = [statement]
+    if not isinstance(scope, ast.Module):
+        places.append(scope)
+    for place in places:
         for node in ast.walk(place):
             match node:
                 case ast.Attribute(value=ast.Name(id=name), attr="shape" | "dtype" | "device" | "size" | "new_zeros"):
@@ -261,19 +283,26 @@ def create_in_helper(case: Case) -> Fix | None:
     """`self.lstm(x, self.blank(n))`, where the method `blank` returns tensors that it creates without a device."""
     fault, stray = case.fault, case.stray
     at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
-    own = (each.expression for each in fault.operands if not each.stray and each.device == fault.target)
-    partner = next((name for name in own if name.startswith("self.")), "")
-    if at is None or not isinstance(call, ast.Call) or not partner or stray.expression or stray.birth is not None:
+    partners = []
+    for each in fault.operands:
+        if not each.stray and each.device == fault.target and each.expression.startswith("self."):
+            partners.append(each.expression)
+    if at is None or not isinstance(call, ast.Call) or not partners or stray.expression or stray.birth is not None:
         return None
     code, statement = at
     owner, draft = code.owner(statement), Draft(code)
-    called = {ast.unparse(node.func) for argument in call.args for node in calls_in(argument)}
-    methods = [each for each in owner.body if isinstance(each, ast.FunctionDef)] if owner is not None else []
-    for method in (each for each in methods if f"self.{each.name}" in called):
-        returned = [node for node in ast.walk(method) if isinstance(node, ast.Return)]
-        for made in (made for node in returned for made in calls_named(ast.walk(node), *FACTORIES)):
-            if not _is_placed(code, made):
-                draft.keyword(made, "device", f"{partner}.device")
+    if owner is None:
+        return None
+    called = set[str]()
+    for argument in arguments_in(call):
+        called.update(ast.unparse(inner.func) for inner in nodes_in(argument, ast.Call))
+    for method in owner.body:
+        if not isinstance(method, ast.FunctionDef) or f"self.{method.name}" not in called:
+            continue
+        for returned in nodes_in(method, ast.Return):
+            for made in calls_named(ast.walk(returned), *FACTORIES):
+                if not _is_placed(code, made):
+                    draft.keyword(made, "device", f"{partners[0]}.device")
     return fix(Message("create it on the right device"), draft)
 
 
@@ -286,7 +315,10 @@ def _move_at_once(draft: Draft, calls: list[ast.Call], device: str) -> bool:
         if not _names_only_a_device(call) or code.local_names(call):
             return False
         moved = code.text(call.func.value)
-        draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
+        if device == f"{moved}.device":
+            draft.replace(call, moved)
+        else:
+            draft.replace(call, f"{moved}.to({device})")
     return True
 
 
@@ -314,17 +346,20 @@ def move_value(case: Case) -> Fix | None:
     if _is_pinned_later(code, statement):
         return None
     draft, device = Draft(code), written_device(code, statement, fault.target)
-    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
-    if isinstance(method, ast.Attribute) and _is_moved(code, method.value):
-        draft.replace(value, f"{code.text(method.value)}.to({device})")  # there at once, and not by way of the wrong one
-    else:
-        draft.append(value, f".to({device})")
+    match value:
+        case ast.Call(func=ast.Attribute(value=moved)) if _names_only_a_device(value) and _is_moved(code, moved):
+            draft.replace(value, f"{code.text(moved)}.to({device})")  # there at once, and not by way of the wrong one
+        case _:
+            draft.append(value, f".to({device})")
     return fix(Message("move it where it is created"), draft)
 
 
 def _is_birth_of_the_call(case: Case) -> bool:
     """Whether the line that made it is the one that fails, or the one that has called that: it is over too late."""
-    taken = case.fault.nearby.taken
-    lines = [site for site in (case.fault.site, taken.called if taken is not None else None) if site is not None]
-    birth = case.stray.birth
-    return birth is not None and any((birth.file, birth.line) == (site.file, site.line) for site in lines)
+    birth, taken = case.stray.birth, case.fault.nearby.taken
+    if birth is None:
+        return False
+    sites = [case.fault.site]
+    if taken is not None:
+        sites.append(taken.called)
+    return any(site is not None and (site.file, site.line) == (birth.file, birth.line) for site in sites)

@@ -6,11 +6,11 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import is_inplace, parsed_expression
+from devwidget.records.syntax import argument_names, is_inplace, nodes_in, parsed_expression
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix
-from devwidget.rules.edits.source_file import Code, code_at, inner_names, names_in, root_of
+from devwidget.rules.edits.source_file import Code, code_at, inner_names, root_of
 
 
 def move_where_used(case: Case) -> Fix | None:
@@ -27,11 +27,14 @@ def move_where_used(case: Case) -> Fix | None:
     device = device_here(case, code, statement)
     if not device:
         return None
-    move = ".cpu()" if device == "'cpu'" else f".to({device})"
+    move = f".to({device})"
+    if device == "'cpu'":
+        move = ".cpu()"
     if case.must_be_detached:
         move = f".detach(){move}"
     for stray in strays:
-        if not _move_operand(draft, statement, fault, stray, move) and not _move_in_place(draft, statement, fault, stray, move):
+        is_moved = _move_operand(draft, statement, fault, stray, move) or _move_in_place(draft, statement, fault, stray, move)
+        if not is_moved:
             return None
     for name in fault.nearby.alike:
         draft.insert_above(statement, f"{name} = {name}{move}")
@@ -47,10 +50,16 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
     at = code_at(fault.site, fault.expression)
     if at is None or not strays:
         return None
-    draft = Draft(at[0])
-    move = _inline if is_inline else _move_operand
-    done = [move(draft, at[1], fault, stray, cast) for stray in strays]
-    return fix(summary, draft) if all(done) else None
+    code, statement = at
+    draft = Draft(code)
+    for stray in strays:
+        if is_inline:
+            is_cast = _inline(draft, statement, fault, stray, cast)
+        else:
+            is_cast = _move_operand(draft, statement, fault, stray, cast)
+        if not is_cast:
+            return None
+    return fix(summary, draft)
 
 
 def _find_written(case: Case, code: Code, statement: ast.stmt) -> Operand | None:
@@ -75,16 +84,20 @@ def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Oper
         draft.append(statement.value, move)
         return fix(words, draft)
     others = [each for each in case.fault.operands if not each.stray and each.shape]
-    done = [_inline(draft, statement, case.fault, other, move) for other in others]
-    return fix(words, draft) if done and all(done) else None
+    for other in others:
+        if not _inline(draft, statement, case.fault, other, move):
+            return None
+    return fix(words, draft)
 
 
 def _source_of(home: Operand) -> str:
     """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
-    node = parsed_expression(home.source) if home.source else None
+    node = parsed_expression(home.source)
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace(node.func.attr):
         node = node.func.value
-    return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
+    if node is not None and not _computes(node):
+        return ast.unparse(node)
+    return home.expression
 
 
 def device_here(case: Case, code: Code, statement: ast.stmt) -> str:
@@ -100,10 +113,10 @@ def device_here(case: Case, code: Code, statement: ast.stmt) -> str:
         if name and not operand.stray and operand.device == fault.target and root_of(name) not in local:
             partners.append(name)
     text = "\n".join(code.rows[statement.lineno - 1 : statement.end_lineno])
+    partners.sort(key=lambda name: name not in text)
+    named = [name for name in partners if root_of(name) not in fault.nearby.lists]  # the next run may have fewer items
     at_hand = [name for name in case.at_hand if name not in local]
-    items = [name for name in partners if root_of(name) in fault.nearby.lists]  # the next run may have fewer
-    named = [name for name in partners if name not in items]
-    best = sorted(named, key=lambda name: name not in text) or at_hand or items
+    best = [*named, *at_hand, *partners]
     if best:
         return f"{best[0]}.device"
     if case.literal or case.is_wanted_on_host:
@@ -113,11 +126,14 @@ def device_here(case: Case, code: Code, statement: ast.stmt) -> str:
 
 def _plain(text: str) -> str:
     """A source text that computes nothing."""
-    node = parsed_expression(text) if text else None
-    inner = ast.walk(node) if node is not None else ()
-    if node is None or any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in inner):
+    node = parsed_expression(text)
+    if node is None or _computes(node):
         return ""
     return text
+
+
+def _computes(node: ast.expr) -> bool:
+    return bool(nodes_in(node, ast.Call, ast.BinOp, ast.Compare))
 
 
 def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
@@ -150,14 +166,18 @@ def _is_read_elsewhere(fault: Fault, code: Code, statement: ast.stmt, stray: Ope
 
 def _list_failing(code: Code, statement: ast.stmt, fault: Fault) -> set[ast.AST]:
     """The nodes of the failing call; none where the statement does not contain the whole call."""
-    return {node for call in code.alike(statement, fault.expression) for node in ast.walk(call)}
+    return set[ast.AST]().union(*map(ast.walk, code.alike(statement, fault.expression)))
 
 
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a later statement of the function reads a variable before it gets another value."""
-    later = [node for node in names_in(code.scope(statement)) if node.id == name and node.lineno > (statement.end_lineno or 0)]
-    first = min(later, key=lambda node: node.lineno, default=None)
-    return first is not None and isinstance(first.ctx, ast.Load)
+    last = statement.end_lineno or 0
+    below = [node for node in nodes_in(code.scope(statement), ast.Name) if node.lineno > last]
+    below.sort(key=lambda node: node.lineno)
+    for node in below:
+        if node.id == name:
+            return isinstance(node.ctx, ast.Load)
+    return False
 
 
 def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
@@ -171,22 +191,24 @@ def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Opera
         anew = f"{text}{move}"
         if isinstance(place.slice.value, int):
             text, anew = every, _container_anew(fault, draft.code, statement, place, move)
+        if not anew:
+            return False
         if text.isidentifier() and not is_local(draft.code, statement, text):  # an assignment would make it local
-            uses = draft.code.alike(statement, text) if anew else []
+            uses = draft.code.alike(statement, text)
             for node in uses:
                 draft.replace(node, anew)
             return bool(uses)
-        if anew:
-            draft.insert_above(statement, f"{text} = {anew}")
-        return bool(anew)
-    owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-    if root_of(owner) in inner:
-        return False
-    is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
-    if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
-        draft.insert_above(statement, f"{owner}{move}")
+        draft.insert_above(statement, f"{text} = {anew}")
         return True
-    return False
+    if not isinstance(call, ast.Call):
+        return False
+    owner = ast.unparse(call.func)
+    is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
+    is_owner = stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))
+    if not is_owner or root_of(owner) in inner:
+        return False
+    draft.insert_above(statement, f"{owner}{move}")
+    return True
 
 
 def _container_anew(fault: Fault, code: Code, statement: ast.stmt, place: ast.Subscript, move: str) -> str:
@@ -195,14 +217,14 @@ def _container_anew(fault: Fault, code: Code, statement: ast.stmt, place: ast.Su
     A tuple is immutable; of one that has other parts, the misplaced one alone is moved.
     """
     name, index = ast.unparse(place.value), ast.unparse(place.slice)
-    passed = (code.parents.get(node) for node in code.alike(statement, name))
-    if name in fault.nearby.lists and any(isinstance(outer, ast.Call) for outer in passed):
+    is_passed = any(isinstance(code.parents.get(node), ast.Call) for node in code.alike(statement, name))
+    if name in fault.nearby.lists and is_passed:
         return f"[each{move} for each in {name}]"  # how many there are, another run may tell
     count = dict(fault.nearby.tuples).get(name)
     if count is None:
         return ""
-    strays = [operand for operand in fault.operands if operand.stray and operand.expression.startswith(f"{name}[")]
-    if len(strays) == count:
+    parts = [operand for operand in fault.operands if operand.expression.startswith(f"{name}[")]
+    if sum(operand.stray for operand in parts) == count:
         return f"tuple(part{move} for part in {name})"
     return f"(*{name}[:{index}], {name}[{index}]{move}, *{name}[{int(index) + 1}:])"
 
@@ -212,10 +234,11 @@ def _inline(draft: Draft, statement: ast.stmt, fault: Fault, operand: Operand, m
     code = draft.code
     failing = _list_failing(code, statement, fault)
     for text in (operand.source, operand.expression):
-        nodes = [node for node in code.alike(statement, text) if isinstance(getattr(node, "ctx", ast.Load()), ast.Load)]
-        if nodes:
-            for node in [each for each in nodes if each in failing] or nodes:
-                draft.append(node, move)
+        read = [node for node in code.alike(statement, text) if not isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)]
+        in_call = [node for node in read if node in failing]
+        for node in in_call or read:
+            draft.append(node, move)
+        if read:
             return True
     return False
 
@@ -229,6 +252,7 @@ def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
     scope = code.scope(statement)
     if isinstance(scope, ast.Module | ast.ClassDef):
         return isinstance(scope, ast.Module)
-    if any(each.arg == name for each in ast.walk(scope.args) if isinstance(each, ast.arg)):
+    if name in argument_names(scope):
         return True
-    return any(n.id == name and isinstance(n.ctx, ast.Store) and code.scope(n) is scope for n in names_in(scope))
+    stored = [node for node in nodes_in(scope, ast.Name) if node.id == name and isinstance(node.ctx, ast.Store)]
+    return any(code.scope(node) is scope for node in stored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import itertools
 import linecache
 import os
 import sys
@@ -13,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.records.syntax import Function, inner_statements, is_inplace, targets_of
+from devwidget.records.syntax import Function, argument_names, inner_statements, is_inplace, names_in, nodes_in, targets_of
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
-from devwidget.rules.edits.source_file import Code, code_of, edited_code, keyword_of, names_in, root_of
+from devwidget.rules.edits.source_file import Code, code_of, edited_code, keyword_of, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 _NUMBERS = ("float", "int", "bool", "str", "len", "list", "dict", "tuple")
@@ -35,7 +34,8 @@ def refused(fix: Fix, fault: Fault | None = None) -> bool:
         fault: the fault to fix. No device may be read from its misplaced tensors.
     """
     for file in {edit.file for edit in fix.edits}:
-        if _is_generated(file) or _is_wrong(file, [edit for edit in fix.edits if edit.file == file], fault):
+        edits = [edit for edit in fix.edits if edit.file == file]
+        if _is_generated(file) or _is_wrong(file, edits, fault):
             return True
     return False
 
@@ -57,22 +57,35 @@ class _Written:
 
 def _is_wrong(file: str, edits: list[Edit], fault: Fault | None) -> bool:
     """Of a file that is not at hand as the edits know it nothing can be said."""
-    lines = tuple(linecache.getlines(file))
-    rows = [line.rstrip("\n") for line in lines]
-    if not lines or any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
+    old = code_of(file, tuple(linecache.getlines(file)))
+    if old is None or any(_is_outdated(old, edit) for edit in edits):
         return False
-    old, new = code_of(file, lines), edited_code(file, rows, edits)
-    if old is None or new is None:
+    new = edited_code(file, old.rows, edits)
+    if new is None:
         return False
     if ast.dump(old.tree) == ast.dump(new.tree):
         return True
     known = _dumps(old.tree)
-    for statement in itertools.islice(_new_statements(new.tree, known), _HIGHEST):
-        added = [node for node in new.parts(statement) if isinstance(node, ast.expr) and ast.dump(node) not in known]
-        written = _Written(new, statement, tuple(added), fault)
+    statements = list(_new_statements(new.tree, known))
+    for statement in statements[:_HIGHEST]:
+        written = _Written(new, statement, _added(new, statement, known), fault)
         if any(objects(written) for objects in _OBJECTIONS):
             return True
     return False
+
+
+def _is_outdated(code: Code, edit: Edit) -> bool:
+    """Whether the lines that an edit replaces are others now."""
+    now = "\n".join(code.rows[edit.first - 1 : edit.last])
+    return edit.last >= edit.first and now != edit.was
+
+
+def _added(code: Code, statement: ast.stmt, known: frozenset[str]) -> tuple[ast.expr, ...]:
+    found = []
+    for node in code.parts(statement):
+        if isinstance(node, ast.expr) and ast.dump(node) not in known:
+            found.append(node)
+    return tuple(found)
 
 
 def _asks_what_has_no_device(written: _Written) -> bool:
@@ -85,14 +98,13 @@ def _has_no_device(code: Code, statement: ast.stmt, receiver: ast.expr) -> bool:
     if not isinstance(receiver, ast.Name):
         return _is_no_tensor(code, receiver)
     scope = code.scope(statement)
-    arguments = set[str]()
-    if isinstance(scope, Function):
-        arguments = {each.arg for each in ast.walk(scope.args) if isinstance(each, ast.arg)}
-    if receiver.id in arguments | code.local_names(receiver):
+    if receiver.id in argument_names(scope) | code.local_names(receiver):
         return False
-    assignments = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno < statement.lineno]
-    own = [node for node in assignments if receiver.id in map(ast.unparse, node.targets)]
-    values = [node.value for node in own if code.scope(node) is scope]
+    values = []
+    for node in nodes_in(scope, ast.Assign):
+        is_above = node.lineno < statement.lineno and code.scope(node) is scope
+        if is_above and receiver.id in map(ast.unparse, node.targets):
+            values.append(node.value)
     return bool(values) and all(_is_no_tensor(code, value) for value in values)
 
 
@@ -124,12 +136,15 @@ def _reads_device_of_stray(written: _Written) -> bool:
     fault = written.fault
     if fault is None or fault.what in ("kernel", "dtype", "promotion") or is_inplace(fault.call):  # what is written stays
         return False
-    right = {operand.expression for operand in fault.operands if not operand.stray}
-    strays = (operand for operand in fault.operands if operand.stray and operand.argument != "generator")
-    wrong = {operand.expression for operand in strays} - right - {""}
+    right, wrong = {""}, set[str]()
+    for operand in fault.operands:
+        if not operand.stray:
+            right.add(operand.expression)
+        elif operand.argument != "generator":
+            wrong.add(operand.expression)
     for node in written.added:
         match node:
-            case ast.Attribute(value=value, attr="device") if ast.unparse(value) in wrong:
+            case ast.Attribute(value=value, attr="device") if ast.unparse(value) in wrong - right:
                 alike = written.code.alike(written.statement, ast.unparse(value))
                 if not any(map(written.code.is_written, alike)):
                     return True
@@ -145,9 +160,9 @@ def _loses_writes(written: _Written) -> bool:
         case _:
             return False
     for loop in written.code.around(written.statement):
-        if isinstance(loop, ast.For) and name in {node.id for node in names_in(loop.target)}:
-            below = (node for node in names_in(loop) if node.id == name and node.lineno > written.statement.lineno)
-            return any(written.code.is_written(node) for node in below)
+        if isinstance(loop, ast.For) and name in names_in(loop.target):
+            below = [node for node in nodes_in(loop, ast.Name) if node.lineno > written.statement.lineno]
+            return any(node.id == name and written.code.is_written(node) for node in below)
     return False
 
 
@@ -158,18 +173,17 @@ def _is_sent_back(written: _Written) -> bool:
         return False
     wrong = {operand.device for operand in written.fault.operands if operand.stray}
     last = written.statement.end_lineno or written.statement.lineno
-    for node in ast.walk(written.code.scope(written.statement)):
-        match node:
-            case ast.Call(func=ast.Attribute(value=moved)) if node.lineno > last and ast.unparse(moved) in names:
-                if any(goes_to(node, device) for device in wrong):
-                    return True
+    for call in nodes_in(written.code.scope(written.statement), ast.Call):
+        is_below = call.lineno > last and isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in names
+        if is_below and any(goes_to(call, device) for device in wrong):
+            return True
     return False
 
 
 def _moves_in_a_worker(written: _Written) -> bool:
     """In `__getitem__` of a data set, or in the function that collates its samples, which use no GPU."""
     code = written.code
-    function = next((each for each in code.around(written.statement) if isinstance(each, Function)), None)
+    function = code.function(written.statement)
     names_device = any(isinstance(node, ast.Call) and keyword_of(node, "device") for node in written.added)
     if function is None or not (names_device or any(_receivers(written.added))):
         return False
@@ -177,8 +191,10 @@ def _moves_in_a_worker(written: _Written) -> bool:
     is_of_dataset = owner is not None and any("Dataset" in ast.unparse(base) for base in owner.bases)
     if function.name in ("collate", "collate_fn") or (function.name in IN_WORKERS and is_of_dataset):
         return True
-    passed = (node.value for node in ast.walk(code.tree) if isinstance(node, ast.keyword) and node.arg in _OF_WORKERS)
-    return any(root_of(ast.unparse(each)) == function.name for each in passed)
+    for keyword in nodes_in(code.tree, ast.keyword):
+        if keyword.arg in _OF_WORKERS and root_of(ast.unparse(keyword.value)) == function.name:
+            return True
+    return False
 
 
 _OBJECTIONS: tuple[Callable[[_Written], bool], ...] = (
@@ -193,9 +209,10 @@ _OBJECTIONS: tuple[Callable[[_Written], bool], ...] = (
 def _receivers(nodes: Iterable[ast.expr]) -> Iterator[ast.expr]:
     """`x` of `x.to(...)`, `x.cuda()` and `x.device`."""
     for node in nodes:
-        method = node.func if isinstance(node, ast.Call) else node
-        if isinstance(method, ast.Attribute) and method.attr in ("to", "cuda", "cpu", "device"):
-            yield method.value
+        match node:
+            case ast.Call(func=ast.Attribute() as method) | (ast.Attribute() as method):
+                if method.attr in ("to", "cuda", "cpu", "device"):
+                    yield method.value
 
 
 def _new_statements(node: ast.AST, known: frozenset[str]) -> Iterator[ast.stmt]:
@@ -210,17 +227,21 @@ def _new_statements(node: ast.AST, known: frozenset[str]) -> Iterator[ast.stmt]:
 @functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
 def _dumps(tree: ast.AST) -> frozenset[str]:
     """The dumps of all expressions and statements, of these also without the bodies of compound ones."""
-    nodes = list(ast.walk(tree))
-    statements = [_own_dump(node) for node in nodes if isinstance(node, ast.stmt)]
-    return frozenset(statements).union(ast.dump(node) for node in nodes if isinstance(node, ast.expr | ast.stmt))
+    statements = nodes_in(tree, ast.stmt)
+    return frozenset([*map(_own_dump, statements), *map(ast.dump, statements), *map(ast.dump, nodes_in(tree, ast.expr))])
 
 
 def _own_dump(statement: ast.stmt) -> str:
     parts = [type(statement).__name__]
     for name, value in ast.iter_fields(statement):
-        if name not in ("body", "orelse", "finalbody", "handlers"):
-            values = value if isinstance(value, list) else [value]
-            parts += [name, *(ast.dump(each) if isinstance(each, ast.AST) else repr(each) for each in values)]
+        if name in ("body", "orelse", "finalbody", "handlers"):
+            continue
+        parts.append(name)
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, ast.AST):
+                parts.append(ast.dump(each))
+            else:
+                parts.append(repr(each))
     return " ".join(parts)
 
 

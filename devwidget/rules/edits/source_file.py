@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import Function, is_inplace, own_lines, parsed_expression, targets_of
+from devwidget.records.syntax import (
+    Function,
+    Node,
+    defaults_of,
+    is_inplace,
+    names_in,
+    nodes_in,
+    own_lines,
+    parsed_expression,
+    targets_of,
+)
 from devwidget.records.syntax import parsed as parsed_file
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
@@ -29,19 +39,25 @@ class Code:
     @functools.cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The node around each node."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        found: dict[ast.AST, ast.AST] = {}
+        for node in ast.walk(self.tree):
+            found.update(dict.fromkeys(ast.iter_child_nodes(node), node))
+        return found
 
     @functools.cached_property
     def quote(self) -> str:
         """The quote that most string literals of the file have; "" for a file without any."""
         quotes = Counter[bytes]()
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        for node in nodes_in(self.tree, ast.Constant):
+            if isinstance(node.value, str):
                 row = self.rows[node.lineno - 1].encode()
                 quotes[row[node.col_offset : node.col_offset + 1]] += 1
-        if not quotes[b"'"] and not quotes[b'"']:
-            return ""
-        return "'" if quotes[b"'"] > quotes[b'"'] else '"'
+        single, double = quotes[b"'"], quotes[b'"']
+        if single > double:
+            return "'"
+        if double:
+            return '"'
+        return ""
 
     def statements(self, line: int) -> list[ast.stmt]:
         """The innermost ones whose own lines, without the body of a compound one, include a line; several for `a(); b()`."""
@@ -51,18 +67,19 @@ class Code:
         """That of `statements` which has an expression in it, where there are several; None where that leaves not one."""
         here = self.statements(line)
         if len(here) > 1:
-            here = [each for each in here if has and self.alike(each, has)]
-        return here[0] if len(here) == 1 else None
+            here = [each for each in here if self.alike(each, has)]
+        if len(here) == 1:
+            return here[0]
+        return None
 
     @functools.cached_property
     def _statements(self) -> dict[int, list[ast.stmt]]:
         """By line; of those that share it the innermost, which are walked to last, with those behind a semicolon."""
         found: dict[int, list[ast.stmt]] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.stmt):
-                for line in own_lines(node):
-                    beside = [each for each in found.get(line, ()) if self.parents[each] is self.parents[node]]
-                    found[line] = [*beside, node]
+        for node in nodes_in(self.tree, ast.stmt):
+            for line in own_lines(node):
+                beside = [each for each in found.get(line, ()) if self.parents[each] is self.parents[node]]
+                found[line] = [*beside, node]
         return found
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -74,15 +91,33 @@ class Code:
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function, class or module around a node."""
-        return next((a for a in self.around(node) if isinstance(a, Scope)), self.tree)
+        for outer in self.around(node):
+            if isinstance(outer, Scope):
+                return outer
+        return self.tree
 
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
         """Return the class whose method or body contains a node."""
-        return next((a for a in self.around(node) if isinstance(a, ast.ClassDef)), None)
+        return self._innermost(node, ast.ClassDef)
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement around an expression."""
-        return next((a for a in (node, *self.around(node)) if isinstance(a, ast.stmt)), None)
+        if isinstance(node, ast.stmt):
+            return node
+        return self._innermost(node, ast.stmt)
+
+    def function(self, node: ast.AST) -> Function | None:
+        """Return the innermost function around a node."""
+        for outer in self.around(node):
+            if isinstance(outer, Function):
+                return outer
+        return None
+
+    def _innermost(self, node: ast.AST, *kinds: type[Node]) -> Node | None:
+        for outer in self.around(node):
+            if isinstance(outer, kinds):
+                return outer
+        return None
 
     def text(self, node: ast.AST) -> str:
         """Source of a node."""
@@ -97,16 +132,22 @@ class Code:
 
     def calls(self, statement: ast.stmt, text: str | None = None) -> list[ast.Call]:
         """The calls in a statement itself; of those, the ones that mean the same as a text."""
-        nodes = self.parts(statement) if text is None else self.alike(statement, text)
+        nodes: Iterable[ast.AST] = self.parts(statement)
+        if text is not None:
+            nodes = self.alike(statement, text)
         return [node for node in nodes if isinstance(node, ast.Call)]
 
     def alike(self, statement: ast.stmt, text: str) -> list[ast.expr]:
         """The expressions in a statement that mean the same as a text."""
-        wanted = parsed_expression(text) if text else None
+        wanted = parsed_expression(text)
         if wanted is None:
             return []
         dump = _loaded(wanted)
-        return [node for node in self.parts(statement) if isinstance(node, ast.expr) and _loaded(node) == dump]
+        found = []
+        for node in self.parts(statement):
+            if isinstance(node, ast.expr) and _loaded(node) == dump:
+                found.append(node)
+        return found
 
     def local_names(self, node: ast.AST) -> set[str]:
         """Names that the variables of a comprehension or lambda around a node, inside its statement, have."""
@@ -149,7 +190,9 @@ class Code:
 
         `Linear(2, 2)` of `Sequential(Linear(2, 2), ReLU()).to(device)`.
         """
-        for outer in self.around(node) if _builds(node) else ():
+        if not _builds(node):
+            return False
+        for outer in self.around(node):
             match outer:
                 case ast.Attribute(value=whole, attr=name) if whole is not node and name in PLACING_METHODS:
                     return True
@@ -164,17 +207,18 @@ class Code:
         inner: ast.AST = statement
         functions = [each for each in self.around(statement) if isinstance(each, Function)]
         for outer in self.around(statement):
-            for block in _blocks(outer) if not isinstance(outer, ast.ClassDef) or not functions else ():
-                if inner in block:
-                    found |= {name for each in block[: block.index(inner)] for name in _sure(each)}
-            if isinstance(outer, ast.For | ast.AsyncFor) and inner in outer.body:
-                found |= set(_names(outer.target))
-            if isinstance(outer, ast.With | ast.AsyncWith):
-                found |= {name for item in outer.items if item.optional_vars for name in _names(item.optional_vars)}
-            if isinstance(outer, Function):
-                found |= _arguments(outer)
-                if outer is functions[-1]:
-                    return found
+            if not functions or not isinstance(outer, ast.ClassDef):  # methods do not see the names of their class
+                found |= _bound_above(inner, outer)
+            match outer:
+                case ast.For() | ast.AsyncFor() if inner in outer.body:
+                    found.update(names_in(outer.target))
+                case ast.With() | ast.AsyncWith():
+                    for item in outer.items:
+                        found.update(names_in(item.optional_vars))
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    found |= _arguments(outer)
+                    if outer is functions[-1]:
+                        return found
             inner = outer
         return found
 
@@ -203,7 +247,9 @@ def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code |
 @functools.lru_cache(maxsize=6)  # each keeps a syntax tree: a file, and what a few fixes would make of it
 def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     """A file that is at hand; None if it has no lines or does not parse."""
-    tree = parsed_file("".join(lines)) if lines else None
+    if not lines:
+        return None
+    tree = parsed_file("".join(lines))
     if tree is None:
         return None
     return Code(file, tuple(line.rstrip("\n") for line in lines), tree)
@@ -211,18 +257,39 @@ def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
 
 def has_torch(code: Code) -> bool:
     """Return whether a file can use the name `torch`; a notebook may import it in another cell."""
-    if cell_label(code.file) or uses_name(code, "torch"):
-        return True
-    for node in code.tree.body:
-        for alias in node.names if isinstance(node, ast.Import) else ():
-            if (alias.asname or alias.name) == "torch":
-                return True
-    return False
+    return bool(cell_label(code.file)) or uses_name(code, "torch") or imported_as(code, "torch") == "torch"
 
 
 def uses_name(code: Code, name: str) -> bool:
     """Return whether a file has a variable of a name."""
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(code.tree))
+    return name in names_in(code.tree)
+
+
+def imported_as(code: Code, full: str) -> str:
+    """How the file writes what it imports at top level: `nn.Linear`, `Linear` for `torch.nn.Linear`; "" if it does not."""
+    package, _, name = full.rpartition(".")
+    known = imports_in(code.tree.body)
+    if full in known:
+        return known[full]
+    if package in known:
+        return f"{known[package]}.{name}"
+    return ""
+
+
+def imports_in(nodes: Iterable[ast.AST]) -> dict[str, str]:
+    """What statements import, by its full name: the name that it has in the file."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        match node:
+            case ast.Import(names=names):
+                package = ""
+            case ast.ImportFrom(names=names):
+                package = f"{node.module}."
+            case _:
+                continue
+        for alias in names:
+            found[f"{package}{alias.name}"] = alias.asname or alias.name
+    return found
 
 
 def _read_kept_text(site: Site) -> Code | None:
@@ -237,37 +304,39 @@ def _loaded(node: ast.expr) -> str:
     return ast.dump(node).replace("ctx=Store()", "ctx=Load()").replace("ctx=Del()", "ctx=Load()")
 
 
-def names_in(node: ast.AST) -> Iterator[ast.Name]:
-    """The variables that a node names."""
-    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
-
-
-def calls_in(node: ast.AST) -> list[ast.Call]:
-    """The calls in a node."""
-    return [each for each in ast.walk(node) if isinstance(each, ast.Call)]
-
-
 def keyword_of(call: ast.Call, name: str) -> ast.expr | None:
     """The value that a call passes by a keyword; None if it does not."""
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
-
-
-def _names(target: ast.AST) -> Iterator[str]:
-    return (node.id for node in names_in(target))
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    return None
 
 
 def inner_names(statement: ast.stmt) -> set[str]:
     """Variables of the comprehensions and lambdas in a statement: before it they mean nothing, or something else."""
-    return {name for node in ast.walk(statement) for name in _names_bound_by(node)}
+    return set[str]().union(*map(_names_bound_by, ast.walk(statement)))
 
 
 def _names_bound_by(node: ast.AST) -> set[str]:
     match node:
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-            return {name for part in node.generators for name in _names(part.target)}
+            found = set[str]()
+            for part in node.generators:
+                found.update(names_in(part.target))
+            return found
         case ast.Lambda(args=given):
             return {each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
     return set()
+
+
+def _bound_above(inner: ast.AST, outer: ast.AST) -> set[str]:
+    """Names that the statements above one in its block have bound for sure."""
+    found: set[str] = set()
+    for block in _blocks(outer):
+        if inner in block:
+            for each in block[: block.index(inner)]:
+                found.update(_sure(each))
+    return found
 
 
 def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -279,24 +348,27 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _sure(node: ast.stmt) -> Iterator[str]:
     """Names that a statement has bound for sure once it is over."""
-    for target in targets_of(node):
-        value = getattr(node, "value", None)
-        if value is None or not _is_none(value):
-            yield from _names(target) if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List) else ()
+    if not _is_none(getattr(node, "value", None)):
+        for target in targets_of(node):
+            if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List):
+                yield from names_in(target)
     if isinstance(node, ast.With | ast.AsyncWith):
-        yield from (name for each in node.body for name in _sure(each))
+        for each in node.body:
+            yield from _sure(each)
 
 
 def _arguments(function: Function) -> set[str]:
-    args = function.args
-    plain, keywords = [*args.posonlyargs, *args.args], args.kwonlyargs
-    optional = {a.arg for a, d in zip(plain[len(plain) - len(args.defaults) :], args.defaults, strict=True) if _is_none(d)}
-    optional |= {a.arg for a, d in zip(keywords, args.kw_defaults, strict=True) if d is not None and _is_none(d)}
-    optional |= {a.arg for a in (*plain, *keywords) if a.annotation is not None and "None" in ast.unparse(a.annotation)}
-    return {a.arg for a in (*plain, *keywords)} - optional
+    """Arguments that are not None by their default or annotation."""
+    args, defaults = function.args, defaults_of(function)
+    found = set[str]()
+    for each in (*args.posonlyargs, *args.args, *args.kwonlyargs):
+        may_be_none = each.annotation is not None and "None" in ast.unparse(each.annotation)
+        if not may_be_none and not _is_none(defaults.get(each.arg)):
+            found.add(each.arg)
+    return found
 
 
-def _is_none(node: ast.expr) -> bool:
+def _is_none(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 

@@ -16,7 +16,7 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, name_of_called, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, name_of_called, names_in, nodes_in, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits import calls
 from devwidget.rules.edits.attributes import is_taken, register_attribute, with_placed_attribute
@@ -25,7 +25,7 @@ from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.edits.modules import pass_device
 from devwidget.rules.edits.moves_where_made import create_there
 from devwidget.rules.edits.moves_where_used import move_where_used
-from devwidget.rules.edits.source_file import code_at, keyword_of, names_in, root_of, uses_name
+from devwidget.rules.edits.source_file import code_at, keyword_of, root_of, uses_name
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import is_in_replica, one_target, path_of
@@ -151,7 +151,7 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     method = code.scope(statement)
     if not isinstance(method, ast.FunctionDef) or method.name == held.assigned.function:
         return False
-    return any(isinstance(node, ast.Assign) and assigns_self_attribute(node, held.name) for node in ast.walk(method))
+    return any(assigns_self_attribute(node, held.name) for node in nodes_in(method, ast.Assign))
 
 
 def _is_made_while_running(birth: Site | None) -> bool:
@@ -185,11 +185,10 @@ def _made_for(birth: Site | None, assigned: Site) -> Site | None:
     if at is None or birth is None or birth.file != assigned.file or not isinstance(value, ast.List | ast.Dict | ast.Tuple):
         return None
     (code, statement), found = at, None
-    read = {each.id for each in names_in(value)}
-    for node in ast.walk(code.scope(statement)):
-        if not isinstance(node, ast.Assign) or not birth.line <= node.lineno < assigned.line:
-            continue
-        if read.intersection(map(ast.unparse, node.targets)):
+    read = set(names_in(value))
+    for node in nodes_in(code.scope(statement), ast.Assign):
+        is_between = birth.line <= node.lineno < assigned.line
+        if is_between and read.intersection(map(ast.unparse, node.targets)):
             found = Site(birth.file, node.lineno, code.text(node), assigned.function)
     return found
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from devwidget.records.fault_details import NoKernel
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import arguments_in, parsed_expression
+from devwidget.records.syntax import arguments_in, names_in, nodes_in, parsed_expression
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.call_edits import LOW
 from devwidget.rules.edits.draft import Draft, fix, mended
 from devwidget.rules.edits.moves_where_used import cast_where_used
-from devwidget.rules.edits.source_file import Code, code_at, names_in
+from devwidget.rules.edits.source_file import Code, code_at
 from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.wording import first_stray
@@ -166,8 +166,7 @@ def _without_cast(fault: Fault, summary: str) -> Fix | None:
     scope = code.scope(statement)
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as cast) if _is_cast(cast):
-            reads = [node for node in names_in(scope) if node.id == name and isinstance(node.ctx, ast.Load)]
-            readers = {code.statement_of(node) for node in reads} - {statement}
+            readers = _list_readers(code, scope, name) - {statement}
             is_of_function = code.scope(use[1]) is scope and not isinstance(scope, ast.Module)
             if is_of_function and readers == {use[1]} and _is_read_alone(fault, name):
                 draft = Draft(code)
@@ -176,10 +175,17 @@ def _without_cast(fault: Fault, summary: str) -> Fix | None:
     return None
 
 
+def _list_readers(code: Code, scope: ast.AST, name: str) -> set[ast.stmt | None]:
+    """Return the statements that read a variable."""
+    read = [node for node in nodes_in(scope, ast.Name) if isinstance(node.ctx, ast.Load)]
+    return {code.statement_of(node) for node in read if node.id == name}
+
+
 def _is_read_alone(fault: Fault, name: str) -> bool:
     """Whether the operands are computed of one variable: another one may have been cast to go with it."""
-    nodes = [parsed_expression(operand.source) for operand in fault.operands if operand.stray and operand.source]
-    return all(each.id in (name, "torch") for node in nodes if node is not None for each in names_in(node))
+    sources = [operand.source for operand in fault.operands if operand.stray]
+    read = set[str]().union(*map(names_in, map(parsed_expression, sources)))
+    return read <= {name, "torch"}
 
 
 def _is_cast(call: ast.Call) -> bool:

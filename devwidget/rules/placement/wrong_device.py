@@ -17,7 +17,7 @@ from devwidget.records.fault_details import Compared, HookBypassed
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.syntax import calls_named
+from devwidget.records.syntax import calls_named, nodes_in
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.candidates import parameter_candidates, tensor_candidates
 from devwidget.rules.edits.case import Case
@@ -233,7 +233,7 @@ def _unpin(draft: Draft, statement: ast.stmt) -> None:
     for call in calls_named(draft.code.parts(statement), "pin_memory"):
         draft.drop_method(call)
         return
-    asked = [node for node in ast.walk(draft.code.tree) if isinstance(node, ast.keyword) and node.arg == "pin_memory"]
+    asked = [node for node in nodes_in(draft.code.tree, ast.keyword) if node.arg == "pin_memory"]
     if len(asked) == 1:
         draft.replace(asked[0].value, "False")
 

@@ -18,7 +18,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.parallel import DataParallelCall, Replica
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, targets_of
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, name_of_called, nodes_in, targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.call_edits import set_device_ids
 from devwidget.rules.edits.draft import Draft, fix, mended
@@ -150,7 +150,7 @@ def _zeros_here(draft: Draft, statement: ast.stmt, fault: Fault, detail: KeptWho
     if made is None or owner is None or len(fault.operands) > 1 or shape.count(detail.samples) != 1:
         return
     assigned = [node for node in ast.walk(owner) if assigns_self_attribute(node, detail.attribute)]
-    calls = [name_of_called(node) for node in ast.walk(made[1]) if isinstance(node, ast.Call)]
+    calls = list(map(name_of_called, nodes_in(made[1], ast.Call)))
     if len(assigned) > 1 or "zeros" not in calls:
         return
     given = detail.given

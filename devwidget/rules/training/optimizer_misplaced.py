@@ -16,7 +16,7 @@ from devwidget.records.fault_details import MissingParameters, MissingReason, St
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
-from devwidget.records.syntax import calls_named, targets_of
+from devwidget.records.syntax import calls_named, names_in, nodes_in, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.edits.calls import FACTORIES
 from devwidget.rules.edits.devices import written_device
@@ -212,7 +212,7 @@ def _where_built(draft: Draft, _: ast.stmt, fault: Fault, kind: str) -> None:
 
 def _assignments_of(scope: ast.AST, kind: str) -> list[ast.Assign]:
     """`head = ArcFace(8, 2).to(device)` for a class."""
-    nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Assign)]
+    nodes = nodes_in(scope, ast.Assign)
     return [node for node in nodes if any(calls_named(ast.walk(node.value), kind))]
 
 
@@ -249,7 +249,7 @@ def _state_moved(owner: str) -> str:
 
 def _is_closure(code: Code, argument: ast.expr) -> bool:
     """Whether the argument of `step` is a closure, as for LBFGS, and not an optimizer, as for a gradient scaler."""
-    names = {each.name for each in ast.walk(code.tree) if isinstance(each, ast.FunctionDef)}
+    names = {each.name for each in nodes_in(code.tree, ast.FunctionDef)}
     return isinstance(argument, ast.Lambda | ast.Constant) or ast.unparse(argument).rpartition(".")[2] in names
 
 
@@ -257,7 +257,7 @@ def _state_there(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     """Pass the device of the parameter to the factories on the state's line."""
     for node in calls_named(draft.code.parts(statement), *FACTORIES):
         if not _is_step(draft, node):
-            shaped = [n.value for n in ast.walk(node) if isinstance(n, ast.Attribute) and n.attr == "shape"]
+            shaped = [each.value for each in nodes_in(node, ast.Attribute) if each.attr == "shape"]
             if shaped:
                 device = f"{draft.code.text(shaped[0])}.device"
             else:
@@ -287,7 +287,7 @@ def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
     """The first later statement of the block that uses what a statement assigns; None if it is the next one."""
     names = {ast.unparse(target) for target in targets_of(statement)}
     for position, later in enumerate(_statements_below(code, statement)):
-        if any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(later)):
+        if not names.isdisjoint(names_in(later)):
             return later if position > 0 else None
     return None
 

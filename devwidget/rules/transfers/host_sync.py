@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from devwidget.records.finding import Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import nodes_in, parsed_expression
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.edits.draft import Draft, mended
 from devwidget.rules.found import Found
@@ -219,7 +219,7 @@ def _is_chosen(expression: str) -> bool:
     node = parsed_expression(expression)
     if not isinstance(node, ast.Subscript):
         return False
-    slices = [part for part in ast.walk(node.slice) if isinstance(part, ast.Slice)]
+    slices = nodes_in(node.slice, ast.Slice)
     return all(part.lower is None and part.upper is None for part in slices)
 
 
