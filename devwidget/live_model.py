@@ -129,7 +129,8 @@ class Live:
         if not self.name and not _is_held(model):
             named = named | {"model": model}
             names = names | {"model": ""}
-        self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
+        nameless = {key: value for key, value in named.items() if not names[key]}
+        self._given = {key: value for key, value in nameless.items() if value is not None}
         self._attach(model)
         self._optimizer_name = names["optimizer"]
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
@@ -341,7 +342,8 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
     fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}
     for field, expression in fields.items():
         variables.setdefault(field if expression in ("", GIVEN) else expression, step[field])
-    named = [name for name in (*fields.values(), step["name"]) if name.isidentifier() and name in variables]
+    given = filter(str.isidentifier, (*fields.values(), step["name"]))
+    named = [name for name in given if name in variables]
     result: T = eval(compile(f"{_CALL}({', '.join(named)})", CLICK, "eval"), namespace, variables | {_CALL: call_step})
     return result
 
@@ -434,7 +436,15 @@ def _may_be_batch(value: Any) -> bool:
 def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
     """Sort names: first arguments of `forward`, then usual names of a batch, then the others."""
     wanted = parameter_names(model)
-    return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
+
+    def rank(name: str) -> int:
+        if name in wanted:
+            return 0
+        if _USUAL.intersection(name.lower().split("_")):
+            return 1
+        return 2
+
+    return sorted(names, key=rank)
 
 
 def _fits_forward(model: nn.Module, value: Any) -> bool:

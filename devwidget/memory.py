@@ -99,8 +99,10 @@ def _categorize_device(memory: DeviceMemory, held: Mapping[str, int]) -> DeviceM
     if any(getattr(memory, kind) for kind in _MODEL_KINDS):
         return memory
     parts: dict[str, Any] = dict(held)
+    if not memory.total:
+        return replace(memory, **parts)
     missing = sum(held.values())
-    for source in _SOURCES if memory.total else ():
+    for source in _SOURCES:
         taken = min(missing, getattr(memory, source))
         parts[source] = getattr(memory, source) - taken
         missing -= taken

@@ -334,9 +334,10 @@ def _name_what_met(reading: Reading) -> Message:
     """Describe an error that names a device or a dtype when no rule found its cause."""
     if reading.site is None:
         return Message("the error names a device or a dtype, but its traceback contains no line of your code")
-    devices = {str(value.device) for value in reading.values}
-    dtypes = {value.dtype for value in reading.values if "float" in value.dtype or "complex" in value.dtype}
-    met = devices if len(devices) > 1 else dtypes
+    met = {str(value.device) for value in reading.values}
+    if len(met) == 1:
+        dtypes = {value.dtype for value in reading.values}
+        met = {dtype for dtype in dtypes if re.search("float|complex", dtype)}
     if len(met) > 1:
         words = listed(sorted(met))
         return Message("its line uses tensors of {met}; which one is intended is unknown", met=words)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -56,26 +57,28 @@ class Explainer:
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:
         """Print one line of summary."""
-        counts = Counter(finding.kind for findings in self._findings for finding in findings)
-        gpus, failures = config.option.devwidget_gpus, len(self._findings)
-        parts = [
-            count_words(gpus, "virtual GPU") if gpus else "",
-            say("{count} of {all} failures explained", count=sum(map(bool, self._findings)), all=failures)
-            if failures
-            else say("no failures")
-            if self._any_ran
-            else say("no tests ran"),
-            ", ".join(f"{count} {kind}" for kind, count in counts.most_common()),
-        ]
-        terminalreporter.write_line(f"devwidget: {' · '.join(filter(None, parts))}")
+        gpus, parts = config.option.devwidget_gpus, []
+        if gpus:
+            parts.append(count_words(gpus, "virtual GPU"))
+        if self._findings:
+            explained = sum(map(bool, self._findings))
+            parts.append(say("{count} of {all} failures explained", count=explained, all=len(self._findings)))
+        elif self._any_ran:
+            parts.append(say("no failures"))
+        else:
+            parts.append(say("no tests ran"))
+        counts = Counter(finding.kind for finding in chain.from_iterable(self._findings))
+        if counts:
+            parts.append(", ".join(f"{count} {kind}" for kind, count in counts.most_common()))
+        terminalreporter.write_line(f"devwidget: {' · '.join(parts)}")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the SARIF file, in the process that reports."""
         file = session.config.option.devwidget_sarif
         if file and not hasattr(session.config, "workerinput"):
-            found = (finding for findings in self._findings for finding in findings)
+            trace = Trace(findings=tuple(chain.from_iterable(self._findings)))
             path = session.config.invocation_params.dir / file
-            path.write_text(find_writer("sarif").write(Trace(findings=tuple(found)), session.config.rootpath), encoding="utf-8")
+            path.write_text(find_writer("sarif").write(trace, session.config.rootpath), encoding="utf-8")
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.CallInfo[Any] | None) -> tuple[Finding, ...]:

@@ -89,7 +89,8 @@ def placement(request: pytest.FixtureRequest) -> Iterator[Recording]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give marked tests the fixture, and explain their failures."""
-    marked = [item for item in items if item.get_closest_marker("placement") and isinstance(item, pytest.Function)]
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    marked = [item for item in functions if item.get_closest_marker("placement")]
     for item in marked:
         if "placement" not in item.fixturenames:
             item.fixturenames.append("placement")

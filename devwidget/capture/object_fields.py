@@ -77,7 +77,9 @@ def is_heap(kind: type) -> bool:
 def dict_of(value: object) -> dict[str, Any]:
     """Return the object's own `__dict__`, even if its class shows another one; empty if it has none."""
     kind = type(value)
-    for base in reversed(mro_of(kind)) if _has_dict(kind) else ():
+    if not _has_dict(kind):
+        return {}
+    for base in reversed(mro_of(kind)):
         getter = names_of(base).get("__dict__")
         if type(getter) is types.GetSetDescriptorType or type(getter) is types.MemberDescriptorType:
             found: Any = getter.__get__(value)

@@ -145,7 +145,10 @@ def _find_lacking(tensors: list[torch.Tensor], text: str) -> torch.dtype | None:
     if named is not None:
         return named
     says_floats = "float" in text or "bool" in text  # no low precision either, or only integers
-    for is_sought in (_is_low, _is_integer) if says_floats else (_is_low,):
+    kinds = [_is_low]
+    if says_floats:
+        kinds.append(_is_integer)
+    for is_sought in kinds:
         for tensor in tensors:
             if is_sought(tensor):
                 return tensor.dtype
@@ -217,7 +220,8 @@ def _find_region(call: FailedCall, floats: list[torch.Tensor], backward: FrameTy
     around = region_around(frames)
     if around is not None and around.device not in ("", floats[0].device.type):
         return around
-    low = next((tensor for tensor in floats if _is_low(tensor) and not is_parameter(tensor)), None)
+    computed = [tensor for tensor in floats if not is_parameter(tensor)]
+    low = next(filter(_is_low, computed), None)
     if low is None:
         return None
     if backward is not None:

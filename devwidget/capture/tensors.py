@@ -144,7 +144,10 @@ def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     if kind is _Tensor or kind is _Parameter or issubclass(kind, _Tensor):
         yield value
     elif depth and id(kind) not in SCALAR_IDS:
-        for part in value if kind is tuple or kind is list else parts_of(value):
+        parts = value
+        if kind is not tuple and kind is not list:
+            parts = parts_of(value)
+        for part in parts:
             kind = type(part)
             if kind is _Tensor or kind is _Parameter:  # nearly all parts are these or numbers: no generator for each
                 yield part
@@ -180,8 +183,9 @@ def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     made = base.__new__(kind, *([parts] if base is tuple else ()))
     if base is list:
         list.extend(made, parts)
-    for key, part in copy_items(value) if issubclass(kind, dict) else ():
-        base.__setitem__(made, key, change(part))
+    if issubclass(kind, dict):
+        for key, part in copy_items(value):
+            base.__setitem__(made, key, change(part))
     for name, part in fields_of(value):
         slot = find_class_attribute(kind, name)
         if type(slot) is MemberDescriptorType:

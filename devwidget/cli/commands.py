@@ -438,11 +438,12 @@ def apply_fixes(options: Namespace) -> int:
 
 def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
     """Return the findings, optionally of one kind, whose first fix can be written without a decision of the user."""
-    return [
-        finding
-        for finding in findings
-        if finding.fixes and finding.fixes[0].confidence != "choice" and kind in (None, finding.kind)
-    ]
+    chosen = []
+    for finding in findings:
+        is_decided = bool(finding.fixes) and finding.fixes[0].confidence != "choice"
+        if is_decided and kind in (None, finding.kind):
+            chosen.append(finding)
+    return chosen
 
 
 def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:

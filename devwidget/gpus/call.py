@@ -46,9 +46,8 @@ class OpSchema:
         positional = [argument for argument in schema.arguments if not argument.kwarg_only]
         self.flags = tuple(_tensor_flag(argument) for argument in positional)
         self.names = tuple(argument.name for argument in schema.arguments)
-        self.written = tuple(
-            argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write
-        )
+        aliases = [(argument.name, argument.alias_info) for argument in schema.arguments]
+        self.written = tuple(name for name, info in aliases if getattr(info, "is_write", False))
         # Any argument may come by keyword if something between the user and the mode passed it so.
         self.tensors = frozenset(argument.name for argument in schema.arguments if _tensor_flag(argument))
         self.has_generator = "generator" in self.names

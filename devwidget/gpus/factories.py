@@ -104,7 +104,8 @@ def _make_indices(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
     """The arguments with tensors for indices that are written as numbers: they go where the values are."""
     count = 1 if name == "sparse_coo_tensor" else 2
     indices = (torch.tensor(part) if isinstance(part, list) else part for part in args[:count])
-    named = {key: torch.tensor(value) for key, value in kwargs.items() if key.endswith("indices") and isinstance(value, list)}
+    lists = {key: value for key, value in kwargs.items() if isinstance(value, list)}
+    named = {key: torch.tensor(value) for key, value in lists.items() if key.endswith("indices")}
     return (*indices, *args[count:]), kwargs | named
 
 

@@ -97,7 +97,8 @@ def by_destination(call: Call) -> int:
 
 def by_position(call: Call) -> tuple[int, ...]:
     """Lists of tensors: the first of each list together, then the second of each, and so on."""
-    lists = [value for value in call.args if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor)]
+    given = [value for value in call.args if isinstance(value, (list, tuple))]
+    lists = [value for value in given if isinstance(next(iter(value), None), torch.Tensor)]
     return tuple(_place_row(row) for row in zip(*lists, strict=False))
 
 

@@ -121,8 +121,9 @@ def cell_label(file: str) -> str:
 
 def _marimo_label(name: str) -> str:
     context = getattr(sys.modules.get("marimo._runtime.context"), "safe_get_context", lambda: None)()
-    for each in context.graph.cells if context is not None else ():  # it knows one thread alone
-        _marimo_numbers.setdefault(str(each), len(_marimo_numbers) + 1)
+    if context is not None:  # it knows one thread alone
+        for each in context.graph.cells:
+            _marimo_numbers.setdefault(str(each), len(_marimo_numbers) + 1)
     if name in _marimo_numbers:
         return f"cell[{_marimo_numbers[name]}]"
     return "cell"

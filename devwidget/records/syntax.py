@@ -185,7 +185,13 @@ def targets_of(node: ast.AST) -> list[ast.expr]:
         found = node.targets
     elif isinstance(node, ast.AnnAssign | ast.AugAssign):
         found = [node.target]
-    return [part for each in found for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
+    parts: list[ast.expr] = []
+    for target in found:
+        if isinstance(target, ast.Tuple | ast.List):
+            parts += target.elts
+        else:
+            parts.append(target)
+    return parts
 
 
 def is_self_attribute(node: ast.AST | None, attribute: str = "", self_name: str = "self") -> bool:

@@ -43,4 +43,5 @@ def replace_only_literal(draft: Draft, _: ast.stmt, value: str, text: str) -> No
 def _literals(draft: Draft, nodes: Iterable[ast.AST], value: object, text: str) -> list[ast.Constant]:
     if "torch." in text and not has_torch(draft.code):
         return []
-    return [node for node in nodes if isinstance(node, ast.Constant) and node.value == value]
+    literals = [node for node in nodes if isinstance(node, ast.Constant)]
+    return [node for node in literals if node.value == value]

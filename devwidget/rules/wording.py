@@ -15,8 +15,9 @@ _WORD = re.compile(r"[^\W\d]\w*")
 
 def devices_met(fault: Fault) -> tuple[DeviceId, ...]:
     """Return the devices of the misplaced tensors and the target, without numbers and indices that may be on the CPU."""
-    met = {operand.device for operand in fault.operands if operand.stray or operand.device == fault.target}
-    return tuple(sorted(met))
+    met = {operand.device for operand in fault.operands if operand.stray}
+    home = {operand.device for operand in fault.operands if operand.device == fault.target}
+    return tuple(sorted(met | home))
 
 
 def name_of(fault: Fault, operand: Operand) -> str:

@@ -81,7 +81,8 @@ def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
 
 def modules_that_cut(modules: Iterable[nn.Module]) -> list[nn.DataParallel[Any]]:
     """Return the `DataParallel` modules that split a batch over several devices."""
-    return [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
+    wrappers = [each for each in modules if isinstance(each, nn.DataParallel)]
+    return [each for each in wrappers if len(each.device_ids) > 1]
 
 
 @contextlib.contextmanager

@@ -146,9 +146,9 @@ class _Trials:
     def judged(self, finding: Finding) -> Finding:
         """Return a finding with its working fix first, and without wrong fixes."""
         good = next((self._good.get(at) for at, each in enumerate(self._found) if each is finding), None)
-        left = [fix for fix in finding.fixes if fix is not good and fix not in self._wrong]
+        left = [fix for fix in finding.fixes if fix not in self._wrong]
         if good is not None:
-            left.insert(0, good)
+            left = [good, *(fix for fix in left if fix is not good)]
         if finding.fixes and not left:
             return _without_fixes(finding, self._failures)
         return dataclasses.replace(finding, fixes=tuple(self.outcomes.get(fix, fix) for fix in left))

@@ -141,9 +141,13 @@ class Folding:
 
     def _find_heaviest(self, rows: list[int], joined: list[Block], stuck: set[int]) -> int | None:
         """The one to unfold next; what is one of many alike, or fails itself, is seen whole."""
-        whole = {block.class_name for block in joined if len(block.paths) > 1 or block.path in self._wrong}
-        items = Counter(map(_list_of, joined))
-        names = {block.path for block in joined if block.class_name not in whole and items[_list_of(block)] == 1}
+        whole, names, items = set(), set(), Counter(map(_list_of, joined))
+        for block in joined:
+            if len(block.paths) > 1 or block.path in self._wrong:
+                whole.add(block.class_name)
+        for block in joined:
+            if block.class_name not in whole and items[_list_of(block)] == 1:
+                names.add(block.path)
 
         def can_unfold(row: int) -> bool:
             return row not in stuck and self._table.paths[row] in names and bool(self._find_parts(row))

@@ -157,7 +157,10 @@ def _allocated_peak(curve: MemoryCurve | None) -> int:
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
     """The devices that held anything during the trace; a phase begins with the first point in it on any of them."""
-    used = [curve for curve in trace.memory if curve.peak is not None and (curve.peak.allocated or curve.refused)]
+    used = []
+    for curve in trace.memory:
+        if curve.peak is not None and (curve.peak.allocated or curve.refused):
+            used.append(curve)
     used.sort(key=lambda curve: device_order(curve.device))
     placed: list[tuple[int, str]] = []
     for curve in used:

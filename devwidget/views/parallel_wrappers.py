@@ -86,7 +86,9 @@ def _registered(modules: Iterable[ModuleFacts]) -> Iterator[TensorFacts]:
 
 
 def _modules_below(modules: Iterable[ModuleFacts], path: str) -> list[ModuleFacts]:
-    return [module for module in modules if not path or module.path == path or module.path.startswith(f"{path}.")]
+    if not path:
+        return list(modules)
+    return [module for module in modules if f"{module.path}.".startswith(f"{path}.")]
 
 
 def _make_share(name: str, modules: Sequence[ModuleFacts], note: str = "") -> Share:
@@ -153,7 +155,8 @@ def _find_tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
 
 def _find_offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for kind in HOOKS:
-        hooked = [module for module in modules if module.wrapper == kind and any(_registered([module]))]
+        wrapped = [module for module in modules if module.wrapper == kind]
+        hooked = [module for module in wrapped if any(_registered([module]))]
         if hooked:
             shares = tuple(_make_share(note, group) for note, group in group_by(hooked, _hook_words).items())
             yield Spread(kind, hooked[0].path, "", 0, shares)

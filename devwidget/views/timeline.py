@@ -121,7 +121,7 @@ class Timeline:
 
 def make_timeline(trace: Trace) -> Timeline:
     """Draw the order of a trace on lanes; positions are places in the trace, which are the same at every run."""
-    events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
+    events = [event for event in trace.modules if any((event.inputs, event.outputs, event.failed))]
     chosen = _shallowest_first(events)
     forward = _find_boxes(chosen)
     boxes = _stack_boxes([*forward, *_find_gradients(trace, forward)])

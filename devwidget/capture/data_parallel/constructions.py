@@ -45,7 +45,8 @@ def _construct(
 def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> None:
     """Record the first device number passed to DataParallel that no GPU of this machine has."""
     kind = devices.kind_here()
-    absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= devices.count_of(kind)), None)
+    numbers = [each for each in parts_of(device_ids) if type(each) is int]
+    absent = next((each for each in numbers if each >= devices.count_of(kind)), None)
     if absent is not None and devices.count_of(kind):
         error, wanted = "AssertionError: Invalid device id", f"{kind}:{absent}"
         available = devices.list_devices()

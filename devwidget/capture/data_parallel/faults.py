@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -325,7 +325,10 @@ def without_parameters(state: RecordingState, replica: nn.Module, error: StopIte
 
 
 def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
-    for part in modules_in(module) if recurse else [module]:
+    parts: Iterable[nn.Module] = [module]
+    if recurse:
+        parts = modules_in(module)
+    for part in parts:
         yield from own(part).get("_former_parameters", {}).values()
 
 

@@ -93,7 +93,11 @@ def log_crossings(
     site: RawSite | None, cause: Cause,
 ) -> None:  # fmt: skip
     """Record the moves of a step. Its time is divided by bytes, because torch copies them in one call."""
-    moved = [crossing for crossing in crossings if crossing[0] != crossing[1] and crossing[2]]
+    moved = []
+    for crossing in crossings:
+        source, target, tensors = crossing
+        if source != target and tensors:
+            moved.append(crossing)
     sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
     share = seconds / max(1, sum(sizes))
     for (source, target, tensors), size in zip(moved, sizes, strict=True):

@@ -31,7 +31,7 @@ from devwidget.capture.tensors import is_module, is_optimizer, is_tensor, node_o
 from devwidget.records.errors import message
 from devwidget.records.fault_details import LostWrite, NoParameters
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement, targets_of
+from devwidget.records.syntax import nodes_in, parsed_statement, targets_of
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
 _ASSIGNED = re.compile(r"cannot assign '[\w.]+' as parameter '(\w+)'")
@@ -112,9 +112,8 @@ def attribute_error(context: ErrorContext) -> None:
 def _attributes_read(frame: FrameType) -> Iterator[tuple[object, str]]:
     """Yield the attributes that the line of a frame reads, and their objects."""
     node, scope = parsed_statement(statements.statement_text(frame.f_code.co_filename, frame.f_lineno)), Scope(frame)
-    for part in ast.walk(node) if node is not None else ():
-        if isinstance(part, ast.Attribute):
-            yield scope.value(part.value), part.attr
+    for part in nodes_in(node, ast.Attribute):
+        yield scope.value(part.value), part.attr
 
 
 def _wrappers(context: ErrorContext) -> Iterator[tuple[str, nn.DataParallel[Any]]]:
@@ -170,7 +169,8 @@ def vector_of_losses(context: ErrorContext) -> None:
     """Report `backward` on several numbers: DataParallel gathered one scalar loss from each replica."""
     if context.user is None or "only for scalar outputs" not in context.message:
         return
-    lengths = {len(value) for value in locals_of(context.user).values() if is_tensor(value) and value.dim() == 1}
+    tensors = filter(is_tensor, locals_of(context.user).values())
+    lengths = {len(tensor) for tensor in tensors if tensor.dim() == 1}
     for path, wrapper in _wrappers(context):
         replicas = len(wrapper.device_ids)
         if replicas > 1 and replicas in lengths:

@@ -112,8 +112,9 @@ def half_gradients(context: ErrorContext) -> None:
     optimizer = next((each for each in named if is_optimizer(each)), None)
     if optimizer is None or user is None or "unscale FP16 gradients" not in context.message:
         return
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    halves = [each for each in parameters if each.grad is not None and each.grad.dtype == torch.float16]
+    halves = []
+    for group in optimizer.param_groups:
+        halves += [each for each in group["params"] if getattr(each.grad, "dtype", None) == torch.float16]
     if not halves:
         return
     outer = list(user_frames(user))
@@ -179,7 +180,8 @@ def own_check(context: ErrorContext) -> None:
         target = healing.target_device(call.name, call.tensors(), state)
         if len(tensors) == 1:  # the device that the other side names
             (tensor,) = tensors.values()
-            target = next((answer for answer in answers if type(answer) is DEVICE and answer != tensor.device), None)
+            named = [answer for answer in answers if type(answer) is DEVICE]
+            target = next((answer for answer in named if answer != tensor.device), None)
         strays = [tensor for tensor in call.tensors() if tensor.device != target]
         if target is not None and strays:
             call.report("operands", strays, target, NOT_OURS, Compared())

@@ -170,8 +170,9 @@ def _by_its_words(context: ErrorContext) -> None:
     named, target = devices_named(context)
     if target is None or len(named) < 2:
         return
+    wrong = [device for device in named if device != target]
     for failed in failed_calls(context):
-        strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
+        strays = [tensor for tensor in failed.tensors() if tensor.device in wrong]
         if strays:
             failed.report("operands", strays, target, NOT_OURS)
             return
@@ -213,6 +214,11 @@ def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tupl
 # Operands that were computed on the failing line and no longer exist.
 
 
+def _meets_any(tensor: torch.Tensor) -> bool:
+    """Return whether it is a number on the CPU, which meets tensors on any GPU."""
+    return tensor.dim() == 0 and not is_accelerator(tensor.device)
+
+
 _ALLOWED = re.compile(r"either on (cpu|the CPU) or", re.IGNORECASE)
 """The message on an index names the CPU as a device that would be right."""
 _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
@@ -226,7 +232,10 @@ def made_there(context: ErrorContext) -> None:
     call, scope, lost = failing_call(user), Scope(user), list[ast.expr]()
     tensors = arguments(call.func, call.args, call.kwargs) if call is not None else []
     for operand in operands_of(running_node(user)):
-        for part in operand.elts if isinstance(operand, ast.List | ast.Tuple) else [operand]:
+        parts = [operand]
+        if isinstance(operand, ast.List | ast.Tuple):
+            parts = operand.elts
+        for part in parts:
             value = scope.value(part)
             if is_tensor(value):
                 tensors.append(("", value))
@@ -354,8 +363,8 @@ class _FailingLine:
         scope = Scope(self.user)
         unknown = [node for node in self.lost if next(scope.leaves(node), None) is None]
         moved = [device_requested(each, scope) for node in unknown for each in ast.walk(node)]
-        wrong = self.wrong or [device for device in moved if device is not None and device != self.target]
-        homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
+        wrong = self.wrong or [device for device in moved if device not in (None, self.target)]
+        homes = {tensor.device for _, tensor in self.tensors if not _meets_any(tensor)}
         if self.target.type == "cpu":  # a read on the host needs no other tensor
             homes.add(self.target)
         if len(unknown) != 1 or len(wrong) != 1 or homes != {self.target}:

@@ -187,7 +187,8 @@ def _passed_from_elsewhere(
 def computed(text: str) -> str:
     """Return the one argument of a module or library call that is computed on the line, so that it has no name."""
     kinds, call = ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript, parsed_operation(text)
-    found = [part for part in arguments_in(call) if isinstance(part, kinds) and names_in(part)]
+    computed = [part for part in arguments_in(call) if isinstance(part, kinds)]
+    found = list(filter(names_in, computed))
     if len(found) == 1 and not has_stars(call):
         return ast.unparse(found[0])
     return ""

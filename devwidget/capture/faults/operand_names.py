@@ -424,11 +424,12 @@ class Names:
 
     def others_of_module(self, operands: Sequence[Operand]) -> tuple[str, ...]:
         """Return the variables of the failing statement that are tensors of the misplaced module, or views of them."""
-        stray = next((each for each in operands if each.stray and each.held and each.held.left_behind), None)
-        site = to_site(self._site)
-        statement = parsed_statement(site.text) if site is not None else None
-        module = module_at(self._state.tracker, stray.held.module) if stray is not None and stray.held is not None else None
-        if stray is None or statement is None or module is None:
+        left_behind = [each for each in operands if getattr(each.held, "left_behind", None)]
+        stray, site = next((each for each in left_behind if each.stray), None), to_site(self._site)
+        if stray is None or stray.held is None or site is None:
+            return ()
+        statement, module = parsed_statement(site.text), module_at(self._state.tracker, stray.held.module)
+        if statement is None or module is None:
             return ()
         own, found = list(own_tensors(module).values()), []
         for name in dict.fromkeys(names_in(statement)):
@@ -449,10 +450,11 @@ class Names:
         """Return the line that asked to move one of these tensors, or an object that holds it, and dropped the result."""
         for tensor in family:
             attempt = self._state.attempts.find_birth(tensor)
-            for asked in _askers(attempt) if attempt is not None else ():
-                site = statements.discarded_move(asked.code.co_filename, line_of(asked))
-                if site is not None:
-                    return DiscardedMove(site)
+            if attempt is not None:
+                for asked in _askers(attempt):
+                    site = statements.discarded_move(asked.code.co_filename, line_of(asked))
+                    if site is not None:
+                        return DiscardedMove(site)
             for frame in self._frames:
                 found = find_discarded_move(frame, name_in(frame, tensor))
                 if found.site is not None:

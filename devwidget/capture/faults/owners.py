@@ -96,8 +96,12 @@ def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Return the module outside of the model, such as a metric, that keeps one of these and moves it along with itself."""
     for name, whole in modules_named(frames):
-        for path, module in walk_modules(whole) if name else ():
-            for key, value in own(module).items() if _moves_along(type(module)) else ():
+        if not name:
+            continue
+        for path, module in walk_modules(whole):
+            if not _moves_along(type(module)):
+                continue
+            for key, value in own(module).items():
                 if is_among(value, family):
                     kept = ".".join(part for part in (name, path, key) if part)
                     owner, left_class = class_name(type(module)), class_name(type(whole))

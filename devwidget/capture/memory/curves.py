@@ -300,7 +300,8 @@ def thin_points(points: list[Point]) -> list[Point]:
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
             highest, lowest = max(four, key=_held_bytes), min(four, key=_held_bytes)
-            kept += [point for point in four if point is highest or point is lowest]
+            ends = {id(highest), id(lowest)}
+            kept += [point for point in four if id(point) in ends]
         points = kept
     return points
 

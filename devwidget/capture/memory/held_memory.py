@@ -267,8 +267,8 @@ class _Search:
         starts = [start for index, start in enumerate(self.graph.starts) if index not in gone]
         left = self.graph.reach([*starts, *self.elsewhere], cut)
         kept = {self.storages[number].key for number in left if number in self.storages}
-        freed = {each.key: each.bytes for each in self.storages.values() if each.device == device and each.key not in kept}
-        return sum(freed.values())
+        there = {each.key: each.bytes for each in self.storages.values() if each.device == device}
+        return sum(size for key, size in there.items() if key not in kept)
 
 
 def _rank(root: Root) -> tuple[int, int]:

@@ -285,8 +285,9 @@ def _list_variables(namespace: dict[str, Any], file: str) -> Iterator[Root]:
 def _list_results(shell: Any) -> Iterator[Root]:
     """Yield what IPython keeps of displayed results: `Out[7]`, `_7`, `_` and its own names for the last three."""
     results = shell.user_ns.get("Out")
-    for number, value in copy_items(results) if is_a(results, dict) else ():
-        yield Root("output", f"Out[{number}]", value)
+    if is_a(results, dict):
+        for number, value in copy_items(results):
+            yield Root("output", f"Out[{number}]", value)
     for name, value in _list_unders(shell.user_ns_hidden):
         is_left = shell.user_ns.get(name) is not value  # by `%reset out`, which forgets this namespace
         yield Root("output", f"{LEFT}[{name!r}]" if is_left else name, value)
@@ -296,7 +297,9 @@ def _list_results(shell: Any) -> Iterator[Root]:
 
 
 def _list_unders(namespace: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((name, value) for name, value in copy_items(namespace) if type(name) is str and _RESULT.fullmatch(name))
+    for name, value in copy_items(namespace):
+        if type(name) is str and _RESULT.fullmatch(name):
+            yield name, value
 
 
 def last_errors(error: BaseException | None) -> list[BaseException]:

@@ -64,7 +64,9 @@ def saved_by(node: Any) -> Iterator[torch.Tensor]:
     """Yield tensors that one node of the graph saved, as `kept_for_backward`."""
     for name in _saved_names(type(node)):
         saved = getattr(node, name)
-        for each in saved if type(saved) is tuple or type(saved) is list else (saved,):
+        if type(saved) is not tuple and type(saved) is not list:
+            saved = (saved,)
+        for each in saved:
             data = _saved_data(each)
             if type(data) is torch.Tensor:  # as nearly all
                 yield data
@@ -146,10 +148,17 @@ class Roles:
         self._optimizers[optimizer] = True
         self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
         state = dict_of(optimizer).get("state")
-        for parameter, own in list(state.items()) if is_a(state, dict) else ():
-            blocks = self._blocks_of(parameter) if is_tensor(parameter) else ()
-            self.claim_role("optimizer", tensors_in(own, depth=3), blocks[0].owner if blocks else None)
+        if is_a(state, dict):
+            self._claim_states(state)
         self.claim_role("optimizer", tensors_in(state, depth=4))
+
+    def _claim_states(self, states: Any) -> None:
+        """Claim the optimizer state of each parameter for the owner of the parameter."""
+        for parameter, own in list(states.items()):
+            owner = None
+            if is_tensor(parameter):
+                owner = next((block.owner for block in self._blocks_of(parameter)), None)
+            self.claim_role("optimizer", tensors_in(own, depth=3), owner)
 
     def claim_saved(self, results: Any) -> None:
         """Assign what autograd keeps for the backward pass of some results."""

@@ -282,7 +282,7 @@ def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
 def _pair_operands(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Return the operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
     if name.startswith("_foreach"):
-        return zip(*(arg for arg in args if type(arg) is tuple or type(arg) is list), strict=False)
+        return zip(*(arg for arg in args if isinstance(arg, tuple | list)), strict=False)
     return itertools.repeat(args)
 
 

@@ -259,7 +259,9 @@ class CallMode(BirthMode):
 
     def _note_listed(self, data: Any) -> None:
         """Note a tensor made from a list of tensors, whose values torch reads one by one, unseen by modes."""
-        for tensor in () if is_tensor(data) else tensors_in(data):
+        if is_tensor(data):
+            return
+        for tensor in tensors_in(data):
             if is_accelerator(tensor.device):
                 self._state.transfers.note_synchronized()
                 self._state.waits.note_wait(tensor.device)

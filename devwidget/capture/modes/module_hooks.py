@@ -88,7 +88,9 @@ def _list_shapes(value: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:
-    for part in value if type(value) is tuple else (value,):
+    if type(value) is not tuple:
+        value = (value,)
+    for part in value:
         if type(part) is _Tensor:
             if part.device not in known:
                 known = join_devices(known, (part.device,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, FunctionType
@@ -137,13 +138,17 @@ def _step_aside() -> Iterator[None]:
     functions = torch_internals.function_modes()
     with without_dispatch_modes(lambda mode: not _is_simulators(mode)), Undo() as undo:
         undo.add_step(restack_functions, functions)
-        restack_functions([mode for mode in functions if not isinstance(mode, FunctionMode) or _is_simulators(mode)])
+        restack_functions(list(itertools.filterfalse(_is_recordings, functions)))
         if dispatch_modes():  # dynamo reads torch's tables of module hooks into what it traces
             MODULE_BEGINS.put_aside(undo)
             MODULE_ENDS.put_aside(undo)
         else:
             undo.enter_context(registry.suspend_patches())
         yield
+
+
+def _is_recordings(mode: object) -> bool:
+    return isinstance(mode, FunctionMode) and not _is_simulators(mode)
 
 
 def _is_simulators(mode: object) -> bool:

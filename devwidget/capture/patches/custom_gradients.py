@@ -109,7 +109,10 @@ def _is_users(method: Any) -> bool:
 
 
 def _note_forward(out: Any, forward: _Forward) -> None:
-    for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
+    results: Any = (out,)
+    if is_a(out, (tuple, list)):
+        results = parts_of(out)
+    for tensor in results:
         if is_tensor(tensor) and (node := read_attribute(tensor, "grad_fn")) is not None:
             node.metadata[KEY] = forward
 
@@ -138,7 +141,8 @@ def _check_gradients(
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.describe_stray(result, "gradient", "", device)
     given = zip(function.__code__.co_varnames[1 : function.__code__.co_argcount], grads, strict=False)
-    near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
+    tensors = [(name, grad) for name, grad in given if is_tensor(grad)]
+    near = [name for name, grad in tensors if grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
     error = f"RuntimeError: invalid gradient: expected device {device} but got {result.device}"

@@ -69,8 +69,11 @@ def _find_use(state: RecordingState, module: nn.Module, held: Held, tensor: torc
 
 
 def _list_with_gradients(root: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    parameters = named_tensors(root, "_parameters")
-    return [(name, each) for name, each in parameters if each.requires_grad and each.grad is not None]
+    found = []
+    for name, parameter in named_tensors(root, "_parameters"):
+        if parameter.requires_grad and parameter.grad is not None:
+            found.append((name, parameter))
+    return found
 
 
 _NamedParameters = list[tuple[str, torch.Tensor]]
@@ -204,8 +207,8 @@ class OptimizerWatch:
         try:
             original(optimizer, group)
         except ValueError as error:
-            tensors = list(parts_of(dict(items_of(group) or ()).get("params")))
-            lost = [each for each in tensors if is_tensor(each) and not each.is_leaf]
+            tensors = filter(is_tensor, parts_of(dict(items_of(group) or ()).get("params")))
+            lost = [each for each in tensors if not each.is_leaf]
             if not lost:
                 raise
             not_a_leaf(state, error, frame, lost)
@@ -422,7 +425,9 @@ def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tens
     found = []
     with torch_internals.DisableTorchFunction():  # function modes must not see our reads
         for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
-            for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
+            if not is_tensor(parameter):
+                continue
+            for key, value in items_of(entries) or ():
                 if type(key) is not str or not is_tensor(value) or value.device == parameter.device:
                     continue
                 # A number on the CPU meets tensors on any GPU: Adam keeps `step` there, NAdam `mu_product` too.
@@ -443,8 +448,8 @@ def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> boo
 
 def _list_lacking(state: RecordingState, mine: set[int]) -> _NamedParameters:
     """Return parameters of the model that got a gradient and are not in an optimizer."""
-    named = state.tracker.list_parameters()
-    return [(path, each) for path, each in named if each.grad is not None and id(each) not in mine]
+    with_gradient = [(path, each) for path, each in state.tracker.list_parameters() if each.grad is not None]
+    return [(path, each) for path, each in with_gradient if id(each) not in mine]
 
 
 def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lacking: _NamedParameters) -> _NamedParameters:
@@ -455,7 +460,8 @@ def _list_replaced(state: RecordingState, optimizer: torch.optim.Optimizer, lack
     """
     registered = {id(each) for _, each in state.tracker.list_parameters()}
     tensors = tensors_of(optimizer)
-    lost = [each for each in tensors if id(each) not in registered and gradient_of(each) is None]
+    strangers = [each for each in tensors if id(each) not in registered]
+    lost = [each for each in strangers if gradient_of(each) is None]
     if len(lost) == len(tensors) or [_form(each) for each in lost] != [_form(each) for _, each in lacking]:
         return []
     return lacking
@@ -469,7 +475,9 @@ def _list_of_loss(state: RecordingState, mine: set[int]) -> _NamedParameters:
     """Return parameters of a module outside of the model that the loss calls. They got a gradient too."""
     lacking = []
     for module, (owner, _) in state.tracker.strangers.items():
-        for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():
+        if owner is not None or not module.training:
+            continue
+        for name, parameter in named_tensors(module, "_parameters"):
             if parameter.grad is not None and id(parameter) not in mine:
                 lacking.append((f"{class_name(type(module))}.{name}", parameter))
     return lacking

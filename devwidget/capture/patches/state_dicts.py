@@ -54,7 +54,12 @@ def find_misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
         return {}
     own = {name for name, _ in (*named_tensors(module, "_parameters"), *named_tensors(module, "_buffers"))}
     missing = {_strip_prefix(name): name for name in own if name not in given}
-    return {key: missing[_strip_prefix(key)] for key in given if key not in own and _strip_prefix(key) in missing}
+    found = {}
+    for key in given:
+        expected = missing.get(_strip_prefix(key))
+        if key not in own and expected is not None:
+            found[key] = expected
+    return found
 
 
 def report_misnamed(state: RecordingState, module: nn.Module, given: Any, names: dict[str, str], frame: Any) -> None:

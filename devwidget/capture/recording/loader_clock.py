@@ -104,4 +104,8 @@ class LoaderClock:
 
     def list_times(self) -> tuple[LoaderTime, ...]:
         """Return the figures of each line that takes batches."""
-        return tuple(loop.make_record() for loop in self._loops.values() if loop.batches or loop.first)
+        records = []
+        for loop in self._loops.values():
+            if loop.batches or loop.first:
+                records.append(loop.make_record())
+        return tuple(records)

@@ -76,12 +76,14 @@ class AttributeSearch:
 
     def find_candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
         """Return the attributes that may hold tensors. Called for every module, so it only reads types."""
-        maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS and name not in _REPEATS]
+        maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS]
         if not maybe:
             return maybe
-        repeated = attributes.get("_former_parameters")
-        hidden: dict[str, Any] = repeated if type(repeated) is dict else {}
-        return [name for name in maybe if self._may_hold(type(attributes[name])) and name not in hidden]
+        repeats = _REPEATS
+        if type(attributes.get("_former_parameters")) is dict:
+            repeats = repeats.union(attributes["_former_parameters"])
+        maybe = [name for name in maybe if name not in repeats]
+        return [name for name in maybe if self._may_hold(type(attributes[name]))]
 
     def _opens(self, value: Any) -> bool:
         if id(value) in self._opened or not self._may_hold(type(value)):

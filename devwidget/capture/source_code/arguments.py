@@ -118,7 +118,9 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
             continue
         devices = {parameter.device for _, parameter in named_tensors(called, "_parameters")}
-        for each in arguments_in(call) if devices == {target} else ():
+        if devices != {target}:
+            continue
+        for each in arguments_in(call):
             if is_among(Scope(above).value(each), family):
                 return Given(to_site(site_of(above)), ast.unparse(each), ast.unparse(call.func))
     return None
@@ -140,8 +142,9 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
         target: the device that it should have been on.
     """
     for frame in reversed(frames):
-        variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
-        holding = [name for name, value in variables.items() if any(is_among(each, family) for each in _tensors(value))]
+        variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier()}
+        variables.pop("self", None)
+        holding = [name for name, value in variables.items() if _holds_one(value, family)]
         if not holding:
             continue
         kinds = []
@@ -158,8 +161,9 @@ def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
     if is_tensor(value):
         return [value]
     found: list[torch.Tensor] = []
-    for part in _parts(value) if depth else ():
-        found += _tensors(part, depth - 1)
+    if depth:
+        for part in _parts(value):
+            found += _tensors(part, depth - 1)
     return found
 
 
@@ -202,9 +206,15 @@ def _kind_of_dict(parts: list[Any]) -> str:
     """Return the kind of a dict. A dict of dicts of tensors has none: moving its values would not move the inner ones."""
     if all(map(is_tensor, parts)):
         return "dict"
-    if any(_tensors(part) for part in parts if not is_tensor(part) and not _has_move(part)):
-        return ""
+    for part in parts:
+        stays = not is_tensor(part) and not _has_move(part)
+        if stays and _tensors(part):
+            return ""
     return "dict of more"
+
+
+def _holds_one(value: Any, family: Sequence[torch.Tensor]) -> bool:
+    return any(is_among(each, family) for each in _tensors(value))
 
 
 def _name_of(frame: FrameType, target: torch.device) -> str:

@@ -12,7 +12,7 @@ from devwidget.capture.source_code.source_files import classes_named, methods_of
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.source_code.statements import last_return, site_at
 from devwidget.records.site import Site
-from devwidget.records.syntax import Function, assigns_self_attribute, can_name, is_self_attribute, targets_of
+from devwidget.records.syntax import Function, assigns_self_attribute, can_name, is_self_attribute, nodes_in, targets_of
 
 MOST_WRAPPERS = 32
 
@@ -43,8 +43,9 @@ def list_written(member: object) -> Iterator[FunctionType]:
 def _wrapped_by(function: FunctionType) -> list[FunctionType]:
     """Return the function wrapped by `functools.wraps`, then functions of the same name in the closure."""
     told = _unwrap_member(function.__dict__.get("__wrapped__"))
-    cells = [_unwrap_member(value) for value in map(cell_contents, function.__closure__ or ())]
-    return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
+    cells = map(_unwrap_member, map(cell_contents, function.__closure__ or ()))
+    found = [each for each in (told, *cells) if each is not None]
+    return [each for each in found if each.__name__ == function.__name__]
 
 
 def _unwrap_member(member: object) -> FunctionType | None:
@@ -201,10 +202,11 @@ def relied_on_write(kind: type, attribute: str, *, by_others: bool) -> Site | No
 
 def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
     for method in methods_of(owner):
-        for node in ast.walk(method) if method.name not in INITIALISERS else ():
-            match node:
-                case ast.Attribute(ctx=ast.Load()) if is_self_attribute(node, attribute):
-                    yield node
+        if method.name in INITIALISERS:
+            continue
+        for node in nodes_in(method, ast.Attribute):
+            if isinstance(node.ctx, ast.Load) and is_self_attribute(node, attribute):
+                yield node
 
 
 def _is_read_outside(filename: str, owner: ast.ClassDef, attribute: str) -> bool:

@@ -240,9 +240,10 @@ def running_node(frame: FrameType | None) -> ast.AST | None:
 
 def argument_named(call: ast.AST | None, name: str) -> ast.expr | None:
     """Return the argument of a call by name."""
-    for keyword in call.keywords if isinstance(call, ast.Call) else ():
-        if keyword.arg == name:
-            return keyword.value
+    if isinstance(call, ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return keyword.value
     return None
 
 

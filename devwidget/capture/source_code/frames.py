@@ -53,7 +53,9 @@ def _find_path(variables: list[tuple[str, Any]], wanted: object) -> str:
     if found:
         return found
     for name, value in variables:
-        for path, tensor in deep_tensors(value) if is_module(value) else ():
+        if not is_module(value):
+            continue
+        for path, tensor in deep_tensors(value):
             if tensor is wanted:
                 return name + path
     return ""

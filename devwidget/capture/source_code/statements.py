@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
 
 from devwidget.capture.source_code.source_files import read_file, statements_of
@@ -98,7 +98,10 @@ def keeping_line(filename: str, line: int, path: str) -> Site | None:
         path: the expression.
     """
     name = path.partition("[")[0]
-    for each in [filename] if filename else reversed(cells()):
+    files: Iterable[str] = [filename]
+    if not filename:
+        files = reversed(cells())
+    for each in files:
         found = _keeping_line(each, line, name)
         if found is not None:
             return found
@@ -110,14 +113,19 @@ def _keeping_line(filename: str, line: int, name: str) -> Site | None:
     file = read_file(filename)
     own: list[Function | ast.Module] = [*file.functions_around(line), file.tree]
     names = {name, f"self.{name.partition('.')[2]}"}
-    others = [each for each in file.scopes if isinstance(each, Function) and each not in own]
-    users = [*own, *(each for each in others if "." in name or not _has_own(each, name))]
+    functions = [each for each in file.scopes if isinstance(each, Function)]
+    others = [each for each in functions if each not in own]
+    if "." not in name:
+        others = [each for each in others if not _has_own(each, name)]
+    users = [*own, *others]
     for is_sought in (_grows, _accumulates):
         found = {node.lineno: each for each in users for node in statements_of(each) if is_sought(node, names)}
         if len(found) == 1:
             at, scope = found.popitem()
             return site_at(filename, at, getattr(scope, "name", "<module>"))
-    for scope in users if "." in name else own:
+    if "." not in name:
+        users = own
+    for scope in users:
         lines = [node.lineno for node in statements_of(scope) if _assigns(node, names)]
         if lines:
             return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))
@@ -294,7 +302,8 @@ def returned_by(site: Site | None) -> Site | None:
 
 def last_return(filename: str, function: Function) -> Site | None:
     """Return the last `return` of a function that returns something."""
-    returns = [node for node in statements_of(function) if isinstance(node, ast.Return) and node.value is not None]
-    if returns:
-        return site_at(filename, returns[-1].lineno, function.name)
-    return None
+    found = None
+    for node in statements_of(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            found = site_at(filename, node.lineno, function.name)
+    return found

@@ -116,7 +116,9 @@ def _moves_of(frame: FrameType, name: str, value: Any) -> Iterator[Site]:
     if site is not None:
         yield site
         return
-    for variable in _global_names(frame, name, value) if other_cells(frame) else ():
+    if not other_cells(frame):
+        return
+    for variable in _global_names(frame, name, value):
         site = _move_in_cells(variable, but=file)
         if site is not None:
             yield site
@@ -129,7 +131,8 @@ def _global_names(frame: FrameType, name: str, value: Any) -> list[str]:
     if value is UNKNOWN:
         return []
     named = [each for each, other in copy_items(frame.f_globals) if other is value]
-    return [each for each in named if type(each) is str and not each.startswith("_")]
+    texts = [each for each in named if type(each) is str]
+    return [each for each in texts if not each.startswith("_")]
 
 
 def _move_in_cells(name: str, but: str) -> Site | None:

@@ -91,9 +91,10 @@ class Step:
 def _own_loss(out: Any) -> Any:
     """Return the loss of a HuggingFace model that got labels, or of a named tuple."""
     names = find_class_attribute(type(out), "_fields")
-    for name, value in zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ():
-        if type(name) is str and name == "loss":
-            return value
+    if is_a(out, tuple) and type(names) is tuple:
+        for name, value in zip(names, parts_of(out), strict=False):
+            if type(name) is str and name == "loss":
+                return value
     return field_of(out, "loss")
 
 

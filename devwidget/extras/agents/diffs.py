@@ -100,7 +100,9 @@ def _find_edits(hunk: Hunk, known: Sequence[str]) -> Iterator[Edit]:
         rows = [row.rstrip() for row in linecache.getlines(file)]
         places = [at for at in range(len(rows) - len(hunk.old) + 1) if rows[at : at + len(hunk.old)] == hunk.old]
         if not hunk.old:
-            places = [at for at in places if at == hunk.first and named]
+            places = []
+            if named and 0 <= hunk.first <= len(rows):
+                places = [hunk.first]
         if len(places) > 1 and not hunk.first:
             facts = {"count": len(places), "file": file_label(file)}
             why = Message("its lines are in {file} at {count} places", **facts)

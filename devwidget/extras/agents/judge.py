@@ -99,11 +99,12 @@ def doubt(evidence: Evidence, reasons: Iterable[str]) -> Evidence:
 
 def _compare_traces(was: Trace, now: Trace) -> Evidence:
     fixed = _list_fixed(was, now)
+    kept = [each for each in was.findings if each not in fixed]
     return Evidence(
         "works",
         fixed=fixed,
         new=tuple(new_findings(now, was.findings)),
-        left=tuple(each for each in was.findings if each not in fixed and each.severity != "info"),
+        left=tuple(each for each in kept if each.severity != "info"),
         copied_before=total(was.moves, "all_bytes"),
         copied_after=total(now.moves, "all_bytes"),
     )
@@ -121,7 +122,8 @@ def _list_copies(was: Trace, now: Trace) -> Iterator[str]:
 
 def _list_read(trace: Trace) -> list[Move]:
     """Return the copies to the host that the code asks for."""
-    to_host = [move for move in trace.moves if move.target.kind == "cpu" and move.source.kind != "cpu"]
+    from_gpus = [move for move in trace.moves if move.source.kind != "cpu"]
+    to_host = [move for move in from_gpus if move.target.kind == "cpu"]
     return [move for move in to_host if move.cause != "healed"]
 
 

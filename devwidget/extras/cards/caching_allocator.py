@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from devwidget.extras.cards.pools import GpuMemory, Pool, Segment, SegmentBlock, iterate_from
@@ -191,7 +192,10 @@ class CachingAllocator:
             return False
         wanted = max(size, self.settings.unsplit)
         one, released = pool.find_at_least(wanted), 0
-        for block in [one] if one else reversed(pool.free_blocks):
+        blocks: Iterable[SegmentBlock] = reversed(pool.free_blocks)
+        if one:
+            blocks = [one]
+        for block in blocks:
             if released >= wanted or block.size < self.settings.unsplit:
                 break
             self._release_segment(block)

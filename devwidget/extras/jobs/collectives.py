@@ -51,7 +51,9 @@ def take_every_tensor() -> Iterator[None]:
 
 def _find_carrier(call: Call) -> Any:
     """What carries the tensors of a call; None if its group has no NCCL."""
-    for name in (GROUP, GROUP_NAME) if CARRIERS else ():
+    if not CARRIERS:
+        return None
+    for name in (GROUP, GROUP_NAME):
         if name in call.schema.names:
             return CARRIERS.get(group_in(call[name]))
     return None
@@ -143,7 +145,9 @@ FLOAT8 = {getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if h
 def _check_layout(given: dict[str, Any]) -> None:
     """Tensors that are sent as they lie in memory; parts of a list of lists are copied together first."""
     for value in given.values():
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+        if not isinstance(value, (list, tuple)):
+            value = [value]
+        for tensor in value:
             if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous(memory_format=suggest_memory_format(tensor)):
                 raise ValueError("Tensors must be contiguous")
 

@@ -110,7 +110,9 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         store.set(str(self.rank()), own)
         found = [store.get(str(rank)).decode() for rank in range(self.size())]
         have_read, until = store.add("read", 1), time.monotonic() + LONGEST_S
-        twins = [rank for rank, gpu in enumerate(found) if gpu == own and rank != self.rank()]
+        others = dict(enumerate(found))
+        others.pop(self.rank())
+        twins = [rank for rank, gpu in others.items() if gpu == own]
         # The first rank, which keeps the store as a rule, may end when it raises: the others are to read first.
         while twins and self.rank() == 0 and have_read < self.size() and time.monotonic() < until:
             time.sleep(PAUSE_S)

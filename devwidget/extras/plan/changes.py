@@ -219,6 +219,7 @@ def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torc
 
 def find_batch_size(tensors: list[torch.Tensor], dim: int) -> int | None:
     """Return the first size that tensors of a batch share, or the second of whole numbers; None if none do."""
-    texts = [tensor for tensor in tensors if dim == 0 or not (tensor.is_floating_point() or tensor.is_complex())]
-    sizes = [tensor.shape[dim] for tensor in texts if tensor.dim() > dim]
+    if dim > 0:
+        tensors = [tensor for tensor in tensors if not (tensor.is_floating_point() or tensor.is_complex())]
+    sizes = [tensor.shape[dim] for tensor in tensors if tensor.dim() > dim]
     return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)

@@ -209,7 +209,8 @@ def _read_answer(letter: bytes) -> Any:
 
 def _notebook_cells() -> dict[str, Any]:
     """Return the lines of the cells of a notebook, which are in no file."""
-    return {name: entry for name, entry in linecache.cache.items() if len(entry) == 4 and entry[1] is None}
+    known = {name: entry for name, entry in linecache.cache.items() if len(entry) == 4}
+    return {name: entry for name, entry in known.items() if entry[1] is None}
 
 
 # Where a tensor that was sent is in the process that it comes from.

@@ -75,7 +75,9 @@ def plan_step(options: Namespace) -> int:
 def _ask_for_page(plan: Plan, has_cards: bool) -> None:
     """Ask the other questions of a page; the cards were asked before. What cannot be answered has no tab."""
     questions: list[Callable[[], object]] = [plan.cheapest_change, plan.largest_batch]
-    for ask in [*questions, plan.on_cards] if plan.card and not has_cards else questions:
+    if plan.card and not has_cards:
+        questions.append(plan.on_cards)
+    for ask in questions:
         with contextlib.suppress(DevwidgetError):
             ask()
 

@@ -395,7 +395,7 @@ def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId,
 
 def _find_devices(block: str, device_map: dict[str, str]) -> set[str]:
     """Return the device of the nearest entry around a block; if there is none, the devices of the entries inside it."""
-    around = [path for path in device_map if path in ("", block) or block.startswith(f"{path}.")]
+    around = [path for path in device_map if not path or f"{block}.".startswith(f"{path}.")]
     if around:
         return {device_map[max(around, key=len)]}
     return {device for path, device in device_map.items() if path.startswith(f"{block}.")}
@@ -455,7 +455,9 @@ def _describe_layout(search: SplitSearch, split: Sequence[int], plan: Plan) -> L
         sizes = block.weights, block.kept, block.beyond, block.passed
         costs.append(BlockCost(block.path, DeviceId(kind, index), *sizes, block.dtype, block.shape))
     gpus = tuple(map(_describe_gpu, plan.devices))
-    others = [each for each in search.step.rejected if not plan.fits or each.what != describe_split(split)]
+    others = search.step.rejected
+    if plan.fits:
+        others = [each for each in others if each.what != describe_split(split)]
     moved, tied, shown = count_crossings(split, blocks), _find_ties(blocks), tuple(others[-MOST_SHOWN:])
     return Layout(type(search.step.model).__name__, plan.fits, tuple(costs), gpus, *moved, tied, shown)
 

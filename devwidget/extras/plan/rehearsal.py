@@ -74,7 +74,10 @@ def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher
     """Continue with the same model and optimizer in the other loops, one step each, and measure what that takes."""
     planned, fits = _take_peaks(accounts), all(map(_has_room, accounts))
     goes_back = "loss" in running.seen and running.step.goes_back(running.seen["loss"])
-    for kind in (PLAIN, TRAINER) if goes_back else (PLAIN,):
+    kinds = [PLAIN]
+    if goes_back:
+        kinds.append(TRAINER)
+    for kind in kinds:
         running.loop = replace(running.loop, kind=kind)
         for account in accounts:
             account.release_cache()

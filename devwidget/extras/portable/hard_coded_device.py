@@ -78,8 +78,8 @@ def _find_module(code: Code, line: int, modules: Modules) -> str | None:
     if not isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef):
         return None
     lines = range(scope.lineno, (scope.end_lineno or scope.lineno) + 1)
-    ran = [module for each, module in modules.items() if each in lines and module is not None]
-    return min(ran, key=len, default=None)
+    ran = [module for each, module in modules.items() if each in lines]
+    return min((module for module in ran if module is not None), key=len, default=None)
 
 
 def _make_fix(code: Code, uses: list[Use]) -> Fix | None:

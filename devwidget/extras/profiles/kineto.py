@@ -48,7 +48,8 @@ def read_content(name: str, content: Any, size: int) -> Trace | None:
     with refuse_damaged(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
         events = list(map(_check_event, place.iterate_list("traceEvents", content["traceEvents"])))
         place.move_to("")
-        return reread(_KinetoReader([event for event in events if "ts" in event and "name" in event]).build_trace())
+        named = [event for event in events if event.keys() >= {"ts", "name"}]
+        return reread(_KinetoReader(named).build_trace())
 
 
 def _check_event(event: Event) -> Event:

@@ -160,7 +160,10 @@ def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[Gro
 
 def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """Return the first unfinished collective, which blocks all others. Gloo reports only timeouts."""
-    return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
+    for entry in entries:
+        if not entry.get("retired") and entry.get("state") != "completed":
+            return entry
+    return None
 
 
 def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:

@@ -140,7 +140,8 @@ def read_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> Raw:
 
 
 def _plain_values(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, value) for name, value in group.items() if name not in _COUNTED and _is_plain(value))
+    plain = [(name, value) for name, value in group.items() if _is_plain(value)]
+    return tuple((name, value) for name, value in plain if name not in _COUNTED)
 
 
 def _is_plain(value: object) -> bool:
@@ -241,7 +242,8 @@ def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
             words = file.readline().split()
     except OSError:
         return ""
-    return next((each for each in words if each[:1].isdigit() and "." in each), "")
+    numbers = [each for each in words if each[:1].isdigit()]
+    return next((each for each in numbers if "." in each), "")
 
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")

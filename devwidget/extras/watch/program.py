@@ -93,7 +93,9 @@ def _find_trained(optimizer: torch.optim.Optimizer, frame: FrameType) -> Iterato
     trained = set(map(id, parameters_of(optimizer)))
     known: set[int] = set()
     for root in _reachable_modules(frame):
-        for _, module in walk_modules(root) if id(root) not in known else ():
+        if id(root) in known:
+            continue
+        for _, module in walk_modules(root):
             if id(module) not in known and any(id(each) in trained for each in all_tensors(module)):
                 yield module
             known.add(id(module))

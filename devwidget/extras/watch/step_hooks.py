@@ -137,7 +137,12 @@ class StepHooks:
         self._is_evaluation = not self._infers and (not computes_gradients or (self._has_trained and not trains))
         # A closure may run the model several times, and between them its optimizer thinks.
         thinks = self._optimizes and self._has_passed
-        self._mark("evaluation" if self._is_evaluation else "optimizer" if thinks else "data")
+        if self._is_evaluation:
+            self._mark("evaluation")
+        elif thinks:
+            self._mark("optimizer")
+        else:
+            self._mark("data")
         self._evaluations += self._is_evaluation
         self._told.begin_pass(args, kwargs, is_evaluation=self._is_evaluation)
         self._go_on()
@@ -176,7 +181,12 @@ class StepHooks:
             self._inner_steps += 1
             return
         self._inner_steps = 0
-        self._mark("backward" if self._goes_back else "other" if self._has_passed else "data")
+        if self._goes_back:
+            self._mark("backward")
+        elif self._has_passed:
+            self._mark("other")
+        else:
+            self._mark("data")
         self._goes_back, self._optimizes = False, True
 
     @_guarded

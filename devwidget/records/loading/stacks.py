@@ -65,8 +65,15 @@ def users_sites(frames: Sequence[dict[str, Any]]) -> Iterator[Site]:
 
 
 def _select_users(frames: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    named = ((frame, frame["filename"]) for frame in frames)
-    return [frame for frame, file in named if (file.endswith(".py") and not _LIBRARY.search(file)) or cell_label(file)]
+    return [frame for frame in frames if _is_users(frame["filename"])]
+
+
+def _is_users(file: str) -> bool:
+    return bool(cell_label(file)) or (file.endswith(".py") and not _LIBRARY.search(file))
+
+
+def _names_loss(file: str, name: str) -> bool:
+    return "loss" in file or "loss" in name or name == "cross_entropy"
 
 
 def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
@@ -76,10 +83,8 @@ def _infer_phase(frames: Sequence[dict[str, Any]]) -> Phase:
         return "optimizer"
     if any(_ENGINE in name or (name == "backward" and _AUTOGRAD.search(file)) for file, name in names):
         return "backward"
-    calls = [index for index, (file, name) in enumerate(names) if _MODULE.search(file) and name == "_call_impl"]
-    if len(calls) <= 1 and any(
-        _LOSS.search(file) and ("loss" in file or "loss" in name or name == "cross_entropy") for file, name in names
-    ):
+    calls = sum(name == "_call_impl" and _MODULE.search(file) is not None for file, name in names)
+    if calls <= 1 and any(_LOSS.search(file) and _names_loss(file, name) for file, name in names):
         return "loss"
     if calls:
         return "forward"

@@ -225,8 +225,9 @@ def _make_record_reader(kind: Any) -> Reader:
         if not fields.keys() >= required:
             raise Unexpected(f"a {kind.__name__} with {', '.join(sorted(required - fields.keys()))}")
         record = kind(**fields)
-        for path, wanted in check(record) if check is not None else ():
-            raise Unexpected(wanted, path=path)
+        if check is not None:
+            for path, wanted in check(record):
+                raise Unexpected(wanted, path=path)
         return record
 
     return read

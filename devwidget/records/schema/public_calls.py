@@ -42,7 +42,8 @@ def refuse_call(function: Callable[..., Any], args: tuple[object, ...], kwargs: 
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        needed = [each.name for each in known.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        single = [each for each in known.values() if each.kind is not each.VAR_KEYWORD]
+        needed = [each.name for each in single if each.default is each.empty]
         spelled = [f"{each}=..." if known[each].kind is inspect.Parameter.KEYWORD_ONLY else each for each in needed]
         raise ArgumentError(
             Message("invalid call of `{call}`: {problem}", call=name, problem=str(error)),

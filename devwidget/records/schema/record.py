@@ -58,7 +58,10 @@ def dumps(record: Any) -> str:
         if not names:
             return found
         defaults = _defaults(kind)
-        short = {name: value for name, value in found.items() if name not in defaults or value != defaults[name]}
+        short = {}
+        for name, value in found.items():
+            if name not in defaults or value != defaults[name]:
+                short[name] = value
         for name in names:
             if name in short:
                 short[name] = refer_to(short[name])

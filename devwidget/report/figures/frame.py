@@ -43,7 +43,9 @@ def base_layout(height: int, margin: dict[str, int]) -> Figure:
 
 def byte_axis(reach: float) -> Figure:
     """Ticks at round numbers of the fitting unit."""
-    unit, name = next((unit, name) for unit, name in _UNITS.items() if reach >= unit or unit == 1)
+    fitting = [unit for unit in _UNITS if unit <= max(reach, 1)]
+    unit = max(fitting)
+    name = _UNITS[unit]
     step = round_step(reach / unit / 5) * unit
     ticks = [step * at for at in range(int(reach / step) + 1)]
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -105,7 +106,7 @@ class _Axis:
     def place(self, number: float) -> float:
         """Where a place in the trace is."""
         at = self._at(number)
-        after = next((n for n, edge in enumerate(self._edges) if n and at <= edge), len(self._edges) - 1)
+        after = min(bisect_left(self._edges, at, lo=1), len(self._edges) - 1)
         (first, last), (start, stop) = self._edges[after - 1 : after + 1], self._knots[after - 1 : after + 1]
         share = min(1, max(0, (at - first) / (last - first)))
         return round((start + share * (stop - start)) / self._knots[-1], 7)

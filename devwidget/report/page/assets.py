@@ -56,8 +56,8 @@ def join_modules(*names: str) -> str:
 
 def _strip_source(source: str) -> str:
     """Without indentation and comment lines: the page needs neither, and every panel carries the text."""
-    lines = (line.strip() for line in source.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(("//", "/** @")))
+    lines = filter(None, map(str.strip, source.splitlines()))
+    return "\n".join(line for line in lines if not line.startswith(("//", "/** @")))
 
 
 @functools.cache

@@ -98,6 +98,13 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
     trace = with_real_times(trace)
     lanes, clock, series = make_timeline(trace), Clock(trace), memory_series(trace)
     failure, findings = _failure_in_its_finding(trace, names, _with_rows(trace, table, marks))
+    timeline = memory = None
+    if lanes.boxes and clock.runs:
+        timeline = timeline_figure(lanes, clock)
+    elif lanes.boxes:
+        timeline = timeline_figure(lanes, None)
+    if series:
+        memory = memory_steps_figure(series)
     return {
         "summary": summary_words(trace, "hop"),
         "failure": failure,
@@ -109,9 +116,9 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
         "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
-        "timeline": timeline_figure(lanes, clock if clock.runs else None) if lanes.boxes else None,
+        "timeline": timeline,
         "parallel": list(map(parallel_card, parallel_calls(trace))),
-        "memory": memory_steps_figure(series) if series else None,
+        "memory": memory,
         "peaks": memory_cards(trace),
     }
 
@@ -119,7 +126,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
 def _failure_in_its_finding(trace: Trace, names: StepNames, cards: list[Content]) -> tuple[Content | None, list[Content]]:
     """How the step ended; in the card of the finding that explains it, if there is one, since one fault is one card."""
     failure = failure_card(trace, names)
-    ended = {fault.number for fault in trace.faults if not fault.healed and fault.error == trace.error}
+    ended = {fault.number for fault in trace.faults if (fault.healed, fault.error) == (False, trace.error)}
     for card, finding in zip(cards, trace.findings, strict=True):
         if failure is not None and ended.intersection(finding.explains):
             card["raised"] = failure

@@ -88,7 +88,7 @@ def column_title(column: DeviceColumn, blocks: Iterable[Block]) -> str:
 
 
 def _modules_on(column: DeviceColumn, blocks: Iterable[Block]) -> list[Block]:
-    return [block for block in blocks if block.device == column.device and block.what == "module"]
+    return [block for block in blocks if (block.device, block.what) == (column.device, "module")]
 
 
 def taken_words(column: DeviceColumn, blocks: Iterable[Block]) -> list[str]:

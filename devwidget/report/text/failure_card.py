@@ -86,7 +86,10 @@ def _refusal_lines(trace: Trace, failure: Failure | None) -> list[str]:
 
 def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
     """What the recording knows of it."""
-    for each in _live_then(trace) if failure.out_of_memory else ():
+    live = []
+    if failure.out_of_memory:
+        live = _live_then(trace)
+    for each in live:
         role, place = each["role"], each["place"]
         if each["path"]:
             role = say("{role} of `{module}`", role=role, module=each["path"])

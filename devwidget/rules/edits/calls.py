@@ -77,5 +77,7 @@ def starts_empty(statement: str) -> bool:
     value = getattr(parsed_statement(statement), "value", None)
     if isinstance(value, ast.Call):
         return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list", "OrderedDict") and not value.args
-    parts = value.keys if isinstance(value, ast.Dict) else value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
-    return not parts or (isinstance(value, ast.Constant) and value.value is None)
+    match value:
+        case ast.Dict(keys=[]) | ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Constant(value=None):
+            return True
+    return False

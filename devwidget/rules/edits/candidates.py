@@ -34,12 +34,15 @@ def stay_there(case: Case) -> Fix | None:
     stray, target = case.stray, case.fault.target
     if not stray.from_move:
         return None
-    away = [each for each in case.trace.crossings if each.site == stray.birth and each.target == stray.device]
+    away = [each for each in case.trace.crossings if (each.site, each.target) == (stray.birth, stray.device)]
+    if not away:
+        return None
     in_loop = _has_common_loop(stray.birth, case.fault.site)  # its first turn moves it before the first step
-    of_step = all(each.step >= 0 or in_loop for each in away)
-    if away and of_step and all(each.source == target and not (each.computed or each.meant) for each in away):
-        return mended(stray.birth, Message("stay on the device"), Draft.leave_out, stray.device)
-    return None
+    for each in away:
+        is_of_step = each.step >= 0 or in_loop
+        if not is_of_step or each.source != target or each.computed or each.meant:
+            return None
+    return mended(stray.birth, Message("stay on the device"), Draft.leave_out, stray.device)
 
 
 def _has_common_loop(one: Site | None, other: Site | None) -> bool:

@@ -19,8 +19,8 @@ def is_moved_away(trace: Trace, site: Site | None, home: DeviceId | None) -> boo
     """Whether a line took tensors from where they are wanted."""
     if site is None:
         return False
-    taken = [each for each in trace.moves if each.cause == "explicit" and each.site == site]
-    return any(each.source == home and each.target != home for each in taken)
+    asked = [each for each in trace.moves if (each.site, each.cause) == (site, "explicit")]
+    return any(each.source == home and each.target != home for each in asked)
 
 
 def copy_moved(site: Site | None, model: str) -> Fix | None:

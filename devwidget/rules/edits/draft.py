@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
@@ -318,6 +319,10 @@ def without_fixes() -> Iterator[None]:
         _is_asked.reset(token)
 
 
+def _is_advice(fix: Fix) -> bool:
+    return not fix.edits and fix.confidence != "choice"
+
+
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
     """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
@@ -331,7 +336,7 @@ def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix
         if each is not None and not refused(each, fault if each.confidence != "choice" else None):
             there.append(each)
     if any(each.edits for each in there):
-        there = [each for each in there if each.edits or each.confidence == "choice"]
+        there = list(itertools.filterfalse(_is_advice, there))
     texts: dict[object, Fix] = {}
     for each in there:
         texts.setdefault(each.edits or (each.summary, each.code), each)

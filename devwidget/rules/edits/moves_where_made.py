@@ -43,7 +43,8 @@ _PER_STEP = ("forward", "__call__")
 def create_there(case: Case) -> Fix | None:
     """Add `device=...` to the calls that created the misplaced tensors, or move their results."""
     fault, stray = case.fault, case.stray
-    others = [each for each in case.strays if each is not stray and each.birth is not None]
+    known = [each for each in case.strays if each.birth is not None]
+    others = [each for each in known if each is not stray]
     drafts: dict[str, Draft] = {}
     for each in (stray, *others):
         at = code_at(each.birth, each.birth_call)

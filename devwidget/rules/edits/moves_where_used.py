@@ -83,8 +83,9 @@ def _to_the_written(case: Case, draft: Draft, statement: ast.stmt, written: Oper
     if isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == name:
         draft.append(statement.value, move)
         return fix(words, draft)
-    others = [each for each in case.fault.operands if not each.stray and each.shape]
-    for other in others:
+    for other in case.fault.operands:
+        if other.stray or not other.shape:
+            continue
         if not _inline(draft, statement, case.fault, other, move):
             return None
     return fix(words, draft)
@@ -254,5 +255,8 @@ def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
         return isinstance(scope, ast.Module)
     if name in argument_names(scope):
         return True
-    stored = [node for node in nodes_in(scope, ast.Name) if node.id == name and isinstance(node.ctx, ast.Store)]
-    return any(code.scope(node) is scope for node in stored)
+    for node in nodes_in(scope, ast.Name):
+        is_it = node.id == name and isinstance(node.ctx, ast.Store)
+        if is_it and code.scope(node) is scope:
+            return True
+    return False

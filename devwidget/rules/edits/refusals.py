@@ -237,7 +237,9 @@ def _own_dump(statement: ast.stmt) -> str:
         if name in ("body", "orelse", "finalbody", "handlers"):
             continue
         parts.append(name)
-        for each in value if isinstance(value, list) else [value]:
+        if not isinstance(value, list):
+            value = [value]
+        for each in value:
             if isinstance(each, ast.AST):
                 parts.append(ast.dump(each))
             else:

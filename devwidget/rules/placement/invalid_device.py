@@ -72,13 +72,19 @@ def _make_finding(fault: Fault) -> Found:
 
 def _setting_of(variable: str, fault: Fault) -> Site | None:
     """Return the line of the program, or of a cell, that sets a variable of the environment."""
-    file = fault.site.file if fault.site is not None else ""
-    for each in dict.fromkeys([file, *(cells() if cell_label(file) else ())]):
-        code = code_of_site(Site(each, 1))
-        for node in ast.walk(code.tree) if code is not None and variable else ():
+    if fault.site is None or not variable:
+        return None
+    files = [fault.site.file]
+    if cell_label(fault.site.file):
+        files += cells()
+    for file in dict.fromkeys(files):
+        code = code_of_site(Site(file, 1))
+        if code is None:
+            continue
+        for node in ast.walk(code.tree):
             match node:
                 case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=name))]) if name == variable:
-                    return Site(each, node.lineno)
+                    return Site(file, node.lineno)
     return None
 
 

@@ -43,7 +43,8 @@ def check(trace: Trace) -> Iterator[Found]:
 
 def _list_distributed(fault: Fault) -> list[Operand]:
     """Return the DTensors; torch replicates a plain tensor of one number itself."""
-    return [operand for operand in fault.operands if not operand.stray and operand.shape]
+    with_shape = [operand for operand in fault.operands if operand.shape]
+    return [operand for operand in with_shape if not operand.stray]
 
 
 def _list_notes(fault: Fault) -> Iterator[Message]:

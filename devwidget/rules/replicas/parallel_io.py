@@ -203,10 +203,14 @@ def _batch_first(fault: Fault, birth: Site | None, batch: int) -> Fix | None:
 
 def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape: tuple[int, ...], target: ast.expr) -> str:
     """The parameter of `forward` that holds the input: the one with its name, else the first one after the module's input."""
-    given = [a.arg for a in function.args.args if a.arg != "self"]
-    used = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id in given]
-    same = [name for name in used if name == ast.unparse(target)]
-    return (same or used[1:] or [""])[0]
+    given = {each.arg for each in function.args.args} - {"self"}
+    read = [node.id for node in nodes_in(statement, ast.Name) if isinstance(node.ctx, ast.Load)]
+    used = [name for name in read if name in given]
+    if ast.unparse(target) in used:
+        return ast.unparse(target)
+    if len(used) > 1:
+        return used[1]
+    return ""
 
 
 def _reduce_handed_on(draft: Draft, _: ast.stmt) -> None:

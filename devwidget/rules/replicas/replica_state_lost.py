@@ -90,7 +90,8 @@ def _unbound(draft: Draft, statement: ast.stmt, name: str) -> None:
     owner, value = code.owner(statement), getattr(statement, "value", None)
     if owner is None or not isinstance(value, ast.expr) or not assigns_self_attribute(statement, name):
         return
-    methods = {node.name for node in owner.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
+    functions = [node for node in owner.body if isinstance(node, ast.FunctionDef)]
+    methods = {node.name for node in functions if not node.decorator_list}
     for function in _functions_of_value(value):
         match function:
             case ast.Lambda(args=ast.arguments(args=[first, *_])):

@@ -28,7 +28,9 @@ from devwidget.rules.registry import rule
 def check(trace: Trace) -> Iterator[Found]:
     """One finding for each non-leaf tensor that was passed to an optimizer, or whose `.grad` the code reads."""
     for fault in trace.faults:
-        for operand in fault.operands if fault.what == "leaf" else ():
+        if fault.what != "leaf":
+            continue
+        for operand in fault.operands:
             yield Found(
                 fault.site,
                 _headline(fault, operand),

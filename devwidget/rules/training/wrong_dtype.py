@@ -137,7 +137,9 @@ def _make_finding(fault: Fault, stray: Operand) -> Found:
             return _unsafe_loss(fault, detail)
         case WrongDtype() as detail if detail.wanted in _EXACT:
             return _index(fault, stray, detail)
-    types = tuple(sorted({o.dtype for o in fault.operands if o.stray or "float" in o.dtype} | {_wanted_by(fault)}))
+    strays = {operand.dtype for operand in fault.operands if operand.stray}
+    floats = {operand.dtype for operand in fault.operands if "float" in operand.dtype}
+    types = tuple(sorted(strays | floats | {_wanted_by(fault)}))
     return Found(
         fault,
         Message("`{call}` got {types} tensors", call=fault.call, types=listed(types)),

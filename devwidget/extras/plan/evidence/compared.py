@@ -75,7 +75,8 @@ def _read_row(row: dict[str, str]) -> Compared:
 @functools.cache
 def find_band(*whats: str) -> ErrorBand:
     """The band of figures of these kinds: the worst to either side, rounded up."""
-    rows = [row for row in list_compared() if row.what in whats and row.counts]
+    counted = [row for row in list_compared() if row.counts]
+    rows = [row for row in counted if row.what in whats]
     less = max((1 - row.most / row.planned for row in rows), default=0.0)
     more = max((row.least / row.planned - 1 for row in rows), default=0.0)
     return ErrorBand(_round_up(less), _round_up(more))

@@ -109,9 +109,10 @@ class _GatheringMode(TorchDispatchMode):  # type: ignore[misc]
             # DTensor dispatches it, and it comes again for the local tensors.
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves((result, kwargs)) if func.namespace == _OF_FSDP else ():
-            if isinstance(tensor, torch.Tensor):
-                self._watcher.mark_gathered(tensor.untyped_storage())
+        if func.namespace == _OF_FSDP:
+            for tensor in tree_leaves((result, kwargs)):
+                if isinstance(tensor, torch.Tensor):
+                    self._watcher.mark_gathered(tensor.untyped_storage())
         return result
 
 

@@ -37,7 +37,8 @@ def merge(heard: Iterable[Rank], asked: float = 0.0) -> Cluster:
 def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[int]]:
     """Return the ranks of the most recent job, and the numbers of other ranks that left files."""
     # One of which nothing but its socket is known does not say of which job it is.
-    told = [rank.said for rank in heard.values() if rank.said.taken and rank.said.host]
+    named = [rank.said for rank in heard.values() if rank.said.host]
+    told = [said for said in named if said.taken]
     newest = max(told, key=lambda said: said.taken, default=None)
     known, older = dict(heard), []
     for said in told:

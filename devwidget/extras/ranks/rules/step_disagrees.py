@@ -21,8 +21,9 @@ from devwidget.records.schema.message import Message, in_row
 @cluster_rule("step-disagrees")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """Yield one finding for each set of ranks with the same collectives and different numbers of steps."""
-    counted = [rank for rank in cluster.ranks if rank.step >= 0 and rank.said.groups]
-    for (name, *_), ranks in group_by(counted, _name_group).items():
+    counted = [rank for rank in cluster.ranks if rank.step >= 0]
+    in_groups = [rank for rank in counted if rank.said.groups]
+    for (name, *_), ranks in group_by(in_groups, _name_group).items():
         if _steps_differ(ranks):
             yield _make_finding(name, ranks)
 

@@ -50,6 +50,7 @@ class LightningCallback(TrainerWatch, _Callback):
         every = trainer.log_every_n_steps
         if self.run is not None and trainer.loggers and every and trainer.global_step % every == 0:
             scalars = self.take_scalars()
-            for logger in trainer.loggers if scalars else ():
-                logger.log_metrics(dict(scalars), step=trainer.global_step - 1)  # as what the module logs in this batch
+            if scalars:
+                for logger in trainer.loggers:
+                    logger.log_metrics(dict(scalars), step=trainer.global_step - 1)  # as what the module logs in this batch
         self.tell_findings()

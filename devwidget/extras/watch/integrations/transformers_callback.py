@@ -50,7 +50,9 @@ class TransformersCallback(TrainerWatch, TrainerCallback):
         # Not to the console, which has one line for each look.
         trainer = _find_trainer(sys._getframe(1))
         scalars = self.take_scalars()
-        for callback in trainer.callback_handler.callbacks if trainer is not None and scalars else ():
+        if trainer is None or not scalars:
+            return
+        for callback in trainer.callback_handler.callbacks:
             if isinstance(callback, _LOGGERS):
                 callback.on_log(args, state, control, logs=dict(scalars), **known)
 

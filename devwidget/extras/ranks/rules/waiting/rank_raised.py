@@ -86,5 +86,9 @@ def select_first(ranks: Iterable[Rank]) -> list[Rank]:
 
 def find_hanging(cluster: Cluster, absent: Iterable[int]) -> list[Rank]:
     """Return the ranks that hang in a collective of one of these."""
-    wanted = set(absent)
-    return [rank for rank in cluster.ranks if rank.hangs and rank.said.waits and wanted & {*rank.said.waits.ranks}]
+    found = []
+    for rank in cluster.ranks:
+        waits = rank.said.waits
+        if rank.hangs and waits and not set(absent).isdisjoint(waits.ranks):
+            found.append(rank)
+    return found
