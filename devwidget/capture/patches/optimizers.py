@@ -207,8 +207,8 @@ class OptimizerWatch:
         try:
             original(optimizer, group)
         except ValueError as error:
-            tensors = filter(is_tensor, parts_of(dict(items_of(group) or ()).get("params")))
-            lost = [each for each in tensors if not each.is_leaf]
+            tensors = list(parts_of(dict(items_of(group) or ()).get("params")))
+            lost = [each for each in filter(is_tensor, tensors) if not each.is_leaf]
             if not lost:
                 raise
             not_a_leaf(state, error, frame, lost)
