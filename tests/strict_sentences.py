@@ -135,6 +135,13 @@ def _apart(said: Said) -> Iterator[str]:
         yield "no parameter or buffer of the model is there"
 
 
+@about("`{path}` is on {device} in every replica, and each replica computes on its own GPU")
+def _in_replicas(said: Said) -> Iterator[str]:
+    yield from _is_there(said)
+    if not said.trace.replicas and not any(fault.in_replica for fault in said.faults):
+        yield "nothing was replicated"
+
+
 @about("the whole model is on {device}")
 def _whole_model(said: Said) -> Iterator[str]:
     yield from _is_there(said)

@@ -1,9 +1,12 @@
 """What failed in a DataParallel worker, whose exception is kept with its frames while births are watched."""
 
+import runpy
+
 import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
+import devwidget
 from devwidget.capture import background_births
 from devwidget.capture.patches.worker_errors import worker_error
 from tests.explained_programs import explained_and_cured, line, run_failing, written
@@ -75,3 +78,34 @@ def test_what_filled_a_device_is_not_kept():
     with pytest.raises(torch.OutOfMemoryError) as caught:
         wrapped.reraise()
     assert worker_error(caught.value) is None
+
+
+PLAIN = """
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lin, self.mask = nn.Linear(4, 4), torch.ones(4)
+    def forward(self, x):
+        return self.lin(x) * self.mask
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.scale = nn.DataParallel(Masked().cuda()), torch.ones(4)
+    def forward(self, x):
+        return self.inner(x{scaled})
+Outer()(torch.randn(6, 4).cuda())
+"""
+IN_REPLICAS = "`inner.module.mask` is on cpu in every replica, and each replica computes on its own GPU"
+
+
+def test_a_plain_attribute_of_replicas_is_in_all_of_them(tmp_path):
+    assert explained_and_cured(tmp_path, written(PLAIN.format(scaled=""))).headline == IN_REPLICAS
+
+
+def test_only_what_is_copied_is_in_replicas(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(written(PLAIN.format(scaled=" * self.scale")))
+    with devwidget.simulate(gpus=2), devwidget.record(heal=True) as recording:
+        runpy.run_path(str(program))
+    headlines = {found.headline for found in recording.trace.findings}
+    assert headlines == {"`scale` is on cpu, and the model is on cuda:0", IN_REPLICAS}

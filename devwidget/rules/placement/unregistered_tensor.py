@@ -93,17 +93,19 @@ def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Fou
     keeps = {"owner_class": held.owner_class, "how": Message(held.how), "name": held.name}
     return Found(
         fault,
-        _headline(fault, stray, held),
+        _headline(trace, fault, stray, held),
         birth=_birth(stray, held),
         fixes=_list_fixes(trace, fault, stray, held),
         notes=(Message("`{owner_class}` stores it as a plain {how}, `{name}`", **keeps),),
     )
 
 
-def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
+def _headline(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Message:
     if fault.what == "untrained":
         return Message("`{path}` gets gradients, but no optimizer updates it", path=path_of(stray))
     facts = {"path": path_of(stray), "device": stray.device, "target": fault.target}
+    if fault.in_replica or _is_replicated(trace, held):  # which of them fails first differs from call to call
+        return Message("`{path}` is on {device} in every replica, and each replica computes on its own GPU", **facts)
     if fault.target not in held.model_devices:
         where = Message("{name} is on {device}", name=f"`{path_of(stray)}`", device=stray.device)
         return Message("{where}; the others are on {target}", where=where, target=fault.target)
@@ -113,6 +115,14 @@ def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
     if len(held.model_devices) > 1:
         return Message("`{path}` is on {device}; the model has parameters or buffers on {target}", **facts)
     return Message("`{path}` is on {device}, and the model is on {target}", **facts)
+
+
+def _is_replicated(trace: Trace, held: Held) -> bool:
+    """Whether a module holds the tensor that DataParallel copies, or is itself."""
+    if held.module is None:
+        return False
+    wrappers = {replica.wrapper for replica in trace.replicas}
+    return any(not wrapper or f"{held.module}.".startswith(f"{wrapper}.") for wrapper in wrappers)
 
 
 def _moves_whole(went: Site) -> bool:
