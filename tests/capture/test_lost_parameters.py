@@ -177,3 +177,17 @@ def test_a_scaler_that_steps_the_optimizer_of_another_model_is_explained_with_bo
 def test_a_scaler_without_a_backward_pass_is_not_blamed_on_the_optimizer(tmp_path):
     explanation = run_failing(tmp_path, written(SCALED.format(again="", backward="scaler.scale(loss)")))
     assert explanation.findings == ()
+
+
+# -- tensors that are no leaves
+
+
+def test_a_recording_that_heals_keeps_every_parameter_of_a_group():
+    weight, moved = nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True) * 2
+    with devwidget.record(heal=True) as recording:
+        optimizer = torch.optim.SGD([weight, moved], 0.1)
+    (found,) = recording.trace.findings
+    (group,) = optimizer.param_groups
+    assert found.kind == "non-leaf-grad"
+    assert [each.is_leaf for each in group["params"]] == [True, True]
+    assert (group["params"][0] is weight, group["params"][1].tolist()) == (True, [2.0, 2.0, 2.0])
