@@ -118,11 +118,9 @@ def _headline(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Message
 
 
 def _is_replicated(trace: Trace, held: Held) -> bool:
-    """Whether a module holds the tensor that DataParallel copies, or is itself."""
-    if held.module is None:
-        return False
-    wrappers = {replica.wrapper for replica in trace.replicas}
-    return any(not wrapper or f"{held.module}.".startswith(f"{wrapper}.") for wrapper in wrappers)
+    """Whether DataParallel copies the module that holds the tensor."""
+    copied = {f"{replica.wrapper}.module".strip(".") for replica in trace.replicas}
+    return any(f"{held.module}.".startswith(f"{path}.") for path in copied)
 
 
 def _moves_whole(went: Site) -> bool:
