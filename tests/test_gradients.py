@@ -19,6 +19,8 @@ SOME_MODELS = ["gpt2", "resnet"]
 OTHER_ON_GPUS = {torch.float64: {("to", "simulated")}}
 """`to("cpu", torch.float64)` does nothing on the CPU; on a GPU it moves, and its backward hands on a gradient of its own, whose
 strides in dimensions of size one stay."""
+OTHER_MODULES_ON_GPUS = {torch.bfloat16: {("torch.nn.LinearCrossEntropyLoss", "simulated")}}
+"""Where it computes in chunks, torch itself asks whether it is on CUDA (benchmarks/results/robustness.md)."""
 OF_A_LEAF = ("hooks_after_accumulation", "two_backwards")
 SHAPE = (1, 6, 1, 4)
 FEW = ("ones moved", "reversed")
@@ -108,7 +110,8 @@ def test_gradients_of_operators_are_those_without_us(dtype):
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_gradients_of_modules_are_those_without_us(dtype, training):
-    assert differences(gradients.of_modules(zoo.iter_torch(training=training), dtype)) == {}
+    found = differences(gradients.of_modules(zoo.iter_torch(training=training), dtype))
+    assert {(name.partition("[")[0], name.rpartition(", ")[2]) for name in found} == OTHER_MODULES_ON_GPUS.get(dtype, set())
 
 
 @pytest.mark.fuzz
