@@ -66,7 +66,7 @@ coverage: set-up-test
 	$(PYTEST) -m "not fuzz" --cov --cov-report=term --cov-report=html $(PYTEST_ARGS)
 
 test-fuzz: set-up-test
-	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
+	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -o faulthandler_timeout=3700 -rP $(PYTEST_ARGS)
 
 test-gpu: set-up-test
 	rm -rf artifacts/gpu
