@@ -58,6 +58,8 @@ def test_what_is_saved_follows_every_trace_and_change_of_devices_and_is_shown_wi
     expect(saved).to_contain_text("cpu and cuda:1")
     session.page.evaluate(SAVE)
     session.restart_kernel()
+    forget_what_jupyter_says(session)
+    session.close()
     reopened = lab.open(browser, "followed.ipynb")
     shown = reopened.page.locator(".jp-Cell").nth(1)
     expect(shown.locator(".dw-saved")).to_be_visible()
@@ -69,9 +71,8 @@ def test_what_is_saved_follows_every_trace_and_change_of_devices_and_is_shown_wi
         picture = Image.open(io.BytesIO(shown.locator(".dw-saved img").last.screenshot()))
         assert picture.convert("RGB").getpixel((2, 40))[0] == pytest.approx(brightness, abs=20)
     reopened.use_theme(LIGHT)
-    for each in (session, reopened):
-        forget_what_jupyter_says(each)
-        each.close()
+    forget_what_jupyter_says(reopened)
+    reopened.close()
 
 
 def test_a_panel_of_a_new_kernel_compares_with_the_trace_that_the_notebook_has_saved(lab, browser):
