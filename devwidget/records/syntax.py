@@ -78,7 +78,7 @@ def is_shallow(node: ast.AST) -> bool:
 
 
 def nodes_in(tree: ast.AST | None, *kinds: type[Node]) -> list[Node]:
-    """Return the nodes of these kinds in a tree, itself included, outer ones first; [] without a tree."""
+    """Return the nodes of these kinds in a tree, its root included, outer ones first; [] without a tree."""
     found: list[Node] = []
     if tree is not None:
         for node in ast.walk(tree):
@@ -90,6 +90,11 @@ def nodes_in(tree: ast.AST | None, *kinds: type[Node]) -> list[Node]:
 def names_in(tree: ast.AST | None) -> list[str]:
     """Return the names of the variables in a tree; [] without one."""
     return [part.id for part in nodes_in(tree, ast.Name)]
+
+
+def uses_of(tree: ast.AST, name: str) -> list[ast.Name]:
+    """Return the places in a tree that read or write a variable."""
+    return [part for part in nodes_in(tree, ast.Name) if part.id == name]
 
 
 def texts_in(tree: ast.AST) -> list[str]:

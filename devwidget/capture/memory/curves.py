@@ -300,8 +300,9 @@ def thin_points(points: list[Point]) -> list[Point]:
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
             highest, lowest = max(four, key=_held_bytes), min(four, key=_held_bytes)
-            ends = {id(highest), id(lowest)}
-            kept += [point for point in four if id(point) in ends]
+            for point in four:
+                if point is highest or point is lowest:
+                    kept.append(point)
         points = kept
     return points
 

@@ -122,7 +122,10 @@ def _share_lanes(
     for (place, _), members in bundles.items():
         ends = sorted(chain.from_iterable(span_of(ribbons[at]) for at in members))
         there = taken.setdefault(place, [])
-        busy = {lane for lane, first, last in there if max(first, ends[0]) <= min(last, ends[-1])}
+        busy = set()
+        for lane, first, last in there:
+            if ends[0] <= last and first <= ends[-1]:
+                busy.add(lane)
         lane = 0
         while lane in busy:
             lane += 1

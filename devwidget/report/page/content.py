@@ -126,7 +126,8 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay, n
 def _failure_in_its_finding(trace: Trace, names: StepNames, cards: list[Content]) -> tuple[Content | None, list[Content]]:
     """How the step ended; in the card of the finding that explains it, if there is one, since one fault is one card."""
     failure = failure_card(trace, names)
-    ended = {fault.number for fault in trace.faults if (fault.healed, fault.error) == (False, trace.error)}
+    fatal = [fault for fault in trace.faults if not fault.healed]
+    ended = {fault.number for fault in fatal if fault.error == trace.error}
     for card, finding in zip(cards, trace.findings, strict=True):
         if failure is not None and ended.intersection(finding.explains):
             card["raised"] = failure

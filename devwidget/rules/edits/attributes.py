@@ -256,7 +256,9 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
 
 def _with_property(draft: Draft, owner: ast.ClassDef, method: ast.FunctionDef, attribute: str, built: str) -> Fix | None:
     """Insert the property above the next method; above the method itself if it is the last."""
-    place, *_ = *owner.body[owner.body.index(method) + 1 :], method
+    place: ast.stmt = method
+    if method is not owner.body[-1]:
+        place = owner.body[owner.body.index(method) + 1]
     draft.insert_above(place, f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 

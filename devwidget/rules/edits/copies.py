@@ -8,7 +8,7 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import argument_names, calls_named, nodes_in, targets_of
+from devwidget.records.syntax import argument_names, calls_named, targets_of, uses_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.edits.devices import written_device
 from devwidget.rules.edits.draft import Draft, mended
@@ -64,7 +64,7 @@ def _is_own_name(code: Code, statement: ast.stmt, moved: ast.expr, model: str) -
         return False
     if isinstance(scope, ast.Module) and moved.id == root_of(model):
         return False
-    same = [node for node in nodes_in(scope, ast.Name) if node.id == moved.id]
+    same = uses_of(scope, moved.id)
     is_own = moved.id in argument_names(scope) or any(isinstance(node.ctx, ast.Store) for node in same)
     return is_own and not any(_runs(code, node) for node in same)
 

@@ -104,11 +104,7 @@ _WHERE_IT_ENTERS = Message("move it where it enters the function")
 
 def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:
     """The one line above a statement that gives a variable of its function what a call or a container hands out."""
-    scope, binding = code.scope(statement), []
-    for node in nodes_in(scope, ast.Name):
-        if node.id == name and isinstance(node.ctx, ast.Store) and code.scope(node) is scope:
-            binding.append(code.parents[node])
-    match binding:
+    match [code.parents[node] for node in code.stores(code.scope(statement), name)]:
         case [ast.Assign(targets=[_], value=ast.Call() | ast.Subscript()) as only] if only.lineno < statement.lineno:
             return only
     return None

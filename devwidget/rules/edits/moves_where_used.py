@@ -6,7 +6,7 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import argument_names, is_inplace, nodes_in, parsed_expression
+from devwidget.records.syntax import argument_names, is_inplace, nodes_in, parsed_expression, uses_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.edits.case import Case
 from devwidget.rules.edits.draft import Draft, fix
@@ -173,12 +173,9 @@ def _list_failing(code: Code, statement: ast.stmt, fault: Fault) -> set[ast.AST]
 def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether a later statement of the function reads a variable before it gets another value."""
     last = statement.end_lineno or 0
-    below = [node for node in nodes_in(code.scope(statement), ast.Name) if node.lineno > last]
-    below.sort(key=lambda node: node.lineno)
-    for node in below:
-        if node.id == name:
-            return isinstance(node.ctx, ast.Load)
-    return False
+    below = [node for node in uses_of(code.scope(statement), name) if node.lineno > last]
+    first = min(below, key=lambda node: node.lineno, default=None)
+    return first is not None and isinstance(first.ctx, ast.Load)
 
 
 def _move_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
@@ -253,10 +250,4 @@ def is_local(code: Code, statement: ast.stmt, name: str) -> bool:
     scope = code.scope(statement)
     if isinstance(scope, ast.Module | ast.ClassDef):
         return isinstance(scope, ast.Module)
-    if name in argument_names(scope):
-        return True
-    for node in nodes_in(scope, ast.Name):
-        is_it = node.id == name and isinstance(node.ctx, ast.Store)
-        if is_it and code.scope(node) is scope:
-            return True
-    return False
+    return name in argument_names(scope) or bool(code.stores(scope, name))

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix
-from devwidget.records.syntax import Function, argument_names, inner_statements, is_inplace, names_in, nodes_in, targets_of
+from devwidget.records.syntax import (
+    Function,
+    argument_names,
+    inner_statements,
+    is_inplace,
+    names_in,
+    nodes_in,
+    targets_of,
+    uses_of,
+)
 from devwidget.records.trace import Fault
 from devwidget.rules.edits.devices import goes_to
 from devwidget.rules.edits.source_file import Code, code_of, edited_code, keyword_of, root_of
@@ -161,8 +170,8 @@ def _loses_writes(written: _Written) -> bool:
             return False
     for loop in written.code.around(written.statement):
         if isinstance(loop, ast.For) and name in names_in(loop.target):
-            below = [node for node in nodes_in(loop, ast.Name) if node.lineno > written.statement.lineno]
-            return any(node.id == name and written.code.is_written(node) for node in below)
+            below = [node for node in uses_of(loop, name) if node.lineno > written.statement.lineno]
+            return any(map(written.code.is_written, below))
     return False
 
 

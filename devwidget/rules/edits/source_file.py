@@ -8,13 +8,13 @@ import linecache
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import (
     Function,
-    Node,
     defaults_of,
     is_inplace,
     names_in,
@@ -22,6 +22,7 @@ from devwidget.records.syntax import (
     own_lines,
     parsed_expression,
     targets_of,
+    uses_of,
 )
 from devwidget.records.syntax import parsed as parsed_file
 
@@ -91,33 +92,36 @@ class Code:
 
     def scope(self, node: ast.AST) -> Scope:
         """Return the function, class or module around a node."""
-        for outer in self.around(node):
-            if isinstance(outer, Scope):
-                return outer
-        return self.tree
+        found: Scope | None = self._innermost(node, Scope)
+        return found or self.tree
 
     def owner(self, node: ast.AST) -> ast.ClassDef | None:
         """Return the class whose method or body contains a node."""
-        return self._innermost(node, ast.ClassDef)
+        found: ast.ClassDef | None = self._innermost(node, ast.ClassDef)
+        return found
 
     def statement_of(self, node: ast.AST) -> ast.stmt | None:
         """The innermost statement around an expression."""
         if isinstance(node, ast.stmt):
             return node
-        return self._innermost(node, ast.stmt)
+        found: ast.stmt | None = self._innermost(node, ast.stmt)
+        return found
 
     def function(self, node: ast.AST) -> Function | None:
         """Return the innermost function around a node."""
+        found: Function | None = self._innermost(node, Function)
+        return found
+
+    def _innermost(self, node: ast.AST, kind: Any) -> Any:
         for outer in self.around(node):
-            if isinstance(outer, Function):
+            if isinstance(outer, kind):
                 return outer
         return None
 
-    def _innermost(self, node: ast.AST, *kinds: type[Node]) -> Node | None:
-        for outer in self.around(node):
-            if isinstance(outer, kinds):
-                return outer
-        return None
+    def stores(self, scope: Scope, name: str) -> list[ast.Name]:
+        """Where a scope, without those inside it, gives a variable a value."""
+        stored = [node for node in uses_of(scope, name) if isinstance(node.ctx, ast.Store)]
+        return [node for node in stored if self.scope(node) is scope]
 
     def text(self, node: ast.AST) -> str:
         """Source of a node."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from devwidget.records.fault_details import NoKernel
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import arguments_in, names_in, nodes_in, parsed_expression
+from devwidget.records.syntax import arguments_in, names_in, parsed_expression, uses_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.call_edits import LOW
 from devwidget.rules.edits.draft import Draft, fix, mended
@@ -177,8 +177,7 @@ def _without_cast(fault: Fault, summary: str) -> Fix | None:
 
 def _list_readers(code: Code, scope: ast.AST, name: str) -> set[ast.stmt | None]:
     """Return the statements that read a variable."""
-    read = [node for node in nodes_in(scope, ast.Name) if isinstance(node.ctx, ast.Load)]
-    return {code.statement_of(node) for node in read if node.id == name}
+    return {code.statement_of(node) for node in uses_of(scope, name) if isinstance(node.ctx, ast.Load)}
 
 
 def _is_read_alone(fault: Fault, name: str) -> bool:
